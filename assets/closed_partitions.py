@@ -91,6 +91,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
         from jobs.catalog import NoCatalogYet, find_table
+        from jobs.publish.publication import publication_id
         from jobs.verify.closed_periods import LateRowsOfTables
 
         try:
@@ -101,10 +102,13 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
         assert event_time is not None
         late: list[LateRows] = []
         try:
-            table = find_table(catalog.quick(), current.table.name, current.table.branch)
+            # Of a gated stream hours close in main, by its publications.
+            gated = current.publish is not None
+            table = find_table(catalog.quick(), current.table.name, "main" if gated else current.table.branch)
             if table is not None:
                 since_ms = round((time.time() - REMEMBERED_SECONDS) * 1000)
-                late = LateRowsOfTables().since(table, current.stream, event_time, since_ms)
+                stamps = publication_id(current.stream) if gated else current.stream
+                late = LateRowsOfTables().since(table, stamps, event_time, since_ms)
         except NoCatalogYet:
             pass
         except FrazilError as problem:

@@ -13,6 +13,7 @@ from assets.dead_letters import KNOWN_FILES, report_dead_letter_check, tally_met
 from assets.failures import failure
 from assets.last_reported import last_dead_letter_metadata
 from assets.metadata import (
+    as_main_has_it,
     counts_table,
     dead_letter_metadata,
     driver_metadata,
@@ -24,7 +25,7 @@ from assets.metadata import (
 )
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
-from jobs.commit.branch import on_branch
+from jobs.commit.branch import TableOnBranch, on_branch
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
@@ -33,7 +34,7 @@ from jobs.spec.targets import TargetSpec
 from jobs.state.epochs import Opener
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import read_control
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.heartbeat import Heartbeat, Work
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
@@ -80,7 +81,7 @@ def materialize(
         yield dg.MaterializeResult(
             asset_key=key,
             metadata=_drained_metadata(current, target, drained, table),
-            data_version=_data_version(drained.snapshots.get(target)),
+            data_version=_data_version(_readers_head(current, table, drained.snapshots.get(target))),
             check_results=[check_result(adds_up(current.stream, totals, drained.counts), key)]
             if target.coordinator
             else [],
@@ -91,7 +92,8 @@ def materialize(
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows":
-        return landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
+        told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
+        return as_main_has_it(spec, table, told, drained.valid_through_ms, drained.watermark_ms)
     return dead_letter_metadata(spec, drained, table) | tally_metadata(
         tally_dead_letters(table, spec.stream, KNOWN_FILES)
     )
@@ -115,6 +117,9 @@ def _running(
         table = _table_or_none(catalog, target)
         if target.role == "rows":
             metadata = _running_metadata(spec, done.sentence, done.heartbeat, table)
+            if table is not None:
+                work = done.heartbeat.work if done.heartbeat else Work()
+                metadata = as_main_has_it(spec, table, metadata, work.valid_through_ms, work.watermark_ms)
         else:
             # Counting them takes as long as they are many; the supervisor does it when there are new ones.
             metadata = _dead_letters_of_running(spec, done.heartbeat, table) | last_dead_letter_metadata(
@@ -123,11 +128,19 @@ def _running(
         yield dg.MaterializeResult(
             asset_key=key,
             metadata=metadata,
-            data_version=_data_version(_head(table)),
+            data_version=_data_version(_readers_head(spec, table, _head(table))),
             check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), key)]
             if target.coordinator
             else [],
         )
+
+
+def _readers_head(spec: StreamSpec, table: Table | None, landed: int | None) -> int | None:
+    """The snapshot that readers of a table have: of a gated stream's main's newest, else that which was landed."""
+    if spec.publish is None or not isinstance(table, TableOnBranch):
+        return landed
+    head = table.whole.current_snapshot()
+    return head.snapshot_id if head else None
 
 
 def _head(table: Table | None) -> int | None:

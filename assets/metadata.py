@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from jobs.commit.branch import TableOnBranch
 from jobs.commit.offsets import by_topic
+from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
@@ -30,6 +33,10 @@ _MEANINGS = {
     "key": "The record's key, as it was sent.",
     "headers": "The record's headers, in their order.",
 }
+
+
+# Said of main instead, where a stream is gated.
+_OF_BRANCH = frozenset({"complete_through", "watermark", "watermark_lag_s"})
 
 
 def column_schema(schema: Schema, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dg.TableSchema:
@@ -77,7 +84,11 @@ def cell(text: str) -> str:
 
 def row_count(table: Table) -> int:
     """The table's rows for metadata, as its newest snapshot counts them."""
-    snapshot = table.current_snapshot()
+    return summed_rows(table.current_snapshot())
+
+
+def summed_rows(snapshot: Snapshot | None) -> int:
+    """The rows of a table at a snapshot, as that counts them; 0 without one."""
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
 
@@ -196,9 +207,58 @@ def watermark_metadata(watermark_ms: int | None) -> dict[str, Any]:
     return {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
 
 
-def look_up_metadata(stream: str, snapshot_id: int | None) -> dict[str, str]:
-    """The command that says what a snapshot of the stream's table holds."""
-    return {} if snapshot_id is None else {"look_up": f"frazil at {stream} --snapshot {snapshot_id}"}
+def branch_metadata(unpublished: int, through: float | None, watermark: float | None) -> dict[str, Any]:
+    """What the branch of a gated stream has, as metadata beside what is said of main.
+
+    Args:
+        unpublished: Rows that main lacks.
+        through: Through when the branch is complete; seconds since 1970.
+        watermark: The branch's; seconds since 1970.
+    """
+    told: dict[str, Any] = {"unpublished_rows": unpublished}
+    if through is not None:
+        told["branch_complete_through"] = instant(through)
+    if watermark is not None:
+        told["branch_watermark"] = instant(watermark)
+    return told
+
+
+def as_main_has_it(
+    spec: StreamSpec, table: Table, told: dict[str, Any], through_ms: int | None, watermark_ms: int | None
+) -> dict[str, Any]:
+    """What is told of a stream's table, as its readers have it: of a gated stream main's facts, beside its branch's.
+
+    Args:
+        table: As the stream's branch has it.
+        told: Of that branch.
+        through_ms: Through when the branch is complete; milliseconds since 1970, as the next one.
+        watermark_ms: The branch's watermark.
+    """
+    if spec.publish is None or not isinstance(table, TableOnBranch):
+        return told
+    main = main_freshness(table.whole, spec.stream, table.branch) or MainFreshness()
+    head = table.whole.current_snapshot()
+    found = {name: each for name, each in told.items() if name not in _OF_BRANCH} | {
+        "dagster/row_count": summed_rows(head),
+        "snapshot_id": str(head.snapshot_id) if head else "none",
+        **look_up_metadata(spec.stream, head.snapshot_id if head else None, on_main=True),
+    }
+    landed, mark = (None if each is None else each / 1000 for each in (through_ms, watermark_ms))
+    if (through := main.through(landed)) is not None:
+        found["complete_through"] = instant(through)
+    if (watermark := main.watermark(mark)) is not None:
+        found |= watermark_metadata(round(watermark * 1000))
+    return found | branch_metadata(main.rows, landed, mark)
+
+
+def look_up_metadata(stream: str, snapshot_id: int | None, *, on_main: bool = False) -> dict[str, str]:
+    """The command that says what a snapshot of the stream's table holds.
+
+    Args:
+        on_main: Whether the snapshot is main's, of a stream that writes a branch.
+    """
+    branch = " --branch main" if on_main else ""
+    return {} if snapshot_id is None else {"look_up": f"frazil at {stream} --snapshot {snapshot_id}{branch}"}
 
 
 def snapshot_metadata(snapshot_id: int | None) -> dict[str, str]:

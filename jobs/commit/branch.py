@@ -59,6 +59,13 @@ def on_branch(table: Table, branch: str) -> Table:
     return table if branch == MAIN_BRANCH else TableOnBranch(table, branch)
 
 
+def whole_table(table: Table) -> Table:
+    """The table itself, of one as a branch has it: with its own main, of the same moment."""
+    if not isinstance(table, TableOnBranch):
+        return table
+    return Table(table.name(), table.whole, table.metadata_location, table.io, table.catalog, table.config)
+
+
 class WritesBranches(Protocol):
     """A stream's file, as far as it says which branches the stream writes."""
 

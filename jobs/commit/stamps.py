@@ -89,6 +89,9 @@ class Stamp:
             Stamps of earlier versions have none.
         published: Of publications: by branch, the sequence number through which main has it. Stamps of earlier versions
             have none.
+        before_ms: With `batch`, on the anchor, of a gated stream: every record with an older timestamp
+            was in before the batch, by its driver's word; milliseconds since 1970. A stream that stood at the end of
+            its topics was complete for longer than `valid_through_ms` of the stamp before says.
     """
 
     stream: str
@@ -118,6 +121,7 @@ class Stamp:
     branch: str = ""
     event_time: EventTimes | None = None
     published: Mapping[str, int] = field(default_factory=dict)
+    before_ms: int | None = None
 
     @property
     def last_move(self) -> int | None:
@@ -147,7 +151,7 @@ class Stamp:
 
     def _bare(self) -> Self:
         event_time = self.event_time.bare() if self.event_time else None
-        return replace(self, counts=Counts(), parts={}, decision=None, event_time=event_time)
+        return replace(self, counts=Counts(), parts={}, decision=None, event_time=event_time, before_ms=None)
 
     def known_to(self, anchored: Stamp | None) -> Self:
         """Without what it says of topics that the anchor's newest stamp does not know (any more).
@@ -212,6 +216,7 @@ class Stamp:
             "branch": self.branch,
             "event": pack_event_times(self.event_time) if self.event_time else None,
             "published": dict(self.published),
+            "before": self.before_ms,
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
@@ -271,4 +276,5 @@ class Stamp:
             branch=document.get("branch", ""),
             event_time=unpack_event_times(document["event"]) if "event" in document else None,
             published=document.get("published", {}),
+            before_ms=document.get("before"),
         )

@@ -215,4 +215,6 @@ def _holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | Non
     stamp = publication_stamp(session, spec, newest, found)
     totals = newest.totals if newest else Counts()
     published = {**stamp.published, found.branch: found.after}
+    through_ms = newest.valid_through_ms if newest else None
+    stamp = replace(stamp, valid_through_ms=through_ms, event_time=None)
     return replace(stamp, position={THROUGH: found.after}, rows={}, counts=Counts(), totals=totals, published=published)

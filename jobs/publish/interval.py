@@ -18,11 +18,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import begin_property
+from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
+from jobs.publish.interval_times import interval_event_times
 from jobs.write.manifest_doubles import exact_entries
 
 # What stands behind this mark in an id is a stream's replays, its queues, or its publications.
@@ -48,6 +50,8 @@ class Interval:
         first_at: When the first of them was committed.
         last_at: When the last of them was.
         others: Files of other streams on the branch, which publish them.
+        valid_through_ms: What the stream's newest stamp of it says; milliseconds since 1970, None if nothing.
+        event_time: The stream's event times over it, see `interval_event_times`.
     """
 
     branch: str
@@ -60,6 +64,8 @@ class Interval:
     first_at: datetime | None = None
     last_at: datetime | None = None
     others: int = 0
+    valid_through_ms: int | None = None
+    event_time: EventTimes | None = None
 
     @property
     def rows(self) -> int:
@@ -107,17 +113,21 @@ def interval_since(
             fix=_undo(branch, stream),
         )
     times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
+    stamps = [own[each.snapshot_id] for each in new if each.snapshot_id in own and not _in_main(each)]
+    through = [each.valid_through_ms for each in stamps if each.stream == stream]
     return Interval(
         branch,
         after,
         found.until,
         found.head,
         tuple(files),
-        _ranges(own[each.snapshot_id] for each in new if each.snapshot_id in own and not _in_main(each)),
+        _ranges(stamps),
         tuple(each.snapshot_id for each in adding),
         min(times, default=None),
         max(times, default=None),
         others,
+        through[-1] if through else None,
+        interval_event_times(each for each in stamps if each.stream == stream),
     )
 
 

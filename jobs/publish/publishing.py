@@ -143,6 +143,8 @@ def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | 
         counts=counts,
         totals=(newest.totals if newest else Counts()) + counts,
         published={**(newest.published if newest else {}), found.branch: found.until},
+        valid_through_ms=found.valid_through_ms or (newest.valid_through_ms if newest else None),
+        event_time=found.event_time,
     )
 
 

@@ -60,6 +60,7 @@ def batch_stamp(
         retired=_retired(stream, newest, now.at_ms) if newest else {},
         schema_id=made.seen[stream.spec.table.name].schema_id,
         event_time=_event_times(stream, newest, end, results, now, through_ms),
+        before_ms=stream.complete_ms if stream.spec.publish else None,
     )
 
 
@@ -94,7 +95,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        return replace(stamp, last_reads={}, retired={}, event_time=None, rows=rows)
+        return replace(stamp, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=results.letters(stream.spec.targets))
     uuids = {name: each.uuid for name, each in stream.targets.items()}

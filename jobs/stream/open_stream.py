@@ -40,6 +40,8 @@ class OpenStream(CommitSession):
         refused_changes: Changes of its columns that the table refuses, where decoders have to know: records that need
             them are not left to wait, but have their values land as text.
         schemas: The writer schemas of its records, if a registry keeps them.
+        complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
+            milliseconds since 1970.
     """
 
     spec: StreamSpec
@@ -53,6 +55,7 @@ class OpenStream(CommitSession):
     refused: dict[str, str] = field(default_factory=dict)
     refused_changes: set[tuple[Change, Path]] = field(default_factory=set)
     schemas: WriterSchemas | None = None
+    complete_ms: int | None = None
 
     @property
     def rows_table(self) -> Table:

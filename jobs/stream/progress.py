@@ -45,6 +45,7 @@ class WorkLog:
         self._unknown: dict[str, int] = {}
         self._refused_before: int = 0
         self._asked: tuple[float, float] | None = None
+        self._complete: float | None = None
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
     def opened(self, position: Positions, recovered: int = 0) -> None:
@@ -59,11 +60,19 @@ class WorkLog:
             self._refused_before = self._work.refusals
             recovered += self._work.recovered
             self._work = msgspec.structs.replace(self._work, position=by_topic(position), recovered=recovered)
+            # An operator's answer may have taken the stream back since.
+            self._complete = None
 
-    def begun(self, now: float) -> None:
-        """A batch began."""
+    def begun(self, now: float) -> int | None:
+        """A batch began.
+
+        Returns:
+            Through when the stream is complete, by all that was known since it was opened; milliseconds since 1970. One
+            that stood at the end of its topics is not less complete because more has come since.
+        """
         with self._guard:
             self._work = msgspec.structs.replace(self._work, busy_since=now)
+            return None if self._complete is None else int(self._complete * 1000)
 
     def made_progress(self, now: float) -> None:
         """Something of the batch at hand was seen to work."""
@@ -137,6 +146,7 @@ class WorkLog:
                 watermark_ms=batch.watermark_ms if batch.watermark_ms is not None else work.watermark_ms,
                 late=work.late + batch.late,
             )
+            self._note_complete()
 
     def watermark(self, watermark_ms: int | None) -> None:
         """The stream's watermark as its newest stamp says, when it was opened or has moved on without a batch."""
@@ -170,6 +180,11 @@ class WorkLog:
                 undecided=by_topic(undecided or {}),
                 undecided_since=undecided_since,
             )
+            self._note_complete()
+
+    def _note_complete(self) -> None:
+        known = [each for each in (self._complete, self._work.complete_through) if each is not None]
+        self._complete = max(known, default=None)
 
     def work(self, now: float) -> Work:
         """All of it, with what is recent as of now."""

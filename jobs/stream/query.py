@@ -51,7 +51,7 @@ class StreamQuery:
         stream: The open stream.
         kafka: For identities and log ends.
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
-        on_begin: Told when a batch begins.
+        on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
         on_batch: Told what a batch did, and where the stream stands then.
 
     Raises:
@@ -65,11 +65,11 @@ class StreamQuery:
         *,
         drain: bool,
         on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None],
-        on_begin: Callable[[], None] = lambda: None,
+        on_begin: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._stream: OpenStream = stream
         self._drain: bool = drain
-        self._on_begin: Callable[[], None] = on_begin
+        self._on_begin: Callable[[], int | None] = on_begin
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
         self._asked: threading.Event = threading.Event()
         self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
@@ -203,7 +203,7 @@ class StreamQuery:
             try:
                 if self._asked.is_set():
                     raise _EndAsked
-                self._on_begin()
+                self._stream.complete_ms = self._on_begin()
                 end = _end_of(self._checkpoint, batch)
                 done = self._runner.run(frame, batch, end)
                 self._on_batch(done, end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pyiceberg.table import Table
@@ -14,6 +14,7 @@ from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.recovery import half_committed
 from jobs.commit.stamp_history import History, stamped_snapshots
+from jobs.commit.stamps import PUBLISH_PART
 from jobs.commit.target_positions import NewestStamps
 from jobs.spec.event_time import EventTime
 from jobs.verify.period_rows import rows_added
@@ -34,7 +35,7 @@ class LateRows:
         at_ms: When it was committed; milliseconds since 1970.
         rows: By the begin of the hour or day.
         others: Rows of further ones that the stamp does not name.
-        by_stream: Whether the stream itself landed them; if not, a replay or another writer.
+        by_stream: Whether the stream itself landed them, or published them; if not, a replay or another writer.
     """
 
     snapshot_id: int
@@ -91,10 +92,13 @@ class LateRowsOfTables:
     def since(self, table: Table, stream: str, event_time: EventTime, since_ms: int) -> list[LateRows]:
         """Rows that came into closed hours or days, by the snapshots since a time that are still there, oldest first.
 
-        Hours and days before the first day that the stream's file has reported do not count.
+        Hours and days before the first day that the stream's file has reported do not count. Of a gated stream the id
+        is that of its publications: what each brought into hours and days that had closed before it is counted by its
+        files.
 
         Args:
             table: The stream's.
+            stream: Whose stamps tell what was closed.
             event_time: The block of the stream's file.
             since_ms: Milliseconds since 1970.
         """
@@ -109,15 +113,21 @@ class LateRowsOfTables:
             stamp = stamps.get(snapshot.snapshot_id)
             times = stamp.event_time if stamp else None
             if snapshot.timestamp_ms >= since_ms:
-                late = _by_stream(snapshot, times, event_time) if stamp else None
-                if stamp is None and closed_ms is not None and _adds_rows(snapshot):
-                    late = self._by_others(table, snapshot, event_time, closed_ms)
+                published = stamp is not None and stamp.stream.endswith(PUBLISH_PART)
+                late = _by_stream(snapshot, times, event_time) if stamp and not published else None
+                before = closed_ms
+                if published and times and times.bound_ms is not None:
+                    before = event_time.start_of(times.bound_ms)
+                if (stamp is None or published) and before is not None and _adds_rows(snapshot):
+                    late = self._by_files(table, snapshot, event_time, before)
+                    if late and published:
+                        late = replace(late, by_stream=True)
                 found += [late] if late else []
             if times and times.watermark_ms is not None:
                 closed_ms = event_time.start_of(times.watermark_ms)
         return found
 
-    def _by_others(self, table: Table, snapshot: Snapshot, event_time: EventTime, closed_ms: int) -> LateRows | None:
+    def _by_files(self, table: Table, snapshot: Snapshot, event_time: EventTime, closed_ms: int) -> LateRows | None:
         key = (str(table.metadata.table_uuid), snapshot.snapshot_id)
         if key not in self._known:
             periods = list(_before(event_time, closed_ms))

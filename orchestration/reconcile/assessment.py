@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # How often Kafka is asked for the lag of a stream whose driver does not say.
 LOOKUP_SECONDS = 60
+# How often the catalog is asked what main has of a gated stream.
+MAIN_SECONDS = 30
 # A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
 _OLD_LAG_SECONDS = 240
 
@@ -96,7 +98,27 @@ def assess_file_change(observed: Observation, files: StreamFiles, remote: Remote
 
 
 def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
-    """The lag for an assessment: the driver's word; Kafka is asked, once a minute, where no driver says it.
+    """The lag for an assessment, as readers have it: of a gated stream main's.
+
+    What main has of the branch is looked up twice a minute.
+    """
+    lag, spec = _landed_lag(observed, memory, remote, now), observed.desired.spec
+    if spec is None or spec.publish is None:
+        memory.main = None
+        return lag
+    if due(now, memory.main_at, MAIN_SECONDS):
+        memory.main, memory.main_at = remote.main_freshness(spec), int(now)
+    if lag is None or memory.main is None:
+        return lag
+    found = lag.on_main(memory.main)
+    if memory.main.lacks or found.valid_through is None:
+        return found
+    # What has landed since it was looked up may not be there.
+    return replace(found, valid_through=min(found.valid_through, max(memory.main_at, now - MAIN_SECONDS)))
+
+
+def _landed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
+    """The driver's word; Kafka is asked, once a minute, where no driver says it.
 
     A driver that was launched while its stream was paused has never looked.
     """
@@ -144,4 +166,6 @@ def evaluate_checks(
     lag = lag_by_heartbeat(actual)
     if (lag is None or not actual.driver_lives) and spec is not None:
         lag = remote.lag(spec, now) or lag
+    if lag is not None and spec is not None and (main := remote.main_freshness(spec)) is not None:
+        lag = lag.on_main(main)
     return assessed.check_outcomes(lag, now)

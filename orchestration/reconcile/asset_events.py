@@ -9,7 +9,14 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
+from assets.metadata import (
+    branch_metadata,
+    instant,
+    look_up_metadata,
+    snapshot_metadata,
+    snapshot_tags,
+    watermark_metadata,
+)
 from assets.stream_checks import CheckOutcome, adds_up, evaluation
 from jobs.spec.models import StreamSpec
 from jobs.stream.unknown_fields import UnknownFields
@@ -101,10 +108,13 @@ def _of_table(
     """
     actual = assessed.observed.actual
     snapshot = actual.heartbeat.work.snapshot_id if actual.heartbeat is not None else None
+    if gated := spec.publish is not None:
+        # What has landed on the branch is nothing to readers before it is published.
+        snapshot = memory.main.snapshot_id if memory.main is not None else None
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
-    fresh = _reads_as_fresh(spec, actual.heartbeat, now)
-    at_the_end = fresh and _caught_up(actual)
+    fresh = _reads_as_fresh(spec, actual.heartbeat, lag, now)
+    at_the_end = fresh and _caught_up(actual) and not (lag is not None and lag.branch and lag.branch.unpublished)
     news = memory.state_is_new(stands.code, now)
     due_again = due(now, max(memory.sink_at, memory.state_at), LONGEST_SECONDS)
     if not (news or due_again or (is_due and (is_new or at_the_end))):
@@ -114,7 +124,7 @@ def _of_table(
     told = state_metadata(stands, actual.heartbeat) | _work(actual, lag)
     if not (is_new or at_the_end or (news and named is not None)):
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
-    facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink)
+    facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink, on_main=gated)
     memory.sink, memory.sink_at = named, int(now)
     told, text = told | _unknown_fields(spec, assessed.unknown_fields), None
     if facts is not None:
@@ -124,7 +134,7 @@ def _of_table(
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
-    told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named)
+    told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named, on_main=gated)
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
     return event(key, description=text, metadata=told, tags=snapshot_tags(named)), facts
 
@@ -135,7 +145,7 @@ def _stands(stands: StreamState) -> str:
     )
 
 
-def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> bool:
+def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, lag: Lag | None, now: float) -> bool:
     """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
         return True
@@ -144,6 +154,8 @@ def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> boo
     through = beat.work.complete_through
     if by_event_time(spec):
         through = None if beat.work.watermark_ms is None else beat.work.watermark_ms / 1000
+    if spec.publish is not None:
+        through = lag.judged_through(spec) if lag is not None else None
     return through is not None and now - through <= spec.freshness.warn.total_seconds()
 
 
@@ -208,6 +220,8 @@ def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     if through is not None:
         told["complete_through"] = instant(through)
     told |= watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))
+    if lag is not None and lag.branch is not None:
+        told |= branch_metadata(lag.branch.unpublished, lag.branch.valid_through, lag.branch.watermark)
     if beat is None:
         return told
     work = beat.work

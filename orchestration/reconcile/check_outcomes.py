@@ -132,18 +132,26 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
     if longest is not None:
         figures |= {"allowed_seconds": round(longest.total_seconds()), "allowed_by": said_by}
     waits = f"{lag.records:,} records wait as of {datetime.fromtimestamp(lag.at, UTC):%H:%M:%S} UTC"
-    many = most is not None and lag.records > most
+    if lag.branch is not None:
+        figures["unpublished_rows"] = lag.branch.unpublished
+        landed = lag.branch.watermark if by_event_time(spec) else lag.branch.valid_through
+        if landed is not None:
+            figures["branch_behind_seconds"] = round(max(0.0, now - landed))
+        waits += f", and {lag.branch.unpublished:,} rows are not published" if lag.branch.unpublished else ""
+    many = most is not None and lag.unread > most
     wrong = [f"{waits}; slo.lag_records allows {most:,}" if many else waits]
     late = False
     if longest is not None and behind is not None and behind > longest.total_seconds():
         late = True
         what = "its watermark" if by_event_time(spec) else "the table"
+        what += ", as main has it," if lag.branch is not None else ""
         wrong.append(f"{what} is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
     if many or late:
         stream = spec.stream if spec else ""
         # Nobody promised the default, so nobody has to get up for it.
         warn = said_by == DEFAULT and not many
-        sentence = with_next_command("; ".join(wrong), f"frazil status {stream}")
+        held_up = lag.branch is not None and lag.branch.unpublished > 0
+        sentence = with_next_command("; ".join(wrong), f"frazil {'publish' if held_up else 'status'} {stream}")
         return CheckOutcome(name, False, sentence, f"behind:{many}:{late}", warn=warn, figures=figures, at=lag.at)
     return CheckOutcome(name, True, f"{waits}.", "fine", figures=figures, at=lag.at)
 

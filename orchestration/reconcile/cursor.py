@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.supervise.actual import ActualState
 from jobs.system.boot import boot_id
@@ -47,6 +48,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
             `waiting_at`.
         through: The latest time that its table is known to have been complete through, under this attempt.
         watermark: Its watermark when the lag of a stream whose driver does not say was last asked for.
+        main: Of a gated stream, what main lacked of its branch when that was last looked up; `main_at`: when.
     """
 
     request: int = msgspec.field(default=0, name="r")
@@ -77,6 +79,8 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     waiting_at: int = msgspec.field(default=0, name="ka")
     through: int | None = msgspec.field(default=None, name="kt")
     watermark: int | None = msgspec.field(default=None, name="kv")
+    main: MainFreshness | None = msgspec.field(default=None, name="m")
+    main_at: int = msgspec.field(default=0, name="ma")
 
     def timed(self, actual: ActualState, clock: float) -> ActualState:
         """The facts with how long they have been so, and remember since when.

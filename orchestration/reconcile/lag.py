@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.commit.stamp_history import as_written, history
+from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
 from jobs.supervise.actual import ActualState
@@ -19,16 +20,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchLag:
+    """What the branch of a gated stream has, beside what main has.
+
+    Attributes:
+        unpublished: Rows that main lacks.
+        valid_through: Every record with an older timestamp is there; seconds since 1970, None if not known.
+        watermark: The branch's; seconds since 1970, None if not known.
+    """
+
+    unpublished: int
+    valid_through: float | None = None
+    watermark: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """How far a stream is behind its topics.
 
     Attributes:
         records: Records that wait.
         at: When that was looked up; seconds since 1970.
-        valid_through: Every record with an older timestamp is in the tables; seconds since 1970, None if not known.
+        valid_through: Every record with an older timestamp is in the tables, of a gated stream in main; seconds since
+            1970, None if not known.
         undecided: Records of open transactions behind those; None if not known.
-        watermark: No record with an earlier event time is awaited any more; seconds since 1970, None if not known.
+        watermark: No record with an earlier event time is awaited any more, of a gated stream by main; seconds since
+            1970, None if not known.
         by: The records by topic and partition, where they were looked up just now for a stream without a driver.
+        branch: Of a gated stream, what its branch has.
     """
 
     records: int
@@ -37,6 +56,18 @@ class Lag:
     by: Offsets = field(default_factory=dict)
     undecided: int | None = None
     watermark: float | None = None
+    branch: BranchLag | None = None
+
+    def on_main(self, main: MainFreshness) -> Lag:
+        """The lag as readers of main have it, of a lag as the stream's branch has it."""
+        branch = BranchLag(main.rows, self.valid_through, self.watermark)
+        through, watermark = main.through(self.valid_through), main.watermark(self.watermark)
+        return replace(self, valid_through=through, watermark=watermark, branch=branch)
+
+    @property
+    def unread(self) -> int:
+        """Records that readers lack: those that wait, and rows that are not published."""
+        return self.records + (self.branch.unpublished if self.branch else 0)
 
     def judged_through(self, spec: StreamSpec | None) -> float | None:
         """Through when the table is complete by what its freshness is judged by; seconds since 1970."""

@@ -15,6 +15,7 @@ from assets.stream_checks import totals_of
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import as_written
 from jobs.errors import FrazilError
+from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
 from orchestration.reconcile.lag import Lag, lag_by_stamps
@@ -80,10 +81,30 @@ class RemoteQueries:
         """Whether there is no time left to ask anything."""
         return time.monotonic() > self._deadline
 
-    def table_rows(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> QueriedTable | None:
-        """A table's rows at a snapshot; None if the catalog does not say in time."""
+    def table_rows(
+        self, name: str, stream: str, snapshot_id: int | None, since: int | None, *, on_main: bool = False
+    ) -> QueriedTable | None:
+        """A table's rows at a snapshot; None if the catalog does not say in time.
+
+        Args:
+            on_main: Whether main is meant, whatever branch the stream writes.
+        """
         table = self.table(name)
-        return None if table is None else queried_table(table, stream, snapshot_id, since)
+        return None if table is None else queried_table(table, stream, snapshot_id, since, on_main=on_main)
+
+    def main_freshness(self, spec: StreamSpec) -> MainFreshness | None:
+        """What main lacks of a gated stream's branch; unknown if the catalog does not say in time.
+
+        None where there is nothing to tell apart: of a stream without a gate, and before its branch is there.
+        """
+        from jobs.catalog import NoCatalogYet
+
+        if spec.publish is None:
+            return None
+        table = self._loaded(spec.table.name)
+        if isinstance(table, FrazilError):
+            return None if isinstance(table, NoCatalogYet) else UNKNOWN
+        return None if table is None else main_freshness(table.metadata, spec.stream, spec.publish.branch)
 
     def table(self, name: str) -> Table | None:
         """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
@@ -162,9 +183,11 @@ def _connected(connect: Callable[[], T]) -> T | FrazilError:
         return FrazilError(f"{type(problem).__name__}: {problem}")
 
 
-def queried_table(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> QueriedTable:
+def queried_table(
+    table: Table, stream: str, snapshot_id: int | None, since: int | None, *, on_main: bool = False
+) -> QueriedTable:
     """What a query finds of a table and of a stream at a snapshot, or at its newest if it does not keep that one."""
-    metadata = as_written(table.metadata, stream)
+    metadata = table.metadata if on_main else as_written(table.metadata, stream)
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or metadata.current_snapshot()
     added = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.publish.gate import Verdict
+from jobs.publish.gated import publish_if_fit
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
@@ -33,11 +36,22 @@ event_time: {{column: at, grace: 10m, {more}}}
 """
 
 
-def write_file(home: Path, more: str = "closes: hour", partition_by: str = "") -> None:
-    """The stream's file."""
+GATE = """\
+contract: {expectations: [{expect_column_values_to_not_be_null: {column: id}}]}
+publish: {gate: contract, every: 5m}
+"""
+
+
+def write_file(home: Path, more: str = "closes: hour", partition_by: str = "", besides: str = "") -> None:
+    """The stream's file.
+
+    Args:
+        more: Of its event time.
+        besides: Further blocks, such as `GATE`.
+    """
     (home / "streams").mkdir(parents=True, exist_ok=True)
     by = f", partition_by: [{partition_by}]" if partition_by else ""
-    (home / "streams" / "payments.yaml").write_text(FILE.format(more=more, partition_by=by))
+    (home / "streams" / "payments.yaml").write_text(FILE.format(more=more, partition_by=by) + besides)
 
 
 class EventStream:
@@ -50,12 +64,13 @@ class EventStream:
 
     def __init__(self, settings: Settings, spec: StreamSpec) -> None:
         self.catalog = connect_catalog(settings)
+        self.settings = settings
         self.spec = spec
         self.rows = 0
         self.first_ms: int | None = None
         self.watermark_ms: int | None = None
         ensure_tables(spec, self.catalog)
-        self.target = Target(self.catalog, spec.table.name, spec.stream)
+        self.target = Target(self.catalog, spec.table.name, spec.stream, branch=spec.branch_of(spec.table.name))
         start = Stamp(spec.stream, "claim", -1, 1, spec.config_hash, start={P: 0}, position={P: 0})
         self.target.claim(1, lambda newest: newest.claimed(1) if newest else start)
 
@@ -74,12 +89,16 @@ class EventStream:
         *,
         late: dict[datetime, int] | None = None,
         letters: int = 0,
+        through: datetime | None = None,
+        before: datetime | None = None,
     ) -> None:
         """A batch of rows with these event times, behind which the watermark stands here.
 
         Args:
             late: Of them, the late ones by the begin of their hour.
             letters: Rows that its stamp says the dead letters get, and which they do not have yet.
+            through: Through when the stream is complete with it.
+            before: Through when it was before it, by its driver's word.
         """
         at_ms = sorted(ms(each) for each in times if each is not None)
         self.first_ms = min([*at_ms[:1], *([self.first_ms] if self.first_ms is not None else [])], default=None)
@@ -106,11 +125,32 @@ class EventStream:
             counts=Counts(read=count + letters, landed=count, dead=letters),
             event_time=times_,
             targets={self.spec.table.name: self.target.uuid},
+            valid_through_ms=None if through is None else ms(through),
+            before_ms=None if before is None else ms(before),
         )
         landed = self.target.land(stamp, self.files(times), seen=seen, batch=batch, position={P: self.rows})
         assert landed is ProposalOutcome.LANDED
         self.rows += count + letters
         self.watermark_ms = ms(watermark)
+
+    def quiet(self, watermark: datetime) -> None:
+        """The driver stamps a watermark while nothing comes."""
+
+        def moved(newest: Stamp | None) -> Stamp:
+            assert newest is not None
+            assert newest.event_time is not None
+            times = replace(newest.event_time.bare(), watermark_ms=ms(watermark))
+            return replace(newest.claimed(newest.epoch), event_time=times)
+
+        assert self.target.newest is not None
+        self.target.claim(self.target.newest.epoch, moved, again=True)
+        self.watermark_ms = ms(watermark)
+
+    def publish(self, *, fit: bool = True) -> str:
+        """Publish, or hold, what a gated stream has landed; what became of it."""
+        verdict = Verdict(fit, () if fit else ("not fit",), f"contract {fit}")
+        judge, by = lambda interval: verdict, "tester"
+        return publish_if_fit(self.spec, self.settings, self.catalog, by, judge, verdict.judged_by).became
 
     def append_by_another(self, times: Sequence[datetime]) -> int:
         """Rows of another writer; returns the snapshot's id."""

@@ -21,6 +21,7 @@ from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
 from jobs.publish.ahead import branch_ahead
+from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
@@ -151,11 +152,13 @@ def add_tables_and_topics(
     else:
         _attempt(status, "catalog", lambda: _look_at_tables(status, catalog))
     if status.lag is not None:
-        return
-    if isinstance(kafka, FrazilError):
+        pass
+    elif isinstance(kafka, FrazilError):
         status.unknown["kafka"] = kafka.message
     elif "catalog" not in status.unknown:
         _attempt(status, "kafka", lambda: _look_at_log(status, spec, kafka))
+    if spec.publish is not None:
+        _as_main_has_it(status)
 
 
 def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
@@ -171,6 +174,8 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
         return
     metadata = as_written(table.metadata, status.stream)
     status.ahead = branch_ahead(table.metadata, status.stream)
+    if status.ahead is not None:
+        status.main = main_freshness(table.metadata, status.stream, status.ahead.branch)
     newest = history(metadata, status.stream).newest
     if newest is not None:
         if status.state == "never ran":
@@ -191,6 +196,17 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
     status.last_commit = last_commit(table, status.stream) or status.last_commit
     dead = find_table(catalog, status.dead_letter_table)
     status.dead = total_rows(dead.metadata) if dead is not None else None
+
+
+def _as_main_has_it(status: StreamStatus) -> None:
+    """What is said of a gated stream's freshness is said of main; what its branch has stands beside it."""
+    status.branch_complete_through, status.branch_watermark = status.complete_through, status.watermark
+    main = status.main or (UNKNOWN if "catalog" in status.unknown else MainFreshness())
+    through, watermark = status.complete_through, status.watermark
+    found = main.through(through.timestamp() if through else None)
+    status.complete_through = None if found is None else _instant(found * 1000)
+    found = main.watermark(watermark.timestamp() if watermark else None)
+    status.watermark = None if found is None else _instant(found * 1000)
 
 
 def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> None:

@@ -89,8 +89,8 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         **_unknown_fields(status),
         "batch": thousands(status.batch),
         "last commit": f"{ago(status.last_commit)}",
-        "complete through": f"{ago(status.complete_through)}",
-        **({"watermark": f"{ago(status.watermark)}{_late(status)}"} if status.watermark else {}),
+        "complete through": f"{ago(status.complete_through)}{_landed(status, status.branch_complete_through)}",
+        **_watermark(status),
         **_last_check(status),
         "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
         "lag": _unless(status, "kafka", thousands(status.lag)),
@@ -119,6 +119,21 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         console.print(table)
     for part, reason in sorted(status.unknown.items()):
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
+
+
+def _watermark(status: StreamStatus) -> dict[str, str]:
+    if not (status.watermark or status.branch_watermark):
+        return {}
+    return {"watermark": f"{ago(status.watermark)}{_landed(status, status.branch_watermark)}{_late(status)}"}
+
+
+def _landed(status: StreamStatus, at: datetime | None) -> str:
+    """Behind what main has of a gated stream, what its branch has, where that is another time."""
+    return (
+        f", and {ago(at)} on branch {status.ahead.branch}"
+        if at and status.main and status.main.lacks and status.ahead
+        else ""
+    )
 
 
 def _branch(status: StreamStatus) -> dict[str, str]:

@@ -10,6 +10,7 @@ from jobs.commit.offsets import TopicPartition, by_topic
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS
 from jobs.publish.ahead import BranchAhead
+from jobs.publish.main_freshness import MainFreshness
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.heartbeat import LastError
 
@@ -35,9 +36,11 @@ class StreamStatus:
         unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
             the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
         unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
-        complete_through: Every record that had come by then is in the table.
-        watermark: No record with an earlier event time is awaited any more; `late` so many came later than that, since
-            the driver started.
+        complete_through: Every record that had come by then is in the table, of a gated stream in main.
+        watermark: No record with an earlier event time is awaited any more, of a gated stream by main; `late` so many
+            came later than that, since the driver started.
+        branch_complete_through, branch_watermark: Of a gated stream, what its branch has.
+        main: What main lacks of its branch.
         last_check: How far the table is checked against the stream's contract, and what that came to.
         file_problem: What is wrong with the stream's file.
         error: The newest driver's error; `fix` the next command, for it or for the state.
@@ -89,6 +92,9 @@ class StreamStatus:
     last_commit: datetime | None = None
     complete_through: datetime | None = None
     watermark: datetime | None = None
+    branch_complete_through: datetime | None = None
+    branch_watermark: datetime | None = None
+    main: MainFreshness | None = None
     late: int | None = None
     last_check: ValidatedPosition | None = None
     unknown: dict[str, str] = field(default_factory=dict)
@@ -158,6 +164,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
             "unpublished_rows": status.ahead.rows,
             "unpublished_snapshots": status.ahead.snapshots,
             "unpublished_since": _time(status.ahead.since),
+            "complete_through": _time(status.branch_complete_through),
+            "watermark": _time(status.branch_watermark),
             "held": status.ahead.held
             and {
                 "rows": status.ahead.held.rows,

@@ -252,7 +252,9 @@ class World:
         """The stream's file as a driver has it."""
         source = Source(topics=(TOPIC,))
         table = SimpleNamespace(name=TABLE)
-        return spec_with("payments", self.targets, config_hash=config, source=source, errors=Errors(), table=table)
+        return spec_with(
+            *("payments", self.targets), config_hash=config, source=source, errors=Errors(), table=table, publish=None
+        )
 
     def destinations(self, partition: TopicPartition, offset: int, config: str, schema: int = 0) -> set[str]:
         """The targets that a record becomes a row of."""

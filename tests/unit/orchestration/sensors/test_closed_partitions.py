@@ -15,11 +15,12 @@ from jobs.commit.event_times import EventTimes
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from orchestration.definitions import build_definitions
-from orchestration.sensors import closed_partitions_tick
+from orchestration.sensors import closed_facts
+from orchestration.sensors.closed_facts import unreported
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
-from orchestration.sensors.closed_partitions_tick import ClosedCursor, unreported
+from orchestration.sensors.closed_partitions_tick import ClosedCursor
 from resources.deployment import Deployment
-from tests.helpers.event_stream import EventStream, hour, ms, write_file
+from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
 from tests.unit.orchestration.deployments import connections
 
 HOUR = timedelta(hours=1)
@@ -28,8 +29,10 @@ HOUR = timedelta(hours=1)
 class Place:
     """A deployment, its stream, Dagster's instance, and the daemon's part of a sensor's tick."""
 
-    def __init__(self, home: Path, instance: dg.DagsterInstance, more: str, partition_by: str) -> None:
-        write_file(home, more, partition_by)
+    def __init__(
+        self, home: Path, instance: dg.DagsterInstance, more: str, partition_by: str, besides: str = ""
+    ) -> None:
+        write_file(home, more, partition_by, besides)
         self.deployment: Deployment = Deployment.at(home)
         settings = self.deployment.prepared_settings()
         self.spec: StreamSpec = self.deployment.stream("payments")
@@ -67,8 +70,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, instance: dg.DagsterInstance, request: pytest.FixtureRequest) -> Place:
-    more, partition_by = getattr(request, "param", ("closes: hour", "day(at)"))
-    return Place(tmp_path, instance, more, partition_by)
+    return Place(tmp_path, instance, *getattr(request, "param", ("closes: hour", "day(at)")))
 
 
 @pytest.mark.parametrize("place", [("closes: hour", ""), ("closes: hour", "hour(at)")], indirect=True)
@@ -108,7 +110,7 @@ def test_what_was_reported_and_not_noted_is_not_reported_again(place: Place) -> 
 
 
 def test_a_year_is_caught_up_a_part_at_each_tick(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_partitions_tick, "MOST_PER_TICK", 20)
+    monkeypatch.setattr(closed_facts, "MOST_PER_TICK", 20)
     place.stream.land([hour(0), hour(50)], hour(50))
     spec = place.spec.event_time
     assert spec is not None
@@ -272,3 +274,51 @@ def test_a_stream_without_it_is_not_looked_at(tmp_path: Path, instance: dg.Dagst
     with dg.build_sensor_context(instance=instance, resources=connections(deployment)) as context:
         result: Any = closed_partitions_sensor()(context)
     assert (list(result.asset_events), result.cursor) == ([], ClosedCursor().to_cursor())
+
+
+@pytest.mark.parametrize("place", [("closes: hour", "", GATE)], indirect=True)
+def test_an_hour_of_a_gated_stream_closes_once_its_rows_are_published(place: Place) -> None:
+    stream = place.stream
+    stream.land([hour(10, 5), hour(10, 50)], hour(10, 40))
+    stream.land([hour(10, 59), hour(11, 5), hour(12, 30)], hour(12, 10))
+    assert place.closed() == [], "its rows have landed, and readers have none of them"
+    stream.publish(fit=False)
+    assert place.closed() == [], "they are held"
+    stream.publish()
+    assert place.closed() == ["2026-03-01-10:00", "2026-03-01-11:00"]
+    (told,) = place.reported("2026-03-01-10:00")
+    head = stream.table.current_snapshot()
+    assert head is not None
+    assert (told["dagster/partition_row_count"], told["snapshot_id"]) == (3, str(head.snapshot_id))
+    stream.quiet(hour(13, 20))
+    assert place.closed() == ["2026-03-01-12:00"], "main has all that there is"
+    stream.land([hour(14, 30)], hour(14, 20))
+    stream.quiet(hour(15, 10))
+    assert place.closed() == [], "what moved the watermark on is not published"
+    stream.publish()
+    assert place.closed() == ["2026-03-01-13:00", "2026-03-01-14:00"]
+
+
+@pytest.mark.parametrize("place", [("closes: hour", "", GATE)], indirect=True)
+def test_late_rows_of_a_gated_stream_are_told_when_they_are_published(place: Place) -> None:
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    stream = place.stream
+    stream.land([now - 5 * HOUR, now - 2 * HOUR], now - 2 * HOUR)
+    stream.publish()
+    assert len(place.closed()) == 3
+    # The first one closes an hour; a row that comes late to that one comes with it, for readers.
+    stream.land([now - HOUR], now - HOUR)
+    stream.land([now - 2 * HOUR, now - 5 * HOUR], now - HOUR, late={now - 2 * HOUR: 1, now - 5 * HOUR: 1})
+    assert place.tick() == [], "readers have none of it"
+    stream.publish()
+    events = place.tick()
+    (told,) = [each for each in events if isinstance(each, dg.AssetObservation)]
+    assert told.partition == f"{now - 5 * HOUR:%Y-%m-%d-%H}:00"
+    assert (told.metadata["late_rows"].value, told.metadata["by"].value) == (1, "the stream")
+    head = stream.table.current_snapshot()
+    assert head is not None
+    assert told.metadata["snapshot_id"].value == str(head.snapshot_id)
+    (closed,) = [each for each in events if isinstance(each, dg.AssetMaterialization)]
+    assert closed.partition == f"{now - 2 * HOUR:%Y-%m-%d-%H}:00"
+    assert closed.metadata["late_rows"].value == 1
+    assert closed.metadata["dagster/partition_row_count"].value == 2

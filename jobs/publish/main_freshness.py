@@ -1,0 +1,123 @@
+"""Freshness of main for a gated stream: through when its readers have what came, by metadata alone.
+
+What a stream has landed on its branch is not there for readers. So a gated stream is as fresh as the newest of what is
+published, and its branch's own times are told beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.commit.branch import seen_on
+from jobs.commit.event_times import EventTimes
+from jobs.commit.lineage import ancestors
+from jobs.commit.stamp_history import history, stamps_along_main
+from jobs.commit.stamps import SUMMARY_KEY, Stamp
+from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
+from jobs.publish.publication import branch_through, publication_id
+
+
+class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What main lacks of a stream's branch, and what it is complete through for that.
+
+    Attributes:
+        lacks: Whether main lacks records of the stream's topics that the branch has. If it does not, main is complete
+            through whatever the branch is complete through.
+        rows: That the stream, its replays and its queues have landed, and main lacks.
+        through_ms: Where main lacks some: every record with an older timestamp is in main; milliseconds since 1970,
+            None if nobody can say.
+        watermark_ms: Likewise, the watermark as it was before the first batch that main lacks.
+        snapshot_id: Main's snapshot of the newest publication that brought rows; None if there is none, or none left.
+    """
+
+    lacks: bool = False
+    rows: int = 0
+    through_ms: int | None = None
+    watermark_ms: int | None = None
+    snapshot_id: int | None = None
+
+    def through(self, landed: float | None) -> float | None:
+        """Through when main is complete; seconds since 1970.
+
+        Args:
+            landed: Through when the branch is.
+        """
+        return _bounded(landed, self.through_ms) if self.lacks else landed
+
+    def watermark(self, landed: float | None) -> float | None:
+        """Before which event time main awaits no record any more; seconds since 1970.
+
+        Args:
+            landed: The branch's watermark.
+        """
+        return _bounded(landed, self.watermark_ms) if self.lacks else landed
+
+
+UNKNOWN = MainFreshness(lacks=True)
+"""Where nobody can say what main has of the branch."""
+
+
+def _bounded(landed: float | None, main_ms: int | None) -> float | None:
+    if main_ms is None:
+        return None
+    return main_ms / 1000 if landed is None else min(landed, main_ms / 1000)
+
+
+def main_freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFreshness | None:
+    """What main lacks of a stream's branch; None for main, and before the branch is there.
+
+    Args:
+        metadata: The table's own, not as a branch has it.
+    """
+    if branch == MAIN_BRANCH or branch not in metadata.refs:
+        return None
+    past = history(metadata, publication_id(stream))
+    # Of a main that was rolled back the publication that it still stands on counts, not the one that was taken out.
+    stands = past.stamped_ancestor if past.rolled_back else past.newest
+    try:
+        after = max(branch_through(stands, branch), branch_begin(metadata, branch))
+    except UnpublishableError:
+        return UNKNOWN
+    along = ancestors(metadata, metadata.refs[branch].snapshot_id)
+    landed = landed_snapshots([each for each in along if (each.sequence_number or 0) > after][::-1], stream)
+    stamps = [Stamp.from_json(each.summary.additional_properties[SUMMARY_KEY]) for each in landed if each.summary]
+    rows = sum(int(each.summary.additional_properties.get("added-records", 0)) for each in landed if each.summary)
+    brought = _brought(metadata, stream)
+    first = next((each for each in stamps if each.stream == stream and each.kind == "batch"), None)
+    if first is None:
+        return MainFreshness(rows=rows, snapshot_id=brought)
+    before = (
+        each.valid_through_ms
+        for _, each in stamps_along_main(seen_on(metadata, branch), stream)
+        if each.sequence < first.sequence
+    )
+    times = [each for each in (next(before, None), first.before_ms) if each is not None]
+    return MainFreshness(
+        lacks=True,
+        rows=rows,
+        through_ms=max(times, default=None),
+        watermark_ms=first.event_time.bound_ms if first.event_time else None,
+        snapshot_id=brought,
+    )
+
+
+def published_times(landed: EventTimes | None, main: MainFreshness | None) -> EventTimes | None:
+    """The event times up to whose watermark main has every record, or knows it to be late; None if there are none.
+
+    Args:
+        landed: The same of the branch.
+        main: What it lacks.
+    """
+    if landed is None or main is None or not main.lacks:
+        return landed
+    marks = [each for each in (landed.watermark_ms, main.watermark_ms) if each is not None]
+    return replace(landed, watermark_ms=min(marks)) if len(marks) == 2 else None
+
+
+def _brought(metadata: TableMetadata, stream: str) -> int | None:
+    stamps = stamps_along_main(metadata, publication_id(stream))
+    return next((snapshot_id for snapshot_id, each in stamps if each.kind == "batch" and each.counts.landed), None)

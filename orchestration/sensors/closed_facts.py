@@ -1,0 +1,146 @@
+"""Facts of a stream's closed hours or days, by its tables: which are not reported yet, and which got rows since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.metadata import TableMetadata
+
+from assets.closed_partitions import REMEMBERED_SECONDS, partition_key
+from jobs.catalog import NoCatalogYet
+from jobs.commit.branch import TableOnBranch, stream_table, whole_table
+from jobs.commit.event_times import EventTimes
+from jobs.commit.stamp_history import history_of, stamps_along_main
+from jobs.publish.main_freshness import main_freshness, published_times
+from jobs.publish.publication import publication_id
+from jobs.spec.event_time import EventTime
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.translate import translate_errors
+from jobs.verify.closed_periods import LateRows, LateRowsOfTables, first_period, proven_times
+from jobs.verify.period_rows import Period, rows_by_period
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+MOST_PER_TICK = 48
+"""Hours or days of a stream that one tick reports; a year of hours takes three hours to catch up."""
+_SEARCHED = 4_000
+_LATE = LateRowsOfTables()
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFacts:
+    """What a stream's tables say of its hours or days.
+
+    Attributes:
+        times: Up to whose watermark all of it is complete; None where nothing is.
+        periods: Those that have closed and were not reported, oldest first.
+        rows: Of each; None where they were not counted, since too many files would have to be read.
+        late: Of each, rows that came behind the watermark before it closed, as far as stamps are kept.
+        snapshot_id: The table's newest.
+        after: Rows that came into closed ones within the last day.
+        waits: Whether the stream has landed what would close more, and main lacks it.
+    """
+
+    times: EventTimes | None = None
+    periods: tuple[Period, ...] = ()
+    rows: Mapping[int, int] | None = None
+    late: Mapping[int, int] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    after: tuple[LateRows, ...] = ()
+    waits: bool = False
+
+
+def unreported(
+    event_time: EventTime,
+    times: EventTimes,
+    through_ms: int | None,
+    reported: Collection[str],
+    most: int = MOST_PER_TICK,
+) -> tuple[list[Period], int | None]:
+    """The hours or days that have closed and were not reported, oldest first.
+
+    Args:
+        event_time: The block of the stream's file.
+        times: Its event times, as far as they are proven.
+        through_ms: Up to where they are known to be reported.
+        reported: The partitions that Dagster's record has.
+        most: So many at most.
+
+    Returns:
+        They, and up to where all are reported once these are.
+    """
+    begin = through_ms if through_ms is not None else first_period(times, event_time)
+    if begin is None or times.watermark_ms is None:
+        return [], through_ms
+    closed = list(islice(event_time.periods(begin, times.watermark_ms), _SEARCHED))
+    if not closed:
+        return [], through_ms
+    missing = [period for period in closed if partition_key(event_time, period[0]) not in reported]
+    found = missing[:most]
+    return found, found[-1][1] if len(missing) > most else closed[-1][1]
+
+
+def look(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Callable[[], Catalog],
+    through_ms: int | None,
+    reported: Collection[str],
+    now: float,
+) -> tuple[ClosedFacts, int | None]:
+    """What a stream's tables say of its hours or days, and up to where these are reported once that is told.
+
+    Args:
+        through_ms: Up to where they are known to be reported.
+        reported: The partitions that Dagster's record has.
+
+    Raises:
+        FrazilError: The catalog, or the table's storage, does not answer.
+    """
+    event_time = spec.event_time
+    assert event_time is not None
+    try:
+        connection = catalog()
+    except NoCatalogYet:
+        return ClosedFacts(), through_ms
+    with translate_errors(settings, spec.stream), connection as opened:
+        if not all(opened.table_exists(name) for name in spec.target_names):
+            return ClosedFacts(), through_ms
+        tables = {name: stream_table(opened, spec, name) for name in spec.target_names}
+        table, stream = tables[spec.table.name], spec.stream
+        histories = {name: history_of(each, spec.stream) for name, each in tables.items()}
+        times = proven_times(histories, spec.coordinator, event_time)
+        waits = False
+        if isinstance(table, TableOnBranch) and spec.publish is not None:
+            # Readers have of an hour what is published, and what came late to it by its publication.
+            landed, times = times, published_times(times, main_freshness(table.whole, stream, table.branch))
+            waits = landed is not None and landed != times
+            table, stream = whole_table(table), publication_id(stream)
+        periods: list[Period] = []
+        if times is not None:
+            periods, through_ms = unreported(event_time, times, through_ms, reported)
+        since_ms = round((now - REMEMBERED_SECONDS) * 1000)
+        head = table.current_snapshot()
+        return ClosedFacts(
+            times,
+            tuple(periods),
+            rows_by_period(table, event_time, periods),
+            _late_before(stream, table.metadata, periods) if periods else {},
+            head.snapshot_id if head else None,
+            tuple(_LATE.since(table, stream, event_time, since_ms)),
+            waits,
+        ), through_ms
+
+
+def _late_before(stream: str, metadata: TableMetadata, periods: Sequence[Period]) -> dict[int, int]:
+    late = {start: 0 for start, _ in periods}
+    for _, stamp in stamps_along_main(metadata, stream):
+        for start, rows in (stamp.event_time.batch.periods if stamp.event_time else {}).items():
+            if start in late:
+                late[start] += rows
+    return late
