@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -21,13 +22,14 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit_ranges import compared_ranges, range_windows
-from jobs.verify.audit_result import StreamAudit
+from jobs.verify.audit_result import MainAudit, StreamAudit
 from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.found_rows import compare_rows
-from jobs.verify.ledger_checkpoints import AuditCheckpoint, record_audited
+from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.other_writers import with_foreign_changes
+from jobs.verify.published_rows import checkpoint_key, published_rows
 from jobs.verify.replayed_rows import ReplayedRows
 from jobs.verify.row_counter import WINDOW_OFFSETS
 from jobs.verify.snapshot_summaries import compare_summaries
@@ -86,9 +88,10 @@ def audit(
             mine = [problem for problem in found.problems if problem.table == each.name]
             others = [problem for problem in found.problems if problem.table != each.name]
             found.problems = others + with_foreign_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
+    main = _hold_main(spec, settings, catalog, audited, found, window)
     found.add_up()
     if table is None:
-        _record_audited(audited, found, settings, catalog)
+        _record_audited(audited, main, found, settings, catalog)
     found.seconds = time.monotonic() - began
     return found
 
@@ -173,7 +176,43 @@ def _count(
             totals.judge_totals(each.expected, each.after)
 
 
-def _record_audited(audited: list[AuditedTable], found: StreamAudit, settings: Settings, catalog: Catalog) -> None:
+def _hold_main(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    audited: list[AuditedTable],
+    found: StreamAudit,
+    window: int,
+) -> dict[str, AuditCheckpoint]:
+    """Hold main against what of the stream's branch was published; what to remember of it, by its key."""
+    sink = next((each for each in audited if each.target.role == "rows" and each.table is not None), None)
+    if sink is None or sink.table is None:
+        return {}
+    key = checkpoint_key(sink.table)
+    before = None if found.full else audit_checkpoints(catalog, settings, spec.stream).get(key)
+    if before is not None and found.since is not None:
+        before = replace(before, sequence=min(before.sequence, sink.after))
+
+    def on_rows(rows: int) -> None:
+        found.scanned += rows
+
+    made = published_rows(spec, settings, catalog, sink.table, before, window=window, on_rows=on_rows)
+    if made is None:
+        return {}
+    found.problems += made.problems
+    found.notes += made.notes
+    found.main = MainAudit(made.rows, made.waiting.rows if made.waiting else None, made.left_out)
+    same = made.checkpoint is None or (before is not None and before.sequence == made.checkpoint.sequence)
+    return {} if same or made.checkpoint is None else {key: made.checkpoint}
+
+
+def _record_audited(
+    audited: list[AuditedTable],
+    main: Mapping[str, AuditCheckpoint],
+    found: StreamAudit,
+    settings: Settings,
+    catalog: Catalog,
+) -> None:
     """Remember how far the tables are audited, so that the next audit counts only what is new.
 
     All of them or none: the next audit holds what is new on the one against what is new on the other.
@@ -181,10 +220,8 @@ def _record_audited(audited: list[AuditedTable], found: StreamAudit, settings: S
     if found.pending or any(not problem.explained for problem in found.problems):
         return
     known = all(each.table is None or each.audited_through == each.expected.sequence for each in audited)
-    if known and found.since is None:
-        return
-    checkpoints: dict[str, AuditCheckpoint] = {}
-    for each in audited:
+    checkpoints: dict[str, AuditCheckpoint] = dict(main)
+    for each in audited if not known or found.since is not None else ():
         snapshot = each.table.current_snapshot() if each.table is not None else None
         if each.table is None or snapshot is None:
             continue

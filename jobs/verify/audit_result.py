@@ -150,6 +150,21 @@ class TableAudit:
         return self.target.name
 
 
+@dataclass(frozen=True, slots=True)
+class MainAudit:
+    """What was found of a stream's branch in main.
+
+    Attributes:
+        rows: Rows of main that were counted.
+        unpublished: Rows of the branch that main lacks, since they are not published; None if nobody can say.
+        left_out: Rows that main lacks since an operator has left them out.
+    """
+
+    rows: int
+    unpublished: int | None
+    left_out: int
+
+
 @dataclass(slots=True)
 class StreamAudit:
     """What was found on all tables of a stream.
@@ -161,6 +176,7 @@ class StreamAudit:
         scanned: Rows of the tables that were read.
         pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
         notes: What else there is to know of it.
+        main: Of a stream whose branch is published, what main has of it.
     """
 
     stream: str
@@ -175,6 +191,7 @@ class StreamAudit:
     recorded: int = 0
     scanned: int = 0
     seconds: float = 0.0
+    main: MainAudit | None = None
 
     @property
     def verdict(self) -> Verdict:

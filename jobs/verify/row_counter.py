@@ -11,11 +11,12 @@ hold none of a window's offsets, by their statistics, are not opened; of the oth
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Or
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
@@ -38,6 +39,7 @@ class RowCounter:
         stream: Only rows whose column `stream` says so; None for all.
         also: What else must hold of a row.
         snapshot_id: The snapshot; None for the newest one.
+        files: Only rows of these data files; None for all.
         on_rows: Told how many rows were read, as they are.
     """
 
@@ -49,6 +51,7 @@ class RowCounter:
         stream: str | None = None,
         also: BooleanExpression | None = None,
         snapshot_id: int | None = None,
+        files: Set[str] | None = None,
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> None:
         self._table: Table = table
@@ -56,6 +59,7 @@ class RowCounter:
         self._conditions: list[BooleanExpression] = [EqualTo("stream", stream)] if stream is not None else []
         self._conditions += [also] if also is not None else []
         self._snapshot_id: int | None = snapshot_id
+        self._files: Set[str] | None = files
         self._on_rows: Callable[[int], None] = on_rows
 
     def count(self, ranges: Sequence[PartitionRange]) -> list[np.ndarray]:
@@ -89,10 +93,16 @@ class RowCounter:
                 ) from problem
         return [counts[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
-    def _batches(self, ranges: Sequence[PartitionRange]) -> pa.RecordBatchReader:
-        return self._table.scan(
+    def _batches(self, ranges: Sequence[PartitionRange]) -> Iterable[pa.RecordBatch]:
+        scan = self._table.scan(
             row_filter=self._filter(ranges), selected_fields=self._columns, snapshot_id=self._snapshot_id
-        ).to_arrow_batch_reader()
+        )
+        if self._files is None:
+            return scan.to_arrow_batch_reader()
+        tasks = [each for each in scan.plan_files() if each.file.file_path in self._files]
+        return ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter).to_record_batches(
+            tasks
+        )
 
     def _add(
         self, counts: np.ndarray, batch: pa.RecordBatch, of: dict[TopicPartition, list[tuple[OffsetRange, int]]]

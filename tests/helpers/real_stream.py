@@ -25,6 +25,8 @@ from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.publish.gate import Verdict
+from jobs.publish.gated import publish_if_fit
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -46,6 +48,7 @@ class RealStream:
     batch: int = 0
     identity: str | None = None
     retired: dict[str, Retired] = field(default_factory=dict)
+    gated: bool = False
 
     def __post_init__(self) -> None:
         self.spec: StreamSpec = self._written()
@@ -56,6 +59,10 @@ class RealStream:
         sink = self.spec.table_schema
         catalog.create_table(SINK, sink, properties=properties)
         catalog.create_table(DEAD, Schema(*DEAD_LETTER_SCHEMA.fields[:4]), properties=properties)
+        if self.gated:
+            # A branch begins with a claim.
+            target = Target(catalog, SINK, "payments", branch=self.spec.branch_of(SINK))
+            target.commit(Append(), Stamp("payments", "claim", -1, 1, self.spec.config_hash, start={}, position={}))
 
     def _written(self) -> StreamSpec:
         file = self.home / "streams" / "payments.yaml"
@@ -68,6 +75,9 @@ class RealStream:
             "errors": {"dead_letters": {"table": DEAD}},
             "trigger": "available_now",
         }
+        if self.gated:
+            expected = {"expect_column_values_to_not_be_null": {"column": "id"}}
+            document |= {"contract": {"expectations": [expected]}, "publish": {"gate": "contract"}}
         file.write_text(yaml.safe_dump(document))
         return load_stream(file)
 
@@ -122,6 +132,22 @@ class RealStream:
             letters = Counts(read=len(dead), dead=len(dead))
             self._commit(DEAD, stamp, OffsetRange(start, end), at, letters, dead_rows(at, dead))
 
+    def replay(self, offset: int, partition: int = 0) -> None:
+        """A replay brings back the record of this offset."""
+        target = Target(self.catalog(), self.sink, "payments~replay", branch=self.spec.branch_of(self.sink))
+        newest = target.read()
+        at, number = TopicPartition("replay", 0), newest.batch + 1 if newest else 0
+        rows = self.sink_rows(TopicPartition(TOPIC, partition), [offset])
+        files = list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
+        stamp = Stamp("payments~replay", "batch", number, 1, "c", start={at: number}, position={at: number + 1})
+        target.commit(Append(files), replace(stamp, counts=Counts(1, 1)))
+
+    def publish(self, *, fit: bool = True) -> str:
+        """Publish, or hold, what has landed on the branch; what became of it."""
+        verdict = Verdict(fit, () if fit else ("not fit",), f"contract {fit}")
+        judge = lambda interval: verdict  # noqa: E731
+        return publish_if_fit(self.spec, self.settings, self.catalog(), "tester", judge, verdict.judged_by).became
+
     def reset(self, partition: int, to: int) -> None:
         """An operator moves the stream back."""
         at = TopicPartition(TOPIC, partition)
@@ -163,7 +189,7 @@ class RealStream:
     def _commit(
         self, name: str, stamp: Stamp, range_: OffsetRange, at: TopicPartition, counts: Counts, rows: pa.Table
     ) -> None:
-        target = Target(self.catalog(), name, "payments")
+        target = Target(self.catalog(), name, "payments", branch=self.spec.branch_of(name))
         target.read()
         self.totals[name] = self.totals.get(name, Counts()) + counts
         files = []

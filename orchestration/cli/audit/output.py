@@ -51,6 +51,8 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
         "problems": [problem_facts(problem) for problem in audit.problems],
         "answers": [_decision_facts(decision) for decision in audit.decisions],
         "connect_queue": _counts_facts(audit.queue) if audit.queue is not None else None,
+        "main": audit.main
+        and {"rows": audit.main.rows, "unpublished": audit.main.unpublished, "left_out": audit.main.left_out},
         "pending": audit.pending,
         "notes": audit.notes,
     }
