@@ -124,6 +124,7 @@ def _target_checks(
                     rows=CheckedRows.of(config.whole, config.where or None),
                     only=there if len(selected) < len(known) else (),
                     engine=_engine(config.engine),
+                    by=f"Dagster, run {context.run.run_id}",
                     on_progress=_Progress(context),
                 ).run(target)
         except FrazilError as problem:

@@ -66,8 +66,8 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
         try:
             with translate_errors(settings, spec.stream), catalog.catalog() as connected:
                 session, log = lambda: spark.get_session("sql"), context.log.info
-                judge = ContractJudge(now, settings, connected, session, on_progress=log)
                 by = f"Dagster, run {context.run.run_id}"
+                judge = ContractJudge(now, settings, connected, session, by=by, on_progress=log)
                 found = publish_if_fit(now, settings, connected, by, judge, judge.judged_by)
         except FrazilError as problem:
             raise failure(problem) from None

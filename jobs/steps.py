@@ -222,7 +222,7 @@ STEPS: dict[str, Step] = {
     ),
     "check_before_record": Step(
         "check",
-        "Rows are checked, and how far is not recorded; whoever checks next looks at the same rows again.",
+        "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",
         "action",
     ),
     "maintain_before_release": Step(

@@ -1,8 +1,13 @@
-"""Formatting of numbers and time spans for people."""
+"""Formatting for people: numbers, time spans, and small pictures of shares."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
+
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_WIDTHS = "▏▎▍▌▋▊▉█"
 
 
 def span(seconds: float) -> str:
@@ -20,3 +25,31 @@ def span(seconds: float) -> str:
 def thousands(value: Any) -> str:
     """A number with separators; a dash for None."""
     return "–" if value is None else f"{value:,}"
+
+
+def sparkline(shares: Sequence[float | None]) -> str:
+    """A character for each share: the lowest for none of it, the others up to the greatest of them; `?` for None."""
+    greatest = max((each for each in shares if each is not None), default=0.0)
+    steps = len(_HEIGHTS) - 1
+    return "".join(
+        "?" if each is None else _HEIGHTS[math.ceil(each / greatest * steps) if each > 0 else 0] for each in shares
+    )
+
+
+def bar(share: float, greatest: float, width: int) -> str:
+    """A bar of a share, as wide as `width` characters for the greatest; never empty but for none of it."""
+    if share <= 0 or greatest <= 0:
+        return ""
+    eighths = max(round(min(share / greatest, 1.0) * width * 8), 1)
+    whole, rest = divmod(eighths, 8)
+    return _WIDTHS[-1] * whole + (_WIDTHS[rest - 1] if rest else "")
+
+
+def percentage(share: float | None) -> str:
+    """A share of 1 in percent; what is not quite none or all never looks so. A dash for None."""
+    if share is None:
+        return "–"
+    text = f"{share:.2%}"
+    if share > 0 and text == "0.00%":
+        return "<0.01%"
+    return ">99.99%" if share < 1 and text == "100.00%" else text

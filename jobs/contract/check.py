@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
+from jobs.contract.check_history import keep_check
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
 from jobs.contract.earlier_rows import EarlierRows
@@ -31,11 +33,14 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.spec.validation import suggestion
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.verify.ledger_table import read_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 """Told what is done now, in a few words."""
@@ -55,6 +60,7 @@ class Check:
         record: Whether rows count as checked afterwards, if all of the contract was evaluated on all that is new.
         branch: Of the table; None: the one that the stream writes. Dead letters are on the one that it writes, always.
         bound: What pandas is given at most.
+        by: Who checks, as the history tells it: user and host, or a Dagster run.
         on_progress: Told what is done.
     """
 
@@ -68,6 +74,7 @@ class Check:
     record: bool = True
     branch: str | None = None
     bound: RowBound = field(default_factory=RowBound)
+    by: str = "unknown"
     on_progress: Progress = lambda _: None
 
     def expectations(self, target: TargetSpec) -> Sequence[Expectation]:
@@ -117,6 +124,7 @@ class Check:
         result.found, result.not_recorded = found, "they were judged for their publication"
         selection = increment_rows(found, table, target.coordinates, None)
         self._evaluated(selection, self.expectations(target), target, result)
+        self._keep(target, result, interval=True)
         result.seconds = time.monotonic() - began
         return result
 
@@ -133,6 +141,7 @@ class Check:
             self._move_on(found, table, target)
             return
         self._evaluated(selection, expectations, target, result)
+        self._keep(target, result)
         result.not_recorded = self._why_not_recorded(result)
         if not result.not_recorded:
             summary = CheckSummary(result.rows, len(result.outcomes), result.failures, contract_digest(expectations))
@@ -143,6 +152,17 @@ class Check:
                     self.catalog, target.name, self.spec.stream, position, self._branch(target)
                 )
                 result.not_recorded = "" if result.recorded else "another check has come as far"
+
+    def _keep(self, target: TargetSpec, result: TableCheck, *, interval: bool = False) -> None:
+        """Keep what came of the check in the history; a history that cannot be written changes nothing else."""
+        if not result.outcomes:
+            return
+        store = stream_folder(self.settings, self.spec.stream).store
+        try:
+            keep_check(store, result, by=self.by, branch=self._branch(target), interval=interval)
+        except OSError as problem:
+            result.not_kept = f"{type(problem).__name__} at {store.place('checks')}: {problem.strerror or problem}"
+            log.warning("stream %s: the check is not in the history: %s", self.spec.stream, result.not_kept)
 
     def _move_on(self, found: Increment, table: Table, target: TargetSpec) -> None:
         """Let the position follow a head that others have moved, so that it holds no snapshots for nothing."""

@@ -52,6 +52,7 @@ class TableCheck:
         sql: By the name of an expectation, what shows the rows that it does not accept.
         recorded: Whether the rows count as checked from now on.
         not_recorded: Why they do not.
+        not_kept: Why the results are not in the stream's history of checks; empty if they are.
         at: When the check began.
     """
 
@@ -67,6 +68,7 @@ class TableCheck:
     sql: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = False
     not_recorded: str = ""
+    not_kept: str = ""
     seconds: float = 0.0
 
     @property

@@ -27,6 +27,7 @@ class ContractJudge:
 
     Attributes:
         spark: Starts Spark, or gives the session that runs; asked only where it is needed.
+        by: Who publishes.
         checked: What was checked last.
     """
 
@@ -35,6 +36,7 @@ class ContractJudge:
     catalog: Catalog
     spark: Callable[[], SparkSession]
     engine: EngineName | None = None
+    by: str = "unknown"
     on_progress: Progress = lambda _: None
     checked: TableCheck | None = field(default=None, init=False)
 
@@ -56,6 +58,7 @@ class ContractJudge:
             spark=self.spark,
             engine=self.engine,
             record=False,
+            by=self.by,
             on_progress=self.on_progress,
         )
         target = self.spec.targets[0]

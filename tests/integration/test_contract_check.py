@@ -58,6 +58,12 @@ def facts(made: Pipeline, *arguments: str, expect: int = 1) -> list[dict[str, An
     return json.loads(done.stdout)["tables"]
 
 
+def history(made: Pipeline) -> dict[str, list[dict[str, Any]]]:
+    done = check(made, "--history", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {each["name"]: each["results"] for each in json.loads(done.stdout)["expectations"]}
+
+
 def recorded(made: Pipeline) -> ValidatedPosition | None:
     return validated_position(made.table().metadata.properties, made.stream)
 
@@ -103,6 +109,9 @@ def test_a_contract_is_checked_on_what_is_new(made: Pipeline) -> None:
     # The ids p-11 and p-12 are longer, their amounts greater.
     assert found["amount_is_small"]["unexpected"] == found["id_is_short"]["unexpected"] == 2
     assert found["id_is_unique"]["passed"]
+    # The check that was killed had found the same, and the history has it.
+    assert [each["rows_checked"] for each in history(made)["amount_is_small"]] == [8, 8, 2]
+    assert [each["share"] for each in history(made)["amount_is_small"]] == [3 / 8, 3 / 8, 1.0]
 
 
 def test_both_engines_say_the_same(made: Pipeline) -> None:
@@ -136,10 +145,11 @@ def test_dagster_checks_by_itself_what_has_come(services: DagsterServices, made:
 
     def evaluations(name: str) -> list[dict[str, Any]]:
         asked = services.api.ask(EVALUATIONS, key=key, name=name)["assetCheckExecutions"]
-        return [each["evaluation"] for each in asked if each["evaluation"] is not None]
+        return [{**each["evaluation"], "runId": each["runId"]} for each in asked if each["evaluation"] is not None]
 
     wait_for(lambda: bool(evaluations("id_is_short")), "the check that the sensor asks for", 200)
     newest = evaluations("id_is_short")[0]
+    run_id = newest["runId"]
     entries: dict[str, Any] = {
         entry.pop("label"): next(iter(entry.values()), None) for entry in newest["metadataEntries"]
     }
@@ -153,3 +163,5 @@ def test_dagster_checks_by_itself_what_has_come(services: DagsterServices, made:
     assert passed["success"]
     position = recorded(made)
     assert position is not None and position.summary.rows == 12
+    (kept,) = history(made)["id_is_short"]
+    assert kept["by"] == f"Dagster, run {run_id}" and (kept["rows"], kept["share"]) == (12, 0.25)

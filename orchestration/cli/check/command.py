@@ -20,8 +20,9 @@ from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
+from orchestration.cli.check.history import LAST, show_history
 from orchestration.cli.check.output import check_facts, print_checks
-from orchestration.cli.terminal import print_json, stderr_console
+from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 @click.argument("stream")
 @click.option("--all", "whole", is_flag=True, help="Look at the whole table, and not at what is new alone.")
 @click.option("--where", metavar="CONDITION", help="Look at these rows, such as \"day = '2026-01-01'\".")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated.")
+@click.option(
+    "--only", "--expectation", "only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated."
+)
 @click.option("--dead-letters", is_flag=True, help="Look at the dead letters alone, and not at the table as well.")
 @click.option(
     "--engine",
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     help="What evaluates the rows.  [default: pandas, Spark where they are many]",
 )
 @click.option("--dry-run", is_flag=True, help="Leave it to the next check to look at the same rows again.")
+@click.option("--history", is_flag=True, help="Check nothing: show what came of the checks before.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help=f"With --history: so many checks.  [default: {LAST}]")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
 def check(
@@ -51,14 +56,27 @@ def check(
     dead_letters: bool,
     engine: EngineName | None,
     dry_run: bool,
+    history: bool,
+    last: int | None,
     as_json: bool,
 ) -> None:
     """Hold what STREAM has landed since the last check against the contract in its file.
 
     Each expectation tells how many rows it does not accept, some of them, and the SQL that shows them all. Rows count
     as checked if all of the contract was evaluated on all that was new. Status 1 if a critical expectation failed, or
-    one could not be evaluated.
+    one could not be evaluated. --history shows how the share of rows that were not accepted went over time, whoever
+    checked them.
     """
+    if history:
+        if whole or where is not None or engine is not None or dry_run:
+            raise FrazilError(
+                "--history shows checks that were made, and goes without --all, --where, --engine and --dry-run.",
+                fix=f"frazil check {stream} --history",
+            )
+        show_history(deployment, stream, only, dead_letters=dead_letters, last=last or LAST, as_json=as_json)
+        return
+    if last is not None:
+        raise FrazilError("--last goes with --history.", fix=f"frazil check {stream} --history --last {last}")
     if whole and where is not None:
         raise FrazilError("--all looks at all rows, --where at some.", fix=f"frazil check {stream} --all")
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
@@ -84,6 +102,7 @@ def check(
                 only=only,
                 engine=engine,
                 record=not dry_run,
+                by=current_user(),
                 on_progress=lambda said: progress.update(task, now=said),
             )
             targets = [

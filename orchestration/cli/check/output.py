@@ -10,7 +10,7 @@ from rich.console import Console
 from jobs.contract.check_result import TableCheck
 from jobs.contract.outcome import ExpectationOutcome, Sample
 from orchestration.cli.terminal import print_columns
-from orchestration.formatting import thousands
+from orchestration.formatting import percentage, thousands
 
 _COLUMNS = ("expectation", "severity", "result", "rows", "not accepted", "share", "observed")
 _TEXT = {"expectation", "severity", "result", "observed"}
@@ -35,6 +35,7 @@ def _table_facts(check: TableCheck) -> dict[str, Any]:
         "seconds": round(check.seconds, 3),
         "recorded": check.recorded,
         "not_recorded": check.not_recorded or None,
+        "not_kept": check.not_kept or None,
         "increment": found
         and {
             "found_by": found.found,
@@ -86,15 +87,16 @@ def print_checks(checks: Sequence[TableCheck]) -> None:
                 console.print(line, markup=False, style="" if number else style)
         if check.not_recorded and check.outcomes:
             console.print(f"? The next check looks at the same rows: {check.not_recorded}.", markup=False)
+        if check.not_kept:
+            console.print(f"? The history does not have this check: {check.not_kept}.", markup=False, style="yellow")
     verdict, style = _verdict(checks)
     console.print(verdict, markup=False, style=style)
 
 
 def _cells(outcome: ExpectationOutcome) -> tuple[str, ...]:
     result = "passed" if outcome.passed else "not evaluated" if outcome.problem else "failed"
-    share = "–" if outcome.share is None else f"{outcome.share:.2%}"
     counted = thousands(outcome.elements), thousands(outcome.unexpected)
-    return (outcome.name, outcome.severity, result, *counted, share, outcome.observed or "–")
+    return (outcome.name, outcome.severity, result, *counted, percentage(outcome.share), outcome.observed or "–")
 
 
 def _lines(outcome: ExpectationOutcome, sql: Mapping[str, str]) -> Iterator[str]:

@@ -30,9 +30,10 @@ def publish_by_contract(
     from jobs.spark.start import SessionOnDemand
 
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
-    judge = ContractJudge(spec, settings, catalog, session.get, on_progress=on_progress)
+    by = current_user()
+    judge = ContractJudge(spec, settings, catalog, session.get, by=by, on_progress=on_progress)
     try:
-        return publish_if_fit(spec, settings, catalog, current_user(), judge, judge.judged_by)
+        return publish_if_fit(spec, settings, catalog, by, judge, judge.judged_by)
     finally:
         end_spark()
 

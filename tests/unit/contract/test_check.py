@@ -19,6 +19,7 @@ from jobs.contract.check_rows import RowBound
 from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import TooManyRowsError
 from jobs.increment.validated_position import reader_key, validated_position
+from jobs.state.stream_folder import stream_folder
 from tests.helpers.check_world import CONTRACT, CheckWorld
 from tests.helpers.landed_table import NAME
 
@@ -239,8 +240,11 @@ def test_killed_before_it_is_recorded_the_same_rows_are_checked_again(world: Che
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert world.recorded is None
+    settings = world.landed.settings
     again = world.check()
     assert again.rows == 2 and again.recorded and again.failures == {"critical": 1}
+    # The results of both are kept: they were found, whatever came of it.
+    assert len(stream_folder(settings, "orders").store.keys("checks/rows/*.json")) == 2
 
 
 def test_a_contract_that_expects_nothing_of_a_table_looks_at_nothing(world: CheckWorld) -> None:

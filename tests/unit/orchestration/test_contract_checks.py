@@ -92,6 +92,51 @@ def test_the_command_shows_what_is_not_as_expected(orders: CheckWorld) -> None:
     assert lines[-1] == "2 of 2 expectations are not met, 1 of them critical."
 
 
+def test_the_history_has_checks_of_the_command_and_of_dagster(orders: CheckWorld, instance: dg.DagsterInstance) -> None:
+    early = command(orders, "--history")
+    assert early.exit_code == 1 and "no check of stream orders is kept" in early.output
+    orders.land(0, [1.0, 2.0])
+    assert command(orders).exit_code == 0
+    orders.land(2, [None, 2.0, 3.0, 4.0])
+    executed(orders, instance)
+    orders.land(6, [None, None])
+    assert command(orders, "--only", "amount_is_set").exit_code == 1
+    result = command(orders, "--history")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("lake.orders: checks from ")
+    assert lines[1].split() == [
+        "expectation", "severity", "checks", "failed", "share", "over", "time", "greatest", "last", "result",
+    ]  # fmt: skip
+    is_set, positive = lines[2].split(), lines[3].split()
+    assert is_set == ["amount_is_set", "critical", "3", "2", "▁▃█", "100.00%", "100.00%", "failed"]
+    assert positive == ["amount_is_positive", "warning", "2", "0", "▁▁", "0.00%", "0.00%", "passed"]
+    document = json.loads(command(orders, "--history", "--json").stdout)
+    facts_of = {each["name"]: each for each in document["expectations"]}
+    assert set(facts_of) == NAMES and facts_of["few_letters"]["results"] == []
+    first, second, third = facts_of["amount_is_set"]["results"]
+    assert "Dagster, run " in second["by"] and "@" in first["by"] and "@" in third["by"]
+    assert [each["share"] for each in (first, second, third)] == [0.0, 0.25, 1.0]
+    assert [each["since_snapshot"] for each in (second, third)] == [first["head_snapshot"], second["head_snapshot"]]
+
+
+def test_the_history_of_one_expectation_has_a_line_for_each_check(orders: CheckWorld) -> None:
+    for number in range(3):
+        orders.land(2 * number, [1.0, None if number else 2.0])
+        command(orders)
+    result = command(orders, "--history", "--expectation", "amount_is_set", "--last", "2")
+    assert result.exit_code == 0, result.output
+    _, named, _, second, third = result.stdout.splitlines()
+    assert named == "amount_is_set: expect_column_values_to_not_be_null, critical"
+    assert all("50.00%" in line and "█" * 20 in line and "failed" in line for line in (second, third))
+    assert "1 snapshot to " in third
+    unknown = command(orders, "--history", "--expectation", "amount_is_se")
+    assert unknown.exit_code == 1 and "did you mean 'amount_is_set'" in unknown.output
+    for wrong in (["--history", "--all"], ["--history", "--engine", "spark"], ["--last", "3"]):
+        refused = command(orders, *wrong)
+        assert refused.exit_code == 1 and "--history" in refused.output
+
+
 def test_the_facts_and_the_status(orders: CheckWorld) -> None:
     orders.land(0, [1.0, -3.0])
     orders.landed.land_letters(f"{NAME}_dead", [{"offset": 7}])

@@ -70,6 +70,17 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     assert frazil(world, "publish", "payments").exit_code == 0
 
 
+def test_what_is_judged_is_in_the_history_of_checks(world: BranchWorld) -> None:
+    world.land(3)
+    assert frazil(world, "publish", "payments").exit_code == 0
+    world.land(2)
+    assert frazil(world, "publish", "payments").exit_code == 1
+    told = json.loads(frazil(world, "check", "payments", "--history", "--json").stdout)
+    small = next(each for each in told["expectations"] if each["name"] == "id_is_small")
+    assert [(each["scope"], each["share"]) for each in small["results"]] == [("interval", 0.0), ("interval", 1.0)]
+    assert {each["branch"] for each in small["results"]} == {"ingest"}
+
+
 def test_a_corrected_contract_lets_it_pass(world: BranchWorld) -> None:
     ids = world.land(5)
     assert frazil(world, "publish", "payments").exit_code == 1
