@@ -224,7 +224,7 @@ class Check:
         context = EvaluationContext(
             coordinates=tuple(name for name in target.coordinates if name in names),
             masked=masked_columns(self.spec, schema, table.properties) if target.role == "rows" else (),
-            known_keys=None if alone else earlier.known_keys,
+            earlier_keys=None if alone else earlier.keys,
             past_volumes=partial(earlier.past_volumes, time_column=time_column),
             time_column=time_column if time_column in names else None,
             progress=lambda name: self.on_progress(f"{target.name}: {name} on {result.rows:,} rows"),

@@ -1,8 +1,8 @@
 """Earlier rows of a table: which keys it has beside those of the rows that are checked, and its rows per hour.
 
 The table is read a batch at a time, only the files that may have such rows, and only the columns asked for; where even
-so they are many, Spark reads them. What is kept in memory grows with the keys and hours that are asked for, and not
-with the table.
+so they are many, or where the rows that are checked are in Spark, Spark reads them. What is kept in memory grows with
+the keys and hours that are asked for, and not with the table; of keys in Spark none.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
@@ -21,13 +21,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 from pyiceberg.schema import Schema
-from pyiceberg.types import TimestampType, TimestamptzType, TimeType, UUIDType
+from pyiceberg.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
+from jobs.contract.unique_keys import Bounds, EarlierKeys, comparable_keys
 from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import arrow_batches
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import spark_frame
+from jobs.schema.spark_types import unread_problem
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +68,42 @@ class EarlierRows:
     settings: Settings
     most_rows: int = MOST_ROWS
 
+    @property
+    def keys(self) -> EarlierKeys:
+        """What keys of the rows are held against."""
+        return EarlierKeys(self.known_keys, self.table_keys)
+
+    def table_keys(self, columns: tuple[str, ...], bounds: Bounds) -> DataFrame:
+        """These columns of all rows of the table, in Spark.
+
+        Args:
+            columns: Of a key.
+            bounds: Rows outside of them are not asked for, and left out where the files' statistics can tell.
+
+        Raises:
+            FrazilError: Spark cannot read the table.
+        """
+        from pyspark.sql import functions as sql
+
+        frame = spark_frame(self._by_spark(), columns, self.spark(), self.settings)
+        schema = self.everything.table.schema()
+        for name, (least, greatest) in bounds.items():
+            # Times would have to be said in a zone, and numbers with decimals in digits.
+            if least is not None and isinstance(schema.find_type(name), (IntegerType, LongType, StringType, DateType)):
+                frame = frame.where(sql.col(quoted_name(name)).between(sql.lit(least), sql.lit(greatest)))
+        return frame
+
+    def _by_spark(self) -> RowSelection:
+        """All rows, for Spark: by its scan, or file by file where it has no type for a column and none was deleted."""
+        everything = self.everything
+        if unread_problem(everything.table.schema()) is None:
+            return everything
+        tasks = list(everything.table.scan(snapshot_id=everything.snapshot_id).plan_files())
+        if any(task.delete_files for task in tasks):
+            return everything
+        files = tuple(task.file for task in tasks)
+        return replace(everything, files=files, snapshot_id=None)
+
     def known_keys(self, columns: tuple[str, ...], keys: pa.Table) -> pa.Table:
         """Which keys the table has in rows beside those that are checked.
 
@@ -72,6 +119,7 @@ class EarlierRows:
         if not keys.num_rows:
             return keys
         keys = keys.select(list(columns))
+        keys = comparable_keys(keys, columns)
         near = _near(keys, self.everything.table.schema(), self.everything.condition)
         there = self._counted(replace(self.everything, condition=near), keys)
         mine = _frame_counts(self.rows, keys) if not isinstance(self.rows, pa.Table) else _counts([self.rows], keys)
@@ -145,7 +193,7 @@ def _counts(parts: Iterable[pa.Table], keys: pa.Table) -> pa.Table:
     names = keys.column_names
     found = keys.slice(0, 0).append_column(_COUNT, pa.array([], pa.int64()))
     for part in parts:
-        mine = part.select(names).cast(keys.schema).join(keys, names, join_type="left semi")
+        mine = comparable_keys(part.select(names).cast(keys.schema), names).join(keys, names, join_type="left semi")
         counted = mine.group_by(names).aggregate([([], "count_all")]).rename_columns([*names, _COUNT])
         both = pa.concat_tables([found, counted.cast(found.schema)])
         found = both.group_by(names).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])

@@ -11,12 +11,13 @@ from jobs.contract.columns import NotEvaluable, SeenColumn
 from jobs.contract.exact_expectations import exact_expectations, found_metrics
 from jobs.contract.gx import KEY, Batch, error_of
 from jobs.contract.hiding import Hidden
-from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome, Sample
-from jobs.contract.own_expectations import PAST, OwnResult, unique_keys, usual_volume
+from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome, OwnResult, Sample
 from jobs.contract.plan import SCHEMA, PlannedExpectation, planned
 from jobs.contract.result_values import elements, index_list, observed, one_line, outcome, plain, unexpected_rows
 from jobs.contract.row_filter import row_filter
 from jobs.contract.seen_rows import ANY, ArrowRows, Rows, SparkRows
+from jobs.contract.unique_keys import EarlierKeys, unique_keys
+from jobs.contract.usual_volume import PAST, usual_volume
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, OWN
 from jobs.spec.units import parse_duration
@@ -34,9 +35,8 @@ class EvaluationContext:
         coordinates: The columns that say which record a row is of, as the table calls them; those that the rows do not
             have are left out of samples.
         masked: Paths of columns whose values must not be shown, as ``Mask.paths`` has them: a column, all within it.
-        known_keys: Which of some keys earlier rows of the table have: given the columns and an Arrow table of
-            distinct keys with these columns, the part of it that is there already. None: rows are compared with each
-            other alone, and the outcome says so.
+        earlier_keys: What the table has beside the rows. None: they are compared with each other alone, and the outcome
+            says so.
         past_volumes: Rows per hour of the table, without the rows that are evaluated: given the column of the time
             (None: Kafka's timestamp), the first and the last hour that are wanted, and how far to look back before
             the first, counts by the hour's begin in UTC. Hours without rows may be missing. None: unknown.
@@ -46,7 +46,7 @@ class EvaluationContext:
 
     coordinates: tuple[str, ...] = ()
     masked: tuple[tuple[str, ...], ...] = ()
-    known_keys: Callable[[tuple[str, ...], pa.Table], pa.Table] | None = None
+    earlier_keys: EarlierKeys | None = None
     past_volumes: Callable[[str | None, datetime, datetime, timedelta], Mapping[datetime, int]] | None = None
     time_column: str | None = None
     progress: Callable[[str], Any] = field(default=lambda _: None)
@@ -212,8 +212,9 @@ class _Evaluation:
         given = expectation.arguments
         try:
             if expectation.type == KEYS_TO_BE_UNIQUE:
-                known = self._context.known_keys
-                result = unique_keys(self._rows, expectation.columns, self._coordinates, known)
+                columns = expectation.columns
+                earlier, hidden = self._context.earlier_keys, self._hidden.any_of(columns)
+                result = unique_keys(self._rows, columns, self._coordinates, earlier, hidden=hidden)
                 return self._of_keys(expectation, result)
             column = given.get("column") or self._context.time_column
             volumes = self._context.past_volumes

@@ -56,3 +56,21 @@ class ExpectationOutcome:
     samples: tuple[Sample, ...]
     filter: str | None
     meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnResult:
+    """What came of an expectation.
+
+    Attributes:
+        elements: Rows looked at.
+        unexpected: Rows that are not accepted; None where it is about all of them together.
+        observed: What was found.
+        rows: At most `MOST_SAMPLES` rows: the values of the coordinates and of the columns.
+    """
+
+    passed: bool
+    elements: int
+    unexpected: int | None
+    observed: str | None
+    rows: tuple[Mapping[str, Any], ...] = ()

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.contract.plan import SCHEMA
+from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
 from tests.helpers.contract_cases import CASES, COORDINATES, Case, at, rows, side_by_side
 
@@ -82,7 +83,7 @@ def test_own_expectations_have_the_same_outcome(spark: SparkSession) -> None:
 
     context = EvaluationContext(
         coordinates=COORDINATES,
-        known_keys=known,
+        earlier_keys=EarlierKeys(known, lambda *_: spark.createDataFrame([(1,), (1,), (2,), (3,)], "i bigint")),
         past_volumes=lambda *_: {at(9) - timedelta(days=day): 1 for day in range(1, 8)},
     )
     mine = evaluate(table, [keys, volume], context)

@@ -68,7 +68,9 @@ def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any]) ->
     _line(
         "config",
         f"{commit['config_hash']}, generation {commit['generation'] or 'not known'}; "
-        + kept.get(commit["file_kept"], "its file is not kept"),
+        + kept.get(
+            commit["file_kept"], f"its file is not kept; frazil at {stream} {selected} --config asks Git for it"
+        ),
     )
     if commit["ended_by"] == "retired":
         _line("", "the topic was read to its end since, and is gone")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome, Sample
+from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import expectation_types
 from tests.helpers.contract_cases import BEYOND, CASES, COORDINATES, Case, at, rows
@@ -112,13 +113,21 @@ def test_keys_are_compared_with_earlier_rows() -> None:
         asked.append(keys)
         return keys.filter(pa.compute.equal(keys.column("i"), 2))  # pyright: ignore[reportAttributeAccessIssue]
 
+    def no_spark(*_: Any) -> NoReturn:
+        raise AssertionError("these rows are not in Spark")
+
     table = rows({"i": [1, 2, 3, 3, None]})
     entry = {"frazil_keys_to_be_unique": {"columns": ["i"]}}
-    found = one(table, entry, EvaluationContext(coordinates=COORDINATES, known_keys=known))
+    found = one(table, entry, EvaluationContext(coordinates=COORDINATES, earlier_keys=EarlierKeys(known, no_spark)))
     assert sorted(asked[0].column("i").to_pylist()) == [1, 2, 3]
     assert (found.passed, found.elements, found.unexpected) == (False, 4, 3)
     assert sorted(sample.value for sample in found.samples) == ["2", "3", "3"]
     assert found.observed == "1 keys more than once, 1 that earlier rows have"
+    numbers = rows({"f": [0.0, -0.0, float("nan"), float("nan"), 1.5, None]})
+    doubles = one(numbers, {"frazil_keys_to_be_unique": {"columns": ["f"]}})
+    assert (doubles.elements, doubles.unexpected, doubles.observed[:25] if doubles.observed else "") == (
+        3, 2, "1 keys more than once; ea",
+    )  # fmt: skip
     alone = one(rows({"i": [1, 2]}), entry)
     assert (alone.passed, alone.observed) == (True, "0 keys more than once; earlier rows were not looked at")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +17,12 @@ from pyiceberg.catalog import load_catalog
 
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.spec.loading import load_stream
 from jobs.state.epochs import EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
+from tests.helpers.git_folder import GitFolder
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
 from tests.unit.publish.branch_world import BranchWorld
@@ -206,6 +210,26 @@ def test_who_landed_it_and_the_file_as_it_was(stream: RealStream) -> None:
         ["--snapshot", str(snapshot_ids(stream)[0])],
     ):
         assert command(stream, *arguments, "--config").stdout == "stream: payments  # as it was\n"
+
+
+def test_a_file_that_is_not_kept_is_found_in_git(stream: RealStream) -> None:
+    repository = GitFolder(stream.home)
+    at = ["--partition", "0", "--offset", "0", "--config"]
+    refused = command(stream, *at)
+    assert refused.exit_code == 1 and "does not have any commits" in refused.stderr
+    file = stream.home / "streams" / "payments.yaml"
+    text = file.read_text()
+    landed = repository.commit("the stream as it landed")
+    file.write_text(text.replace("id string not null", "id string"))
+    repository.commit("the id may be missing")
+    assert stream.spec.config_hash != load_stream(file).config_hash
+    found = command(stream, *at)
+    assert found.exit_code == 0 and found.stdout == text, found.output
+    assert f"# Commit {landed} of " in found.stderr and ": the stream as it landed" in found.stderr
+    shown = next(line for line in found.stderr.splitlines() if line.startswith("# git "))
+    assert subprocess.run(shlex.split(shown[2:]), capture_output=True, text=True, check=True).stdout == text
+    said = command(stream, *at[:-1]).stdout
+    assert "its file is not kept; frazil at payments --topic payments --partition 0 --offset 0 --config asks" in said
 
 
 def test_by_time_the_complete_and_the_current(stream: RealStream) -> None:
