@@ -16,6 +16,7 @@ from jobs.state.epochs import has_exact_file, read_file
 from jobs.time_travel.git_versions import find_git_version
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot
+from jobs.time_travel.source_record import source_logs
 from jobs.time_travel.stored_rows import rows_at
 from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
 from jobs.translate import translate_errors
@@ -84,7 +85,8 @@ def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) 
     if selection.instant is not None:
         return [instant_facts(tables, look_up_instant(tables, selection.instant))]
     records = [selection.record] if selection.record else _records(tables, row or "")
-    return [record_facts(tables, look_up_record(tables, *each)) for each in records]
+    logs = source_logs(tables.settings.kafka, [partition for partition, _ in records])
+    return [record_facts(tables, look_up_record(tables, *each), logs) for each in records]
 
 
 def _records(tables: StreamTables, row: str) -> list[tuple[TopicPartition, int]]:

@@ -13,12 +13,13 @@ from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyice
 from jobs.time_travel.record_fate import sentence
 from jobs.time_travel.record_lookup import Commit, RecordAnswer
 from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
+from jobs.time_travel.source_record import SourceLogs
 from jobs.time_travel.stream_tables import StreamTables
 from jobs.verify.ledger_row import LedgerRow
 
 
-def record_facts(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any]:
-    """What became of a record."""
+def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -> dict[str, Any]:
+    """What became of a record, and whether Kafka still has it."""
     dead = tables.dead
     # A dead letter is read in the table of the dead letters, whichever was asked about.
     in_letters = answer.fate.fate == "dead_letter" and dead is not None
@@ -45,6 +46,7 @@ def record_facts(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any]:
         "others": [_commit_facts(each) for each in answer.others],
         "branch": where.branch,
         "branch_written": where.target.branch,
+        "source": _source(answer, logs),
         "published": _published(tables, answer) if where is tables.sink else None,
         "read": reading_facts(tables, where.target.name, commit.reading if commit else None, conditions)
         if stands
@@ -59,6 +61,18 @@ def _published(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any] | N
         return None
     name, conditions = tables.sink.target.name, list(answer.conditions)
     return {"in_main": found.in_main, "read": reading_facts(tables, name, found.reading, conditions)}
+
+
+def _source(answer: RecordAnswer, logs: SourceLogs) -> dict[str, Any]:
+    ended = answer.landing.passage.ended_by if answer.landing else None
+    found = logs.record(answer.partition, answer.offset, another=ended is not None)
+    return {
+        "state": found.state,
+        "first_offset": found.first,
+        "end_offset": found.end,
+        "why": found.why or None,
+        "kcat": found.command,
+    }
 
 
 def _retired(answer: RecordAnswer) -> bool:

@@ -39,6 +39,22 @@ def print_record(facts: dict[str, Any]) -> None:
         _print_reading(read)
     if facts["published"] is not None:
         _print_published(facts)
+    _print_source(facts["source"])
+
+
+def _print_source(source: dict[str, Any]) -> None:
+    """Whether Kafka still has the record, and what reads it."""
+    first, end = source["first_offset"], source["end_offset"]
+    states = {
+        "kept": f"keeps offsets [{first}, {end}) of the partition, so the record may be read",
+        "removed": f"has removed it: the log begins at offset {first}",
+        "not written": f"does not have it: the log ends at offset {end}",
+        "another": "has another record at this offset by now, if any",
+        "unknown": f"was not asked whether it still has it: {source['why']}",
+    }
+    _line("Kafka", states[source["state"]])
+    if source["state"] in ("kept", "unknown"):
+        _line("", source["kcat"])
 
 
 def _print_published(facts: dict[str, Any]) -> None:

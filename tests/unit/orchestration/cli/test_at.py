@@ -15,11 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import load_catalog
 
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.spec.loading import load_stream
 from jobs.state.epochs import EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.stream_folder import stream_folder
+from jobs.time_travel.source_record import SourceLogs
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.git_folder import GitFolder
@@ -210,6 +212,23 @@ def test_who_landed_it_and_the_file_as_it_was(stream: RealStream) -> None:
         ["--snapshot", str(snapshot_ids(stream)[0])],
     ):
         assert command(stream, *arguments, "--config").stdout == "stream: payments  # as it was\n"
+
+
+def test_whether_kafka_still_has_the_record(stream: RealStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = command(stream, "--partition", "0", "--offset", "2")
+    assert "was not asked whether it still has it: The local broker is not running." in told.stdout
+    assert "-t payments -p 0 -o 2 -c 1" in told.stdout
+    at = TopicPartition(TOPIC, 0)
+    known = SourceLogs(stream.settings.kafka, {at: (1, 7)})
+    monkeypatch.setattr("orchestration.cli.at.command.source_logs", lambda *_: known)
+    assert (
+        "Kafka      has removed it: the log begins at offset 1"
+        in command(stream, "--partition", "0", "--offset", "0").stdout
+    )
+    kept = command(stream, "--row", "id = 'p-0-2'")
+    assert "Kafka      keeps offsets [1, 7) of the partition" in kept.stdout and " -o 2 -c 1" in kept.stdout
+    source = record(stream, 0)["source"]
+    assert (source["state"], source["first_offset"], source["end_offset"]) == ("removed", 1, 7)
 
 
 def test_a_file_that_is_not_kept_is_found_in_git(stream: RealStream) -> None:

@@ -1,0 +1,117 @@
+"""Source record: the record itself, in Kafka: the command that reads it back, and whether Kafka still has it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import quick_kafka
+from jobs.spec.secrets import Secret
+from jobs.spec.security import KafkaSecurity
+from jobs.spec.settings import KafkaSettings
+
+State = Literal["kept", "removed", "not written", "another", "unknown"]
+_FORMAT = r"offset %o, timestamp %T, key %K bytes, value %S bytes, headers %h\n%k\n%s\n"
+_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
+_NO_BROKERS = "HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A record in Kafka.
+
+    Attributes:
+        state: `kept`: the log reaches from before it to behind it; `removed`: it begins later, by retention or because
+            somebody deleted records; `not written`: it ends before; `another`: the topic or its log is another one
+            since, so that the offset is of another record; `unknown`: see `why`.
+        command: Reads it with kcat, whose format prints the offset that was read: a topic that is compacted may give
+            the next one. Secrets stand in it as environment variables.
+        first, end: Where the log begins and ends; None if it is not known.
+    """
+
+    state: State
+    command: str
+    first: int | None = None
+    end: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLogs:
+    """Where logs begin and end, asked once for all records.
+
+    Attributes:
+        bounds: First offset and end, by partition.
+        why: Why nothing is known; empty if something is.
+    """
+
+    settings: KafkaSettings
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    why: str = ""
+
+    def record(self, partition: TopicPartition, offset: int, *, another: bool = False) -> SourceRecord:
+        """A record of them.
+
+        Args:
+            another: Whether its coordinates are another record's since.
+        """
+        command = read_command(self.settings, partition, offset)
+        if partition not in self.bounds:
+            return SourceRecord("another" if another else "unknown", command, why=self.why)
+        first, end = self.bounds[partition]
+        state: State = "removed" if offset < first else "not written" if offset >= end else "kept"
+        return SourceRecord("another" if another else state, command, first, end)
+
+
+def source_logs(settings: KafkaSettings, partitions: Collection[TopicPartition]) -> SourceLogs:
+    """Ask Kafka where logs begin and end; brokers that do not answer cost a few seconds, and are no error."""
+    wanted = list(dict.fromkeys(partitions))
+    try:
+        kafka = quick_kafka(settings)
+        first, end = kafka.earliest(wanted), kafka.ends(wanted).watermarks
+    except FrazilError as problem:
+        return SourceLogs(settings, {}, problem.message)
+    return SourceLogs(settings, {each: (first[each], end[each]) for each in wanted})
+
+
+def read_command(settings: KafkaSettings, partition: TopicPartition, offset: int) -> str:
+    """The command that prints one record of Kafka as it is; it needs kcat on the machine."""
+    try:
+        servers = settings.require_bootstrap()
+    except FrazilError:
+        servers = _NO_BROKERS
+    options = " ".join(["", *_options(settings.security)])
+    place = f"-t {shlex.quote(partition.topic)} -p {partition.partition} -o {offset} -c 1"
+    return f"kcat -C -e -q -b {shlex.quote(servers)}{options} {place} -f {shlex.quote(_FORMAT)}"
+
+
+def _options(security: KafkaSecurity | None) -> Iterator[str]:
+    if security is None or security.protocol == "PLAINTEXT":
+        return
+    yield _option("security.protocol", security.protocol)
+    told = {"sasl.mechanism": security.mechanism, "sasl.username": security.user, "sasl.password": security.password}
+    if security.uses_tls:
+        told |= {
+            "ssl.ca.location": str(security.ca) if security.ca else None,
+            "ssl.certificate.location": str(security.certificate) if security.certificate else None,
+            "ssl.key.location": str(security.key or security.certificate) if security.certificate else None,
+            "ssl.key.password": security.key_password,
+            "ssl.endpoint.identification.algorithm": None if security.verify_hostname else "none",
+        }
+    yield from (_option(name, value) for name, value in told.items() if value is not None)
+
+
+def _option(name: str, value: str | Secret) -> str:
+    if not isinstance(value, Secret):
+        return f"-X {shlex.quote(f'{name}={value}')}"
+    # Within double quotes a shell puts the variable's value in the place of its name, and no more.
+    parts = _REFERENCE.split(value.template)
+    text = "".join(
+        f"${{{part}}}" if number % 2 else re.sub(r'([\\"$`])', r"\\\1", part) for number, part in enumerate(parts)
+    )
+    return f'-X "{name}={text}"'

@@ -1,0 +1,84 @@
+"""The command that reads a record back from Kafka: exact, a shell reads it as it is meant, and it has no secret."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.offsets import TopicPartition
+from jobs.spec.settings import KafkaSettings
+from jobs.time_travel.source_record import SourceLogs, read_command, source_logs
+
+AT = TopicPartition("payments", 3)
+PLAIN = KafkaSettings(bootstrap_servers="one:9092,two:9092")
+
+
+def arguments(command: str, **environment: str) -> list[str]:
+    """What a shell makes of it."""
+    script = f'kcat() {{ for each in "$@"; do printf \'%s\\0\' "$each"; done; }}; {command}'
+    done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, check=True)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def test_it_names_the_record_exactly() -> None:
+    told = arguments(read_command(PLAIN, AT, 59))
+    assert told[:13] == [
+        *("-C", "-e", "-q", "-b", "one:9092,two:9092"),
+        *("-t", "payments", "-p", "3", "-o", "59", "-c", "1"),
+    ]
+    # The offset that was read is part of what it prints: a compacted topic gives the next one.
+    assert told[13] == "-f" and told[14].startswith("offset %o, ") and told[14].endswith("%k\\n%s\\n")
+
+
+def test_secrets_stand_in_it_as_variables_that_a_shell_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "s'e\"c$ret `word`"
+    monkeypatch.setenv("KAFKA_PASSWORD", secret)
+    settings = KafkaSettings.model_validate({
+        "bootstrap_servers": "one:9092",
+        "security": {
+            "protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "user": "it's me",
+            "password": "a$`\"\\${env:KAFKA_PASSWORD}",
+            "ca": "/etc/a folder/ca.pem", "verify_hostname": False,
+        },
+    })  # fmt: skip
+    command = read_command(settings, AT, 59)
+    assert secret not in command and "${KAFKA_PASSWORD}" in command
+    told = arguments(command, KAFKA_PASSWORD=secret)
+    options = [told[number + 1] for number, word in enumerate(told) if word == "-X"]
+    assert options == [
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=SCRAM-SHA-512",
+        "sasl.username=it's me",
+        f'sasl.password=a$`"\\{secret}',
+        "ssl.ca.location=/etc/a folder/ca.pem",
+        "ssl.endpoint.identification.algorithm=none",
+    ]
+
+
+def test_without_a_broker_it_is_told_why_and_the_command_has_a_gap(tmp_path: Path) -> None:
+    down: dict[str, Any] = {"address_file": tmp_path / "nothing"}
+    settings = KafkaSettings(bootstrap_servers="one:9092").model_copy(update=down)
+    logs = source_logs(settings, [AT])
+    found = logs.record(AT, 59)
+    assert (found.state, found.why) == ("unknown", "The local broker is not running.")
+    assert shlex.split(found.command)[5] == "HOST:PORT"
+
+
+def test_brokers_that_do_not_answer_are_no_error() -> None:
+    settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", request_timeout=timedelta(seconds=1))
+    logs = source_logs(settings, [AT])
+    assert logs.record(AT, 59).state == "unknown" and "127.0.0.1:1" in logs.why
+
+
+@pytest.mark.parametrize(
+    ("offset", "another", "state"),
+    [(5, False, "removed"), (6, False, "kept"), (9, False, "kept"), (10, False, "not written"), (6, True, "another")],
+)
+def test_what_has_become_of_it(offset: int, another: bool, state: str) -> None:
+    found = SourceLogs(PLAIN, {AT: (6, 10)}).record(AT, offset, another=another)
+    assert (found.state, found.first, found.end) == (state, 6, 10)
