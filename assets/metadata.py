@@ -124,6 +124,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "records_landed": counts.landed,
         "records_dead": counts.dead,
         "tombstones": counts.tombstones,
+        **({"filtered": counts.filtered} if counts.filtered else {}),
         "consumer_lag_records": sum(drained.lag.values()),
         "undecided_records": sum(drained.undecided.values()),
         "offsets": dg.MetadataValue.json(by_topic(drained.positions)),

@@ -122,7 +122,11 @@ def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> CheckOutc
     since = f"since the stream's first run{' and in this one' if run is not None else ''}"
     if not any(missing):
         return CheckOutcome(
-            ADDS_UP, True, f"Records read = landed + dead letters + tombstones, {since}.", "fine", figures=figures
+            ADDS_UP,
+            True,
+            f"Records read = landed + dead letters + tombstones + filtered, {since}.",
+            "fine",
+            figures=figures,
         )
     sentence = (
         f"Of {totals.read} records that were read since the stream's first run, {_accounted_for(totals)} are landed, "

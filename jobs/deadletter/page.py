@@ -59,6 +59,7 @@ class ShownDeadLetter:
         value_bytes: How long the letter's value is.
         masked: What of the record is not kept, or not shown: see `jobs.deadletter.masking.Masked.parts`.
         replay_reason, replay_message: Of the last replay that failed.
+        row_before: The row as a step met it that refused it, as JSON; None where anything is masked.
     """
 
     topic: str
@@ -74,6 +75,7 @@ class ShownDeadLetter:
     masked: str | None
     replay_reason: str | None
     replay_message: str | None
+    row_before: str | None = None
 
 
 @dataclass(slots=True)
@@ -247,4 +249,5 @@ def _letter(
         parts,
         letter["replay_error_class"],
         again,
+        None if spec.errors.mask != NO_MASK else letter["row_before"],
     )

@@ -14,11 +14,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.deadletter.selection import Selection
-from jobs.deadletter.table import ARROW_SCHEMA, REPLAY_STATE_ARROW, STATES
+from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
 from jobs.errors import FrazilError
 
 KEYS = ("topic", "partition", "offset", "first_seen")
-DEAD_LETTER_ARROW = pa.schema([*ARROW_SCHEMA, *REPLAY_STATE_ARROW, pa.field("masked", pa.string())])
+DEAD_LETTER_ARROW = pa.schema(
+    [*ARROW_SCHEMA, *REPLAY_STATE_ARROW, *(pa.field(name, pa.string()) for name in OF_THE_RECORD)]
+)
 # What a file that is gone or damaged makes PyIceberg raise.
 _UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ValidationError)
 

@@ -52,7 +52,8 @@ def dead_letter_rows(
         names: How fields of values are matched with columns.
 
     Returns:
-        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
+        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept, and
+        `row_before` if a step has refused one.
 
     Raises:
         ValueError: `first_seen` has no zone.
@@ -89,7 +90,11 @@ def dead_letter_rows(
         [arrays[name] if name in arrays else from_kafka(name, kind) for name, kind in kinds.items()],
         schema=ARROW_SCHEMA,
     )
-    return made.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else made
+    later = {"masked": parts, "row_before": [_text(failure.before) for failure in failures]}
+    for name, texts in later.items():
+        if any(texts):
+            made = made.append_column(pa.field(name, pa.string()), pa.array(texts, pa.string()))
+    return made
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

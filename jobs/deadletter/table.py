@@ -45,6 +45,7 @@ REPLAY_STATE_FIELDS = (
     NestedField(30, "changed_by", StringType(), False, "Who set the state."),
     NestedField(31, "note", StringType(), False, "Why, where a person set it."),
     NestedField(32, "masked", StringType(), False, "What is not kept: value, field:path, key, headers."),
+    NestedField(33, "row_before", StringType(), False, "The row as the step met it that refused it, as JSON, cut."),
 )
 DEAD_LETTER_SCHEMA = Schema(
     NestedField(1, "stream", StringType(), required=True, doc="Id of the stream."),
@@ -86,8 +87,10 @@ def _arrow_schema(fields: Sequence[NestedField]) -> pa.Schema:
     return pa.schema([pa.field(each.name, _ARROW[type(each.field_type)], nullable=each.optional) for each in fields])
 
 
-REPLAY_STATE_ARROW = _arrow_schema([field for field in REPLAY_STATE_FIELDS if field.name != "masked"])
-# Without the columns of the replay state, and `masked`.
+OF_THE_RECORD = ("masked", "row_before")
+"""Those of the later columns that are written with the letter, where there is anything to say; replays leave them."""
+REPLAY_STATE_ARROW = _arrow_schema([field for field in REPLAY_STATE_FIELDS if field.name not in OF_THE_RECORD])
+# Without the columns of the replay state, and those of `OF_THE_RECORD`.
 ARROW_SCHEMA = _arrow_schema(DEAD_LETTER_SCHEMA.fields[: -len(REPLAY_STATE_FIELDS)])
 _LATER = frozenset(field.name for field in REPLAY_STATE_FIELDS)
 

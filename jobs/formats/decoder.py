@@ -47,6 +47,7 @@ class Failure:
         error_class: Stable identifier of the reason.
         message: One sentence that names what was found and what is needed.
         field: JSON path such as `$.a.b[2]`; None when the whole record is at fault.
+        before: The row as the stage met it, as JSON, of a stage that makes rows of rows.
     """
 
     row: int
@@ -54,15 +55,16 @@ class Failure:
     error_class: str
     message: str
     field: str | None
+    before: str | None = None
 
     def at(self, row: int) -> Failure:
         """The failure of another row, for the same reason."""
         # `dataclasses.replace` would take a tenth of the time of a block with many failures.
-        return Failure(row, self.stage, self.error_class, self.message, self.field)
+        return Failure(row, self.stage, self.error_class, self.message, self.field, self.before)
 
     def saying(self, message: str) -> Failure:
         """The failure with another message."""
-        return Failure(self.row, self.stage, self.error_class, message, self.field)
+        return Failure(self.row, self.stage, self.error_class, message, self.field, self.before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from jobs.formats.decoder import Failure
 from jobs.schema.needs import Need
+from jobs.transform.frame import Frame
 
 Indices = npt.NDArray[np.int64]
 
@@ -20,18 +21,22 @@ _ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records and what became of them: `positions`, the rows of `failures` and `dropped` are indices of records.
+    """Records and what became of them: `positions`, rows of `failures`, `dropped` and `filtered` are records' indices.
 
     Attributes:
         records: As they were read: value, topic, partition, offset and timestamp.
-        rows: One for each record that has neither failed nor been dropped. Of any columns where there is none.
+        rows: One for each record that has not failed and was not dropped or filtered. Of any columns if there is none.
         positions: The record of each row, ascending.
         failures: One for each record that failed, ascending.
+        filtered: The records that a filter dropped, ascending.
         dropped: The records that give no row and have not failed, ascending: tombstones.
         destination: Name of the target that the rows are for.
         unknown_fields: Records that were decoded, by the path of a key that the schema does not name.
         needs: Changes of the table without which records were left out in part, or failed; each by a record's index.
         undecided: Of some records no stage says what became of them, see `Decoded.undecided`.
+        changed: What steps have put in place of parts of the records, one entry for each row, see `Frame`.
+        gone: Which rows have no value any more, see `jobs.transform.transform.Rows`; None where none is so.
+        warned: The records that broke a rule and land nevertheless, by the rule's name.
     """
 
     records: pa.RecordBatch
@@ -43,6 +48,10 @@ class Block:
     unknown_fields: dict[str, int]
     needs: tuple[Need, ...] = ()
     undecided: bool = False
+    filtered: Indices = field(default_factory=lambda: _NONE)
+    changed: Mapping[str, pa.Array] = field(default_factory=dict)
+    gone: pa.BooleanArray | None = None
+    warned: Mapping[str, Indices] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
@@ -64,6 +73,10 @@ class Block:
         unknown_fields: dict[str, int] | None = None,
         needs: Sequence[Need] = (),
         undecided: bool = False,
+        filtered: Indices = _NONE,
+        changed: Mapping[str, pa.Array] | None = None,
+        gone: pa.BooleanArray | None = None,
+        warned: Mapping[str, Indices] | None = None,
     ) -> Block:
         """The block behind a stage that looked at rows only, and counted from the first of them.
 
@@ -75,23 +88,49 @@ class Block:
             unknown_fields: Met by the stage.
             needs: By rows of this block.
             undecided: The stage says nothing of the records but their needs.
+            filtered: By rows of this block.
+            changed: Of the new rows; without it those of this block are kept.
+            gone: Likewise, where `changed` is given.
+            warned: By rows of this block.
         """
         at = self.positions
+        if changed is None:
+            changed, gone = self._changes_of(kept)
         moved = list(failures) if self.is_whole else [failure.at(int(at[failure.row])) for failure in failures]
         return Block(
             self.records,
             rows,
             at[kept],
             _ascending([*self.failures, *moved]) if self.failures else moved,
-            np.sort(np.concatenate([self.dropped, at[dropped]])) if len(self.dropped) else at[dropped],
+            _joined(self.dropped, at[dropped]),
             self.destination,
             _summed([self.unknown_fields, unknown_fields or {}]),
             (*self.needs, *(need.at(int(at[need.row])) for need in needs)),
             self.undecided or undecided,
+            _joined(self.filtered, at[filtered]),
+            changed,
+            gone,
+            {**self.warned, **{name: _joined(self.warned.get(name, _NONE), at[rows]) for name, rows in warned.items()}}
+            if warned
+            else self.warned,
         )
+
+    def _changes_of(self, kept: Indices | slice) -> tuple[Mapping[str, pa.Array], pa.BooleanArray | None]:
+        """What steps have changed, of some of the rows."""
+        if not self.changed and self.gone is None:
+            return self.changed, None
+        indices = pa.array(np.arange(self.rows.num_rows)[kept], pa.int64())
+        changed = {name: each.take(indices) for name, each in self.changed.items()}
+        return changed, None if self.gone is None else self.gone.take(indices)
+
+    @property
+    def frame(self) -> Frame:
+        """What Kafka keeps of the records of the rows, as steps left it."""
+        return Frame(self.records, None if self.is_whole else self.positions, self.changed)
 
     def part(self, start: int, stop: int) -> Block:
         """Some of the rows, without what is known of other records."""
+        changed, gone = self._changes_of(slice(start, stop))
         return replace(
             self,
             rows=self.rows.slice(start, stop - start),
@@ -100,21 +139,43 @@ class Block:
             dropped=_NONE,
             unknown_fields={},
             needs=(),
+            filtered=_NONE,
+            changed=changed,
+            gone=gone,
+            warned={},
         )
 
     def replaced_by(self, parts: Sequence[Block]) -> Block:
         """The block with what became of its parts, which are all of its rows in their order, in place of its rows."""
-        filled = [part.rows for part in parts if part.rows.num_rows] or [parts[0].rows]
+        filled = [part for part in parts if part.rows.num_rows] or [parts[0]]
+        changed = {name for part in filled for name in part.changed}
+        gone = any(part.gone is not None for part in filled)
+        rules = {name for part in (self, *parts) for name in part.warned}
         return replace(
             self,
-            rows=pa.concat_batches(filled),
+            rows=pa.concat_batches([part.rows for part in filled]),
             positions=np.concatenate([part.positions for part in parts]),
             failures=_ascending([*self.failures, *(failure for part in parts for failure in part.failures)]),
             dropped=np.sort(np.concatenate([self.dropped, *(part.dropped for part in parts)])),
             unknown_fields=_summed([self.unknown_fields, *(part.unknown_fields for part in parts)]),
             needs=(*self.needs, *(need for part in parts for need in part.needs)),
             undecided=self.undecided or any(part.undecided for part in parts),
+            filtered=np.sort(np.concatenate([self.filtered, *(part.filtered for part in parts)])),
+            changed={name: pa.concat_arrays([part.frame.part(name) for part in filled]) for name in sorted(changed)},
+            gone=pa.concat_arrays([_gone(part) for part in filled]) if gone else None,
+            warned={
+                name: np.sort(np.concatenate([part.warned.get(name, _NONE) for part in (self, *parts)]))
+                for name in sorted(rules)
+            },
         )
+
+
+def _joined(first: Indices, second: Indices) -> Indices:
+    return np.sort(np.concatenate([first, second])) if len(first) else second
+
+
+def _gone(part: Block) -> pa.Array:
+    return pa.repeat(pa.scalar(False), part.rows.num_rows) if part.gone is None else part.gone
 
 
 def _ascending(failures: list[Failure]) -> list[Failure]:

@@ -15,6 +15,7 @@ from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
+from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
 
 
@@ -55,14 +56,15 @@ class Pipeline:
         return block
 
 
-def fetched_parts(decoder: DecoderSpec, columns: RecordColumns) -> frozenset[str]:
+def fetched_parts(decoder: DecoderSpec, columns: RecordColumns, steps: RowSteps | None = None) -> frozenset[str]:
     """What has to be fetched of a record beyond its value and coordinates, see `jobs.kafka.records.fetched_block`.
 
     Args:
         decoder: Of the values.
         columns: Those of the rows that are not from the value.
+        steps: Of the stream's own, if it has any.
     """
-    parts = columns.fetched
+    parts = columns.fetched | (steps.asks if steps else frozenset())
     if columns.schema_id == "prefix":
         return parts
     if FORMATS[decoder.kind].registry_kind is not None:
@@ -78,6 +80,7 @@ def stream_pipeline(
     fit: Fit,
     *,
     columns: RecordColumns,
+    steps: RowSteps | None = None,
     first: Sequence[Stage] = (),
     reference: bool = False,
 ) -> Pipeline:
@@ -88,6 +91,7 @@ def stream_pipeline(
         destination: Name of the target that the rows are for.
         fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
         columns: Those of the rows that are not from the value.
+        steps: The stream's own between decoding and the table, if it has any.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
@@ -103,4 +107,6 @@ def stream_pipeline(
         )
     if columns.headers:
         more.append(DecodeHeaders(columns.headers))
+    if steps is not None:
+        more.extend(steps.stages())
     return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination, values)

@@ -116,8 +116,12 @@ def _with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
     indices = None if block.is_whole else pa.array(block.positions)
     columns, fields = list(block.rows.columns), list(block.rows.schema)
     for part, name in kafka.columns:
-        column = _part(block.records, part)
-        columns.append(column if indices is None else column.take(indices))
+        if part in ("key", "headers") and part in block.changed:
+            column = block.changed[part]
+        else:
+            column = _part(block.records, part)
+            column = column if indices is None else column.take(indices)
+        columns.append(column)
         fields.append(pa.field(name, column.type))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
@@ -45,7 +47,9 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup |
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
     """
-    whole = WholeLetters(spec.resolved_for(table.schema(), table.properties), spec.record_columns)
+    steps = row_steps_of(spec)
+    asks = steps.asks if steps else frozenset[str]()
+    whole = WholeLetters(spec.resolved_for(table.schema(), table.properties), spec.record_columns, asks)
     return record_pipeline(spec, table, schemas, first=[whole])
 
 
@@ -60,7 +64,7 @@ def record_pipeline(
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
     """
-    resolved = spec.resolved_for(table.schema(), table.properties)
+    resolved, steps = spec.resolved_for(table.schema(), table.properties), row_steps_of(spec)
     if resolved.decoder.options.get("extra_column") is False:
         refused = dict(resolved.decoder.options.get("refused", ())) | {f"$.{EXTRA_COLUMN}": _ADDED_BY_DRIVER}
         resolved = resolved.with_options({"refused": tuple(refused.items())})
@@ -69,6 +73,7 @@ def record_pipeline(
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         columns=spec.record_columns_for(table.schema(), table.properties).with_schemas(schemas),
+        steps=replace(steps, refuse_dropped=True) if steps else None,
         first=first,
         reference=True,
     )
@@ -80,14 +85,16 @@ class WholeLetters:
     Args:
         resolved: The rows that values are decoded to.
         columns: Those of the rows that are not from the value.
+        asks: What the stream's own steps ask of a record beside its value.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, resolved: ResolvedSchema, columns: RecordColumns) -> None:
+    def __init__(self, resolved: ResolvedSchema, columns: RecordColumns, asks: frozenset[str] = frozenset()) -> None:
         self._resolved: ResolvedSchema = resolved
         self._columns: RecordColumns = columns
-        self._besides: frozenset[str] = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
+        of_columns = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
+        self._besides: frozenset[str] = of_columns | (asks & {KEY, HEADERS})
 
     def apply(self, block: Block) -> Block:
         """The block without the letters that have no value, or not the whole of it."""

@@ -62,11 +62,11 @@ def own_columns(spec: StreamSpec) -> frozenset[str]:
 
 
 def declared_columns(spec: StreamSpec) -> Schema:
-    """The columns that the stream's file declares, of values, keys and headers."""
+    """The columns that the stream's file declares, of values, keys and headers, behind its transforms."""
     columns = spec.record_columns
     if columns.key is not None and not columns.key.is_resolved:
         columns = replace(columns, key=None)
-    return columns.beside(spec.declared_rows)
+    return spec.transformed(columns.beside(spec.declared_rows))
 
 
 def declared_contract(spec: StreamSpec, table: Schema) -> DeclaredContract:

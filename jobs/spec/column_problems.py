@@ -24,15 +24,24 @@ from jobs.spec.table import Table
 from jobs.spec.validation import suggestion
 
 
-def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple[Location, str]]:
-    """Returns the columns of key, headers and Kafka's own whose names other columns have as well."""
+def column_problems_of(
+    rows: Schema, decode: Decode, table: Table, *, behind_transforms: bool = False
+) -> list[tuple[Location, str]]:
+    """Returns the columns of key, headers and Kafka's own whose names other columns have as well.
+
+    Args:
+        behind_transforms: Kafka's own come behind the transforms, so what is decoded may have their names.
+    """
     columns = decode.record_columns(kafka_columns(table.kafka_columns))
     taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
     named: list[tuple[Location, str, str]] = [
         *((("decode", "key"), name, "decode.key") for name in (columns.key.names if columns.key else ())),
         *((("decode", "headers", each.name), each.name, "decode.headers") for each in columns.headers),
-        *((("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns),
     ]
+    if not behind_transforms:
+        named += [
+            (("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns
+        ]
     problems: list[tuple[Location, str]] = []
     for place, name, block in named:
         if problem := taken.get(name.casefold()):

@@ -18,6 +18,7 @@ from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, re
 # What makes rows of records; where they come from and where they go stays.
 MAY_CHANGE: tuple[Location, ...] = (
     ("decode",),
+    ("transform",),
     ("errors", "replay", "park_after"),
     ("errors", "replay", "rate"),
 )

@@ -106,13 +106,16 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     rows = Schema()
     if isinstance(decode, Decode) and declared:
         rows = decode.record_columns(NO_KAFKA_COLUMNS).beside(declared.schema)
-    if isinstance(decode, Decode) and declared and isinstance(table, Table):
-        yield from column_problems_of(declared.schema, decode, table)
-        yield from partition_problems_of(rows, table)
     if isinstance(errors, Errors) and isinstance(source, Source):
         yield from topic_problems_of(errors, source)
     if isinstance(errors, Errors) and declared:
         yield from mask_problems_of(errors, rows)
+    if data.get("transform"):
+        # What is said of the table is about the columns behind the steps, and these may be wrong themselves.
+        return
+    if isinstance(decode, Decode) and declared and isinstance(table, Table):
+        yield from column_problems_of(declared.schema, decode, table)
+        yield from partition_problems_of(rows, table)
     event_time = parts["event_time"]
     if isinstance(event_time, EventTime) and isinstance(table, Table) and declared:
         yield from event_time_problems_of(event_time, kafka_columns(table.kafka_columns).added_to(rows))

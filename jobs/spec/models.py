@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Annotated
 
 from pydantic import model_validator
 from pyiceberg.schema import Schema
@@ -21,36 +22,26 @@ from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.column_problems import (
-    case_problems_of,
-    column_problems_of,
-    contract_problems_of,
-    identifier_problems_of,
-    mask_problems_of,
-    new_table_problems_of,
-    partition_problems_of,
-    sort_problems_of,
-    table_sort_problems_of,
-    topic_problems_of,
-    type_problems_of,
-)
-from jobs.spec.config_hash import config_hash
+from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
-from jobs.spec.event_time import EventTime, event_time_problems_of
-from jobs.spec.evolve import Evolve, evolve_problems
+from jobs.spec.event_time import EventTime
+from jobs.spec.evolve import Evolve
 from jobs.spec.fields import StreamId
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.new_table import new_table_schema
-from jobs.spec.publish import Publish, gated_policy, publish_problems
+from jobs.spec.publish import Publish, gated_policy
 from jobs.spec.restart import Restart
-from jobs.spec.slo import Freshness, Slo, freshness_problems
+from jobs.spec.row_problems import agreement_problems, row_problems
+from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.steps import Step, chain_of, hashed_steps
 from jobs.spec.trigger import Every, Trigger
+from jobs.transform.columns import Columns
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -63,6 +54,7 @@ class StreamSpec(SpecModel):
     owner: str | None = None
     source: Source
     decode: Decode
+    transform: Annotated[tuple[Step, ...], ChangesRows(written=hashed_steps, unless=())] = ()
     table: Table
     errors: Errors = Errors()
     trigger: Trigger = Every()
@@ -77,25 +69,7 @@ class StreamSpec(SpecModel):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
-        declared = self.decode.declared
-        problems: list[tuple[Location, str]] = []
-        if declared and self.decode.declares_all:
-            problems.extend(self.problems_of(declared.schema, self.record_columns))
-        elif declared:
-            problems.extend(column_problems_of(declared.schema, self.decode, self.table))
-            problems.extend(case_problems_of(declared.schema, self.decode))
-        if self.dead_letter_table == self.table.name:
-            problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
-        if declared and self.decode.declares_all:
-            every = self.table_columns(declared.schema, self.record_columns)
-            problems.extend(identifier_problems_of(every, self.table))
-            problems.extend(contract_problems_of(self.contract, every, self.evolution))
-        problems.extend(new_table_problems_of(self.decode, self.table))
-        problems.extend(topic_problems_of(self.errors, self.source))
-        problems.extend(evolve_problems(self.evolve, self.decode, self.stream))
-        problems.extend(freshness_problems(self.freshness, self.event_time))
-        problems.extend(publish_problems(self.publish, self.contract, self.table))
-        if problems:
+        if problems := agreement_problems(self):
             raise problems_at(problems)
         return self
 
@@ -103,20 +77,18 @@ class StreamSpec(SpecModel):
         """Returns what the file says of columns that rows do not have so, each with its place in the file.
 
         Args:
-            rows: Their columns, without those that say where they came from.
+            rows: Their columns as they are decoded, without those that say where they came from.
             columns: Those that are not from the value.
         """
-        every = columns.beside(rows)
-        return [
-            *column_problems_of(rows, self.decode, self.table),
-            *case_problems_of(rows, self.decode),
-            *partition_problems_of(every, self.table),
-            *mask_problems_of(self.errors, every),
-            *sort_problems_of(self.maintenance, every, self.table),
-            *type_problems_of(self.maintenance, every),
-            *table_sort_problems_of(every, self.table),
-            *event_time_problems_of(self.event_time, self.kafka_columns.added_to(every)),
-        ]
+        return row_problems(self, rows, columns)
+
+    def transformed(self, decoded: Schema) -> Schema:
+        """The columns of rows behind the stream's transforms.
+
+        Args:
+            decoded: Those before them, with the ones of key and headers.
+        """
+        return chain_of(self.transform).output(Columns.of(decoded)).schema if self.transform else decoded
 
     def problems_with(self, table: Schema) -> list[tuple[Location, str]]:
         """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
@@ -162,7 +134,7 @@ class StreamSpec(SpecModel):
     def resolved_for(
         self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES, *, evolving: bool = False
     ) -> ResolvedSchema:
-        """The rows that values become, and their decoder, given the stream's table.
+        """The rows that values become, and their decoder, given the stream's table; transforms come behind them.
 
         Args:
             table: Its schema.
@@ -170,6 +142,9 @@ class StreamSpec(SpecModel):
                 asks for the columns goes without.
             evolving: For the stream's driver, which may alter the table.
         """
+        if self.transform:
+            # The columns of the table are those behind the transforms; the file declares the ones before them.
+            return self.resolved
         mine = self.record_columns.left_of(table).fields
         found = self.decode.resolved_for(
             Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))),
@@ -197,14 +172,16 @@ class StreamSpec(SpecModel):
                 f"stream {self.stream}: decode.key.schema is left to table {self.table.name}, and {problem}.",
                 fix=f"correct decode.key in streams/{self.stream}.yaml, or alter the table",
             )
+        if self.transform:
+            return self.record_columns
         return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
 
     def disagreements_with(self, table: Schema) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""
         if problem := self._key_problem(table):
             return [f"It does not say which columns a key has: {problem}."]
-        columns = self.record_columns_for(table)
-        return disagreements(columns.beside(self.resolved_for(table).schema), table, self.kafka_columns)
+        decoded = self.record_columns_for(table).beside(self.resolved_for(table).schema)
+        return disagreements(self.transformed(decoded), table, self.kafka_columns)
 
     @property
     def table_schema(self) -> Schema:
@@ -239,8 +216,8 @@ class StreamSpec(SpecModel):
         return new_table_schema(self.stream, self.table, columns, rows, whole, maintained=maintained)
 
     def table_columns(self, rows: Schema, columns: RecordColumns) -> Schema:
-        """All columns of a new table for rows of a schema, with those that are not from the value."""
-        return self.kafka_columns.added_to(columns.beside(self.decode.with_extra_column(rows)))
+        """All columns of a new table for rows decoded to a schema, with those that are not from the value."""
+        return self.kafka_columns.added_to(self.transformed(columns.beside(self.decode.with_extra_column(rows))))
 
     @property
     def record_columns(self) -> RecordColumns:

@@ -203,6 +203,9 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def _models_at(root: type[BaseModel], location: Location) -> Iterator[type[BaseModel]]:
     models = [root]
     for part in location:
+        if isinstance(part, int):
+            # The models of a list's field are those of its entries.
+            continue
         models = [
             below
             for model in models

@@ -43,6 +43,7 @@ _COUNTERS = (
     _Plain("frazil_records_read", "Records read from Kafka since the driver started.", lambda b: b.work.read),
     _Plain("frazil_records_landed", "Records that reached the table.", lambda b: b.work.landed),
     _Plain("frazil_tombstones", "Records without a value, which land nowhere.", lambda b: b.work.tombstones),
+    _Plain("frazil_filtered", "Records that the stream's transforms dropped.", lambda b: b.work.filtered),
     _Plain("frazil_records_late", "Records that came later than the watermark.", lambda b: b.work.late),
     _Plain("frazil_batches", "Batches that committed something.", lambda b: b.work.batches),
     _Plain(

@@ -126,6 +126,7 @@ class WorkLog:
                 landed=work.landed + counts.landed,
                 dead=work.dead + counts.dead,
                 tombstones=work.tombstones + counts.tombstones,
+                filtered=work.filtered + counts.filtered,
                 commit_seconds=work.commit_seconds + batch.commit_seconds,
                 batch_seconds=work.batch_seconds + batch.seconds,
                 last_commit_seconds=batch.commit_seconds if committed else work.last_commit_seconds,

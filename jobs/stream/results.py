@@ -51,6 +51,7 @@ class TaskResults:
             landed=sum(tally.landed for tally in self.tallies),
             dead=sum(tally.dead for tally in self.tallies),
             tombstones=sum(tally.tombstones for tally in self.tallies),
+            filtered=sum(tally.filtered for tally in self.tallies),
         )
 
     def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, PartitionCounts]:
@@ -65,7 +66,7 @@ class TaskResults:
         for tally in self.tallies:
             partition = TopicPartition(tally.topic, tally.partition)
             if target.coordinator:
-                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones)
+                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones, tally.filtered)
             else:
                 counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts

@@ -223,9 +223,9 @@ class StreamRunner:
         if self._letters and done.letters:
             self._letters.wake()
         log.info(
-            "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",
+            "batch %d: %d read, %d landed, %d dead, %d tombstones%s in %.1f s, commit %.0f ms",
             *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),
-            *(done.seconds, done.commit_seconds * 1000),
+            *(f", {counts.filtered} filtered" if counts.filtered else "", done.seconds, done.commit_seconds * 1000),
         )
 
     def _report_waiting(self, why: str | None) -> None:

@@ -22,6 +22,7 @@ from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
 from jobs.pipeline.pipeline import fetched_parts
+from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.targets import TargetSpec
@@ -89,7 +90,7 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         return TaskResults({name: [] for name in stream.targets}, [])
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
-        parts = fetched_parts(plan.resolved.decoder, plan.columns)
+        parts = fetched_parts(plan.resolved.decoder, plan.columns, plan.steps)
         return [
             result
             for slice_ in pieces
@@ -142,6 +143,7 @@ def slice_plan(
         first_seen=first_seen,
         resolved=resolved,
         columns=stream.record_columns_for(rows),
+        steps=row_steps_of(spec),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),

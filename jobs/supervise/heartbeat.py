@@ -115,6 +115,7 @@ class Work(msgspec.Struct, frozen=True):
     landed: int = 0
     dead: int = 0
     tombstones: int = 0
+    filtered: int = 0
     commit_seconds: float = 0.0
     batch_seconds: float = 0.0
     last_commit_seconds: float = 0.0

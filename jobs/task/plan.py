@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
+from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.targets import TargetSpec
 from jobs.task.event_time import EventTimePlan
@@ -50,6 +51,7 @@ class TaskPlan:
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its dead letter does not keep.
         event_time: Which rows are late; None of a stream whose file names no event time.
+        steps: The stream's own between decoding and the table; None where it has none.
     """
 
     stream: str
@@ -65,6 +67,7 @@ class TaskPlan:
     timeout: float = 20.0
     mask: Mask = NO_MASK
     event_time: EventTimePlan | None = None
+    steps: RowSteps | None = None
 
 
 def task_metadata(metadata: TableMetadata) -> str:

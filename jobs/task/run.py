@@ -112,12 +112,14 @@ class _Split:
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: _Sink = self._sink_of("rows")
         self._dead: _Sink = self._sink_of("dead_letters")
+        fetched = plan.columns.fetched | (plan.steps.asks if plan.steps else frozenset())
         self._pipeline: Pipeline = make_pipeline(
             plan.resolved.decoder,
             self._rows.target.name,
             lambda rows: self._rows.writer.fit(rows),
             columns=plan.columns,
-            first=[ReadHeaders()] if "headers" in plan.columns.fetched else [],
+            steps=plan.steps,
+            first=[ReadHeaders()] if "headers" in fetched else [],
         )
 
     @property

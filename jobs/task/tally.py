@@ -84,6 +84,7 @@ class Tally(msgspec.Struct):
         unknown_examples: One record for each, as far as one was found.
         events: Event times of the rows, of a stream whose file names a column for them.
         greatest_event_ms: The greatest that is believed, also of records that were too late to land.
+        warned: Rows that broke a rule of severity `warn`, by its name; they are counted as landed.
     """
 
     topic: str
@@ -92,6 +93,7 @@ class Tally(msgspec.Struct):
     landed: int = 0
     dead: int = 0
     tombstones: int = 0
+    filtered: int = 0
     rows: dict[str, int] = {}
     after: int | None = None
     leader_epoch: int | None = None
@@ -104,6 +106,7 @@ class Tally(msgspec.Struct):
     unknown_examples: dict[str, UnknownExample] = {}
     events: EventCounts = NO_EVENTS
     greatest_event_ms: int | None = None
+    warned: dict[str, int] = {}
 
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -126,6 +129,9 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
     tally.read += int(wanted.sum())
     tally.landed += int(wanted[block.positions].sum())
     tally.tombstones += int(wanted[block.dropped].sum())
+    tally.filtered += int(wanted[block.filtered].sum())
+    for name, records in block.warned.items():
+        tally.warned[name] = tally.warned.get(name, 0) + int(wanted[records].sum())
     for failure in block.failures:
         if wanted[failure.row]:
             tally.dead += 1

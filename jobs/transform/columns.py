@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyiceberg import types as ice
@@ -30,6 +31,14 @@ class TransformProblem(Exception):
         super().__init__(message)
         self.message: str = message
         self.place: Place = place
+
+
+class Step(Protocol):
+    """What gives columns of columns, see `jobs.transform.transform`."""
+
+    def output(self, columns: Columns, /) -> Columns:
+        """The columns behind it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,16 @@ class Columns:
     def text(self) -> str:
         """The columns in the words of schema text; equal for equal columns."""
         return ", ".join(f"{each.name} {with_null(each)}" for each in self.fields)
+
+    def behind(self, step: Step) -> Columns:
+        """The columns behind a step, worked out once for each step: every block has the same."""
+        known = self.__dict__.setdefault("_behind", {})
+        if id(step) not in known:
+            known[id(step)] = step, step.output(self)
+        return known[id(step)][1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fields": self.fields}
 
     def index(self, name: str, place: Place = ()) -> int:
         """Where a column stands.

@@ -56,7 +56,7 @@ class Conditional(Transform):
 
     def apply(self, rows: Rows) -> Applied:
         """The rows for which the condition holds as the step leaves them; the others pass."""
-        into = self.output(rows.columns)
+        into = rows.columns.behind(self)
         mask, unsure = self.condition.holds(rows)
         failed = {each.row for each in unsure}
         if failed:

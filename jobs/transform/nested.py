@@ -85,7 +85,7 @@ def _changed(
         if bad:
             of = parents(array)
             bad = [each._replace(row=int(of[each.row])) for each in bad]
-        return _list_of(array, values, rows_arrow_type(into)), bad
+        return list_of(array, values, rows_arrow_type(into)), bad
     if not isinstance(kind, ice.StructType) or not isinstance(into, ice.StructType):
         raise TypeError(f"there is nothing within {kind}")
     failures: list[RowFailure] = []
@@ -105,7 +105,7 @@ def struct_of(children: Sequence[pa.Array], kind: pa.DataType, like: pa.Array) -
     return pa.StructArray.from_arrays(list(children), fields=list(kind), mask=mask)
 
 
-def _list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column of lists as long as those of another one."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))

@@ -95,6 +95,23 @@ def field_at(columns: Columns, path: Path, place: Place = ()) -> ice.NestedField
     return field
 
 
+def value_field(columns: Columns, text: str, place: Place = ()) -> tuple[Path, ice.NestedField]:
+    """The one column that a path names, which a row has once: not within a list. Its path, and the column.
+
+    Raises:
+        TransformProblem: There is none.
+    """
+    try:
+        path = single(text)
+        field = field_at(columns, path)
+    except TransformProblem as problem:
+        raise TransformProblem(problem.message, place) from None
+    for end in range(1, len(path)):
+        if isinstance(field_at(columns, path[:end]).field_type, ice.ListType):
+            raise TransformProblem(f"'{text}' is within a list, of which a row may have many or no elements", place)
+    return path, field
+
+
 def fields_of(kind: ice.IcebergType) -> tuple[ice.NestedField, ...]:
     """The fields of a struct, or of the structs in a list; of others none."""
     while isinstance(kind, ice.ListType):

@@ -8,7 +8,7 @@ the one that was sent, or its row fails: no step makes null of what it cannot re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
@@ -91,12 +91,14 @@ class Applied:
         kept: Which rows they are of those that the step was given; None: all of them.
         failures: Ascending by row.
         filtered: Rows that a filter dropped, ascending.
+        warned: Rows that broke a rule and are left nevertheless, by the rule's name, ascending.
     """
 
     rows: Rows
     kept: Indices | None = None
     failures: Sequence[RowFailure] = ()
     filtered: Indices = field(default_factory=lambda: NO_ROWS)
+    warned: Mapping[str, Indices] = field(default_factory=dict)
 
 
 def settled(rows: Rows, failures: Sequence[RowFailure] = (), filtered: Indices = NO_ROWS) -> Applied:

@@ -198,6 +198,8 @@ def _print_letter(letter: ShownDeadLetter) -> None:
         click.echo(f"    last replay: {letter.replay_reason}{again}")
     if letter.value is not None:
         click.echo(f"    {_visible(letter.value, f'{letter.value_bytes:,} bytes')}")
+    if letter.row_before:
+        click.echo(f"    before the step: {_visible(letter.row_before)}")
     if letter.masked:
         click.echo(f"    masked: {_visible(letter.masked)}")
 

@@ -42,7 +42,9 @@ class Lines:
         batch, counts = progress.batch, progress.counts
         self._console.print(
             f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records, {batch.counts.landed:,} landed, "
-            f"{batch.counts.dead:,} dead, {batch.counts.tombstones:,} tombstones, {batch.seconds:.1f} s, "
+            f"{batch.counts.dead:,} dead, {batch.counts.tombstones:,} tombstones, "
+            + (f"{batch.counts.filtered:,} filtered, " if batch.counts.filtered else "")
+            + f"{batch.seconds:.1f} s, "
             f"commit {batch.commit_seconds * 1000:.0f} ms, {self._meter.recent_rate():,.0f}/s",
             markup=False,
         )
@@ -96,7 +98,7 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
-    for name in ("read", "landed", "dead", "tombstones"):
+    for name in ("read", "landed", "dead", "tombstones", *(["filtered"] if records["filtered"] else [])):
         table.add_row(name, f"{records[name]:,}")
     for reason, count in facts["dead_letters"].items():
         table.add_row(f"  dead: {reason}", f"{count:,}")

@@ -21,6 +21,7 @@ from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import JSON
 from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
 from jobs.task.run import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
@@ -112,7 +113,13 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
     """A stream's pipeline of which one stage raises for records with the text BREAK, or always."""
 
     def make(
-        decoder: DecoderSpec, destination: str, fit: Fit, *, columns: RecordColumns, first: Sequence[Stage]
+        decoder: DecoderSpec,
+        destination: str,
+        fit: Fit,
+        *,
+        columns: RecordColumns,
+        first: Sequence[Stage],
+        steps: RowSteps | None,
     ) -> Pipeline:
         def breaking_fit(batch: pa.RecordBatch) -> pa.RecordBatch:
             if problem is not None:

@@ -15,6 +15,7 @@ from jobs.deadletter.table import (
     ARROW_SCHEMA,
     DEAD_LETTER_PARTITIONS,
     DEAD_LETTER_SCHEMA,
+    OF_THE_RECORD,
     REPLAY_STATE_ARROW,
     REPLAY_STATE_FIELDS,
 )
@@ -85,7 +86,7 @@ def test_the_columns_are_those_of_the_table() -> None:
     life = [field.name for field in REPLAY_STATE_FIELDS]
     assert [*ARROW_SCHEMA.names, *life] == [field.name for field in DEAD_LETTER_SCHEMA.fields]
     assert [f.nullable for f in ARROW_SCHEMA] == [f.optional for f in DEAD_LETTER_SCHEMA.fields[: len(ARROW_SCHEMA)]]
-    assert [*REPLAY_STATE_ARROW.names, "masked"] == life
+    assert [*REPLAY_STATE_ARROW.names, *OF_THE_RECORD] == life
     assert all(field.optional for field in REPLAY_STATE_FIELDS), "the stream leaves them null"
     assert rows_of(records()).num_rows == 0
     assert rows_of(records()).schema == ARROW_SCHEMA

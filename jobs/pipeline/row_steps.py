@@ -1,0 +1,172 @@
+"""Stages of a stream's own steps: transforms in their order, then rules, each a stage of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.formats.decoder import Failure
+from jobs.formats.problems import ValueProblem, without_value
+from jobs.pipeline.block import Block
+from jobs.pipeline.stages import Stage
+from jobs.spec.mask import NO_MASK
+from jobs.spec.models import StreamSpec
+from jobs.spec.transform.steps import chain_of
+from jobs.transform.chain import NO_CHAIN, Chain
+from jobs.transform.columns import Columns
+from jobs.transform.row_json import row_json
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+FILTERED = "filtered"
+_FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter if that is right"
+
+
+@dataclass(frozen=True)
+class RowSteps:
+    """What rows pass between decoding and their table; travels to the tasks pickled.
+
+    Attributes:
+        decoded: The columns of rows as they were decoded, with those of key and headers.
+        chain: The transforms.
+        rules: What is asked of the rows behind them.
+        hide_values: Whether the row before a step is kept in a dead letter without its values.
+        refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
+            do not vanish because a filter came later.
+    """
+
+    decoded: Columns
+    chain: Chain = NO_CHAIN
+    rules: Chain = NO_CHAIN
+    hide_values: bool = False
+    refuse_dropped: bool = False
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What has to be fetched of a record for them."""
+        return self.chain.asks | self.rules.asks
+
+    @property
+    def columns(self) -> Columns:
+        """The columns behind all of them."""
+        return self.chain.output(self.decoded)
+
+    def stages(self) -> Iterator[Stage]:
+        """A stage for each step; what a step needs of the machine has been looked up.
+
+        Raises:
+            FrazilError: It is not there.
+        """
+        between = self.chain.columns(self.decoded)
+        steps = [(f"transform[{index}].{step.name}", step) for index, step in enumerate(self.chain.steps)]
+        steps += [(f"rules[{index}].{rule.name}", rule) for index, rule in enumerate(self.rules.steps)]
+        columns = [*between[:-1], *(between[-1] for _ in self.rules.steps)]
+        for number, ((name, step), before) in enumerate(zip(steps, columns, strict=True), 1):
+            step.prepare()
+            take = TakeStep(name, step, before, hide_values=self.hide_values, last=number == len(steps))
+            yield RefuseDropped(take) if self.refuse_dropped else take
+
+
+def row_steps_of(spec: StreamSpec) -> RowSteps | None:
+    """The steps of a stream; None where its rows go to their table as they are decoded."""
+    if not spec.transform:
+        return None
+    decoded = Columns.of(spec.record_columns.beside(spec.resolved.schema))
+    return RowSteps(decoded, chain_of(spec.transform), hide_values=spec.errors.mask != NO_MASK)
+
+
+class TakeStep:
+    """One step of a stream, taken by each row of a block.
+
+    Args:
+        name: What dead letters call it: the list, the index in it, and the step.
+        step: The step.
+        columns: Those before it.
+        hide_values: See `RowSteps`.
+        last: Whether rows that have no value any more are tombstones behind it.
+    """
+
+    def __init__(self, name: str, step: Transform, columns: Columns, *, hide_values: bool, last: bool) -> None:
+        self.name: str = name
+        self._step: Transform = step
+        self._columns: Columns = columns
+        self._hide_values: bool = hide_values
+        self._last: bool = last
+
+    def apply(self, block: Block) -> Block:
+        """The block behind the step."""
+        rows = Rows(self._columns, _aligned(block.rows, self._columns), block.frame, block.gone)
+        made = self._applied(rows)
+        left, kept, gone, dropped = made.rows, made.kept, made.rows.tombstones, np.zeros(0, np.int64)
+        if self._last and gone is not None:
+            mask = gone.to_numpy(zero_copy_only=False)
+            every = np.arange(rows.count) if kept is None else kept
+            dropped, kept = every[mask], every[~mask]
+            left, gone = left.take(np.flatnonzero(~mask)), None
+        return block.with_rows(
+            left.batch,
+            slice(None) if kept is None else kept,
+            failures=[self._failure(rows, each) for each in made.failures],
+            dropped=dropped,
+            filtered=made.filtered,
+            changed=left.frame.changed,
+            gone=gone,
+            warned=made.warned,
+        )
+
+    def _applied(self, rows: Rows) -> Applied:
+        try:
+            return self._step.apply(rows)
+        except ValueProblem as problem:
+            if rows.count != 1:
+                raise
+            return settled(rows, [RowFailure(0, problem.error_class, problem.message, problem.field)])
+
+    def _failure(self, rows: Rows, failure: RowFailure) -> Failure:
+        message, before = failure.message, row_json(rows.batch, failure.row, hidden=self._hide_values)
+        if self._hide_values:
+            # What is masked in the record may stand under any name here.
+            message = without_value(message) or "what was found is masked"
+        return Failure(failure.row, self.name, failure.error_class, message, failure.path, before)
+
+    def probe(self, block: Block) -> Block:
+        """No rows: a step that fails for those is broken."""
+        return block.part(0, 0)
+
+
+class RefuseDropped:
+    """A step whose dropped rows have failed instead.
+
+    Args:
+        take: The step.
+    """
+
+    def __init__(self, take: TakeStep) -> None:
+        self.name: str = take.name
+        self._take: TakeStep = take
+
+    def apply(self, block: Block) -> Block:
+        """The block behind the step, with a failure for each record that it filters or leaves without a value."""
+        made = self._take.apply(block)
+        earlier = {*block.filtered.tolist(), *block.dropped.tolist()}
+        gone = sorted({*made.filtered.tolist(), *made.dropped.tolist()} - earlier)
+        failures = [Failure(row, self.name, FILTERED, _FILTERED_NOW, None) for row in gone]
+        failures = sorted([*made.failures, *failures], key=lambda each: each.row)
+        return replace(made, failures=failures, filtered=block.filtered, dropped=block.dropped)
+
+    def probe(self, block: Block) -> Block:
+        """As of the step."""
+        return self._take.probe(block)
+
+
+def _aligned(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """Rows in the schema of columns: decoders may call the elements of lists otherwise."""
+    if rows.schema.equals(columns.arrow):
+        return rows
+    arrays = [
+        found if (found := rows.column(field.name)).type == field.type else found.cast(field.type)
+        for field in columns.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)

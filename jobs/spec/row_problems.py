@@ -1,0 +1,110 @@
+"""Problems of a stream's file as a whole: what its parts say of each other, each with its place in the file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+
+from jobs.formats.record_columns import RecordColumns
+from jobs.spec.base import Location
+from jobs.spec.column_problems import (
+    case_problems_of,
+    column_problems_of,
+    contract_problems_of,
+    identifier_problems_of,
+    mask_problems_of,
+    new_table_problems_of,
+    partition_problems_of,
+    sort_problems_of,
+    table_sort_problems_of,
+    topic_problems_of,
+    type_problems_of,
+)
+from jobs.spec.event_time import event_time_problems_of
+from jobs.spec.evolve import evolve_problems
+from jobs.spec.publish import publish_problems
+from jobs.spec.slo import freshness_problems
+from jobs.spec.transform.steps import transform_problems
+
+if TYPE_CHECKING:
+    from jobs.spec.models import StreamSpec
+
+Problems = list[tuple[Location, str]]
+
+
+def agreement_problems(spec: StreamSpec) -> Problems:
+    """Returns where parts of a stream's file do not go together."""
+    decode, table = spec.decode, spec.table
+    declared = decode.declared
+    problems: Problems = _undeclared_problems(spec)
+    wrong = bool(problems)
+    if declared and decode.declares_all:
+        found = row_problems(spec, declared.schema, spec.record_columns)
+        problems.extend(found)
+        wrong = wrong or bool(found)
+    elif declared:
+        problems.extend(column_problems_of(declared.schema, decode, table))
+        problems.extend(case_problems_of(declared.schema, decode))
+    if spec.dead_letter_table == table.name:
+        problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
+    if declared and decode.declares_all and not (spec.transform and wrong):
+        every = spec.table_columns(declared.schema, spec.record_columns)
+        problems.extend(identifier_problems_of(every, table))
+        problems.extend(contract_problems_of(spec.contract, every, spec.evolution))
+    problems.extend(new_table_problems_of(decode, table))
+    problems.extend(topic_problems_of(spec.errors, spec.source))
+    problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
+    problems.extend(freshness_problems(spec.freshness, spec.event_time))
+    problems.extend(publish_problems(spec.publish, spec.contract, table))
+    return problems
+
+
+def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Problems:
+    """Returns what the file says of columns that rows do not have so; see `StreamSpec.problems_of`."""
+    every = columns.beside(rows)
+    problems = [
+        *column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.transform)),
+        *case_problems_of(rows, spec.decode),
+        *mask_problems_of(spec.errors, every),
+    ]
+    if spec.transform:
+        behind, wrong = transform_problems(spec.transform, every)
+        if behind is None or problems:
+            return [*problems, *wrong]
+        every = behind.schema
+        if taken := kafka_column_problems(every, columns):
+            return taken
+    return [
+        *problems,
+        *partition_problems_of(every, spec.table),
+        *sort_problems_of(spec.maintenance, every, spec.table),
+        *type_problems_of(spec.maintenance, every),
+        *table_sort_problems_of(every, spec.table),
+        *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
+    ]
+
+
+def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
+    """Returns the columns of Kafka's own whose names rows have behind the transforms."""
+    taken = {field.name.casefold() for field in rows.fields}
+    return [
+        (("table", "kafka_columns", each.part), f"'{each.name}' is a column behind the transforms")
+        for each in columns.kafka.columns
+        if each.name.casefold() in taken
+    ]
+
+
+def _undeclared_problems(spec: StreamSpec) -> Problems:
+    """What transforms cannot do without."""
+    if not spec.transform:
+        return []
+    if not spec.decode.declares_all:
+        key = spec.decode.declared is not None
+        of = "decode.key.schema" if key else "decode.schema"
+        source = spec.decode.key.schema_source if key and spec.decode.key else spec.decode.schema_source
+        needed = f"needs the columns that are decoded, and {of} is '{source}': write them there"
+        return [(("transform",), f"{needed}, such as 'id string not null, at string'")]
+    if spec.decode.unknown_fields == "keep":
+        return [(("decode", "unknown_fields"), "is keep, which goes without transform: say ignore, or fail")]
+    return []

@@ -1,0 +1,231 @@
+"""Steps in a stream's YAML file: the options of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec.secrets import Secret
+from jobs.spec.transform.conditions import When
+from jobs.transform.filter import Filter
+from jobs.transform.flatten import Flatten
+from jobs.transform.mask import Mask
+from jobs.transform.parse_json import ParseJson
+from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
+from jobs.transform.shape import Extract, Hoist
+from jobs.transform.split import Split
+from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
+from jobs.transform.transform import Transform
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed), Field(min_length=1)]
+"""Names or paths: one, or a list of them."""
+
+
+class FlattenStep(SpecModel):
+    """Structs become columns of their own; see `Flatten`."""
+
+    delimiter: str = "_"
+    columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
+
+    def transform(self) -> Transform:
+        """The step."""
+        return Flatten(self.delimiter, self.columns)
+
+
+class SetValue(SpecModel):
+    """What a column is set to: a literal, or where it is from.
+
+    Args:
+        value: The same in every row; null needs a type.
+        source: topic, partition, offset, timestamp, timestamp_type, key, or header:NAME.
+        type: The column's type, in the words of schema text.
+        replace: Whether it takes the place of a column of its name.
+    """
+
+    value: StrictStr | StrictBool | StrictInt | StrictFloat | None = None
+    source: Annotated[str | None, Field(alias="from")] = None
+    type: str | None = None
+    replace: Flag = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return data if isinstance(data, (dict, SetValue)) else {"value": data}
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SetValue:
+        if self.source is not None and self.value is not None:
+            raise problems_at([(("value",), "goes without from: a column has one value")])
+        if self.source is None and self.value is None and self.type is None:
+            raise problems_at([((), "needs value, or from; null needs a type, such as {type: string}")])
+        if self.source is not None and self.source not in SOURCES and not self.source[len(HEADER) :]:
+            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
+        if self.source is not None and self.source not in SOURCES and not self.source.startswith(HEADER):
+            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
+        return self
+
+    def column(self, name: str) -> SetColumn:
+        """What the column of a name is set to."""
+        return SetColumn(name, self.value, self.source, self.type, self.replace)
+
+
+class HoistStep(SpecModel):
+    """Columns are put into a struct; see `Hoist`."""
+
+    into: Name
+    columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"into": data} if isinstance(data, str) else data
+
+    def transform(self) -> Transform:
+        """The step."""
+        return Hoist(self.into, self.columns)
+
+
+class ExtractStep(SpecModel):
+    """A struct's fields take the row's place; see `Extract`."""
+
+    column: Name
+    keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"column": data} if isinstance(data, str) else data
+
+    def transform(self) -> Transform:
+        """The step."""
+        return Extract(self.column, self.keep)
+
+
+Unit = Literal["s", "ms", "us", "ns"]
+
+
+class ParseTimestampStep(SpecModel):
+    """Texts or numbers become times; see `ParseTimestamp`."""
+
+    columns: Annotated[Names, Field(alias="column")]
+    format: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
+    unit: Unit | None = None
+    zone: str | None = None
+    into: Annotated[Literal["timestamptz", "timestamp", "date", "time"], Field(alias="as")] = "timestamptz"
+
+    def transform(self) -> Transform:
+        """The step."""
+        return ParseTimestamp(self.columns, self.format, self.unit, self.zone, self.into)
+
+
+class FormatTimestampStep(SpecModel):
+    """Times become texts or numbers; see `FormatTimestamp`."""
+
+    columns: Annotated[Names, Field(alias="column")]
+    format: Name | None = None
+    unit: Unit | None = None
+    zone: str | None = None
+
+    def transform(self) -> Transform:
+        """The step."""
+        return FormatTimestamp(self.columns, self.format, self.unit, self.zone)
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+class MaskStep(SpecModel):
+    """Values are hidden; see `Mask`."""
+
+    columns: Names
+    replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
+    hash: Secret | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> MaskStep:
+        if self.replacement is not None and self.hash is not None:
+            raise problems_at([(("hash",), "goes without replacement: a value is hidden in one way")])
+        if self.hash is not None and "${" not in str(self.hash):
+            raise problems_at([(("hash",), "must be a reference to the key, such as ${env:MASK_KEY}")])
+        return self
+
+    def transform(self) -> Transform:
+        """The step."""
+        return Mask(self.columns, self.replacement, self.hash)
+
+
+class FilterStep(SpecModel):
+    """Rows are dropped; see `Filter`."""
+
+    keep: When | None = None
+    drop: When | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> FilterStep:
+        if (self.keep is None) == (self.drop is None):
+            raise problems_at(
+                [((), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}")]
+            )
+        return self
+
+    def transform(self) -> Transform:
+        """The step."""
+        chosen = self.drop or self.keep
+        return Filter(chosen.condition if chosen else None, drop=self.drop is not None)
+
+
+class SplitStep(SpecModel):
+    """A text becomes columns; see `Split`."""
+
+    column: Name
+    by: Name
+    into: Annotated[tuple[Name, ...], Field(min_length=2)]
+    rest: Flag = False
+
+    def transform(self) -> Transform:
+        """The step."""
+        return Split(self.column, self.by, self.into, self.rest)
+
+
+class ParseJsonStep(SpecModel):
+    """A text of JSON becomes columns; see `ParseJson`."""
+
+    column: Name
+    schema_text: Annotated[str, Field(alias="schema")]
+    into: Name | None = None
+    keep: Flag = False
+    unknown_fields: Literal["ignore", "fail"] = "ignore"
+
+    def transform(self) -> Transform:
+        """The step."""
+        return ParseJson(self.column, self.schema_text, self.into, self.keep, self.unknown_fields)
+
+
+def _some(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        raise ValueError("needs at least one entry")
+    return value
+
+
+Texts = Annotated[dict[Name, Name], AfterValidator(_some)]
+SetValues = Annotated[dict[Name, SetValue], AfterValidator(_some)]

@@ -1,0 +1,160 @@
+"""Transform list of a stream's YAML file: the steps that rows take between decoding and the table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+from pyiceberg.schema import Schema
+
+from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.transform.conditions import When
+from jobs.spec.transform.step_models import (
+    ExtractStep,
+    FilterStep,
+    FlattenStep,
+    FormatTimestampStep,
+    HoistStep,
+    MaskStep,
+    Name,
+    Names,
+    ParseJsonStep,
+    ParseTimestampStep,
+    SetValues,
+    SplitStep,
+    Texts,
+)
+from jobs.transform.cast import Cast
+from jobs.transform.chain import Chain, StepProblem
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.conditional import Conditional
+from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
+from jobs.transform.select import Drop, Keep, Rename
+from jobs.transform.set_columns import Set
+from jobs.transform.transform import Transform
+
+
+class Step(SpecModel):
+    """One step: the key that names it, with its options, and with `when` a condition of the rows that take it."""
+
+    flatten: FlattenStep | None = None
+    rename: Texts | None = None
+    keep: Names | None = None
+    drop: Names | None = None
+    cast: Texts | None = None
+    set: SetValues | None = None
+    to_key: Name | None = None
+    to_headers: Texts | None = None
+    drop_headers: Names | None = None
+    hoist: HoistStep | None = None
+    extract: ExtractStep | None = None
+    parse_timestamp: ParseTimestampStep | None = None
+    format_timestamp: FormatTimestampStep | None = None
+    mask: MaskStep | None = None
+    filter: FilterStep | None = None
+    split: SplitStep | None = None
+    parse_json: ParseJsonStep | None = None
+    when: When | None = None
+
+    _BESIDE: ClassVar[frozenset[str]] = frozenset({"when"})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, data: Any) -> Any:
+        """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
+        if isinstance(data, str):
+            return {data: {}}
+        if isinstance(data, dict):
+            return {key: {} if value is None and key not in cls._BESIDE else value for key, value in data.items()}
+        return data
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Step:
+        if len(self.names) != 1:
+            known = ", ".join(name for name in type(self).model_fields if name not in self._BESIDE)
+            found = f"; found {' and '.join(self.names)}" if self.names else ""
+            raise problems_at([((), f"must be one step with its options, of {known}{found}")])
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The steps that it names."""
+        return tuple(
+            name for name in type(self).model_fields if name not in self._BESIDE and getattr(self, name) is not None
+        )
+
+    def transform(self) -> Transform:
+        """The step.
+
+        Raises:
+            TransformProblem: There is none of these options.
+        """
+        step = self._unconditional()
+        return step if self.when is None else Conditional(step, self.when.condition)
+
+    def _unconditional(self) -> Transform:
+        options = getattr(self, self.names[0])
+        match self.names[0]:
+            case "rename":
+                return Rename(tuple(options.items()))
+            case "keep":
+                return Keep(options)
+            case "drop":
+                return Drop(options)
+            case "cast":
+                return Cast(tuple(options.items()))
+            case "set":
+                return Set(tuple(value.column(name) for name, value in options.items()))
+            case "to_key":
+                return ToKey(options)
+            case "to_headers":
+                return ToHeaders(tuple(options.items()))
+            case "drop_headers":
+                return DropHeaders(options)
+            case _:
+                return options.transform()
+
+    def place(self, below: Location) -> Location:
+        """Where a part of the step's options stands in the file, below the step."""
+        if below[:1] == ("..",):
+            return below[1:]
+        name = self.names[0]
+        # Of a list that stands alone, the name of the step is that of its list.
+        return (name, *(below[1:] if below[:1] == (name,) else below))
+
+
+Steps = Annotated[tuple[Step, ...], Field(default=())]
+
+
+def chain_of(steps: tuple[Step, ...]) -> Chain:
+    """The chain of the steps."""
+    return Chain(tuple(step.transform() for step in steps))
+
+
+def transform_problems(steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[tuple[Location, str]]]:
+    """The columns behind the steps, and what is wrong with a step, with its place in the file.
+
+    Args:
+        decoded: The columns of rows as they are decoded, with those of key and headers.
+
+    Returns:
+        No columns where a step is wrong: what comes behind it is not looked at.
+    """
+    try:
+        return chain_of(steps).output(Columns.of(decoded)), []
+    except StepProblem as problem:
+        place = ("transform", problem.index, *steps[problem.index].place(problem.place))
+        return None, [(place, problem.message)]
+    except TransformProblem as problem:
+        return None, [(("decode", "schema"), problem.message)]
+
+
+def hashed_steps(_: Any, steps: tuple[Step, ...]) -> Any:
+    """What of the steps changes rows: their order, and the order of what is in them; of a key only its reference."""
+    return [_ordered(step.model_dump(mode="json", exclude_defaults=True)) for step in steps]
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [[key, _ordered(each)] for key, each in value.items()]
+    return [_ordered(each) for each in value] if isinstance(value, list) else value

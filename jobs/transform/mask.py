@@ -1,0 +1,138 @@
+"""Mask: values are hidden, by what says nothing, by a replacement, or by a keyed hash that still tells them apart."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.problems import BadValue
+from jobs.schema.arrow_schema import rows_arrow_type
+from jobs.schema.iceberg_schema import schema_text
+from jobs.transform.cast_values import cast_problem, cast_values, texts
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.keyed_hash import check_engine, keyed_hash
+from jobs.transform.nested import changed_at, retyped_at
+from jobs.transform.path import Path, field_at, selected
+from jobs.transform.transform import Applied, Rows, Transform
+
+_ZEROS = (
+    *(ice.StringType, ice.BinaryType, ice.BooleanType, ice.IntegerType, ice.LongType, ice.FloatType, ice.DoubleType),
+    *(ice.DecimalType, ice.DateType, ice.TimeType, ice.TimestampType, ice.TimestamptzType, ice.ListType, ice.MapType),
+)
+_HASHED = (ice.StringType, ice.BinaryType, ice.IntegerType, ice.LongType, ice.UUIDType)
+
+
+class Key(Protocol):
+    """A reference to a secret, which travels in its place."""
+
+    def reveal(self) -> str:
+        """Its present value; FrazilError where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mask(Transform):
+    """Values are hidden; a null stays one.
+
+    Attributes:
+        columns: Paths, with wildcards.
+        replacement: In place of every value, read as the column's type; None without one.
+        key: Of a hash (HMAC-SHA256 of the value's text, in hexadecimal digits): equal values have equal hashes, and
+            nobody without the key finds a value by trying. None without one.
+
+    Without replacement and key the value is the type's own that says least: 0, an empty text, false, 1970, no elements.
+    """
+
+    name: ClassVar[str] = "mask"
+    columns: tuple[str, ...]
+    replacement: str | None = None
+    key: Key | None = None
+
+    def prepare(self) -> None:
+        """See that there is a key, and what hashes."""
+        if self.key is not None:
+            check_engine()
+            self.key.reveal()
+
+    def output(self, columns: Columns) -> Columns:
+        """The same columns; hashed ones are texts.
+
+        Raises:
+            TransformProblem: A value of a column's type cannot be hidden so.
+        """
+        paths = selected(columns, self.columns)
+        _apart(paths)
+        for path in paths:
+            kind = field_at(columns, path).field_type
+            problem, key = self._problem(kind)
+            if problem:
+                raise TransformProblem(f"the column '{'.'.join(path)}' is {schema_text(kind)}, {problem}", (key,))
+        return retyped_at(columns, paths, lambda field: self._kind(field.field_type))
+
+    def apply(self, rows: Rows) -> Applied:
+        """Something else in place of every value."""
+        secret = self.key.reveal().encode() if self.key is not None else b""
+
+        def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
+            kind = field.field_type
+            if self.key is not None:
+                plain = array if isinstance(kind, ice.BinaryType) else texts(array, kind).cast(pa.binary())
+                return keyed_hash(plain, secret), []
+            with_ = _zero(kind) if self.replacement is None else _read(self.replacement, kind)[0][0]
+            return pc.if_else(array.is_valid(), with_, pa.scalar(None, array.type)), []
+
+        into = rows.columns.behind(self)
+        arrays, _ = changed_at(rows, selected(rows.columns, self.columns), change, into)
+        return Applied(rows.with_batch(into, arrays))
+
+    def _kind(self, kind: ice.IcebergType) -> ice.IcebergType:
+        return kind if self.key is None else ice.StringType()
+
+    def _problem(self, kind: ice.IcebergType) -> tuple[str, str]:
+        if self.key is not None:
+            return ("" if isinstance(kind, _HASHED) else "of which no hash is made"), "hash"
+        if self.replacement is None:
+            hint = "which has no value that says nothing: name its fields, or drop it"
+            return ("" if isinstance(kind, _ZEROS) else hint), "columns"
+        if cast_problem(ice.StringType(), kind) and not isinstance(kind, ice.StringType):
+            return "which a replacement cannot stand for", "replacement"
+        bad = _read(self.replacement, kind)[1]
+        return (f"and the replacement is none: {bad[0].message}" if bad else ""), "replacement"
+
+
+def _apart(paths: tuple[Path, ...]) -> None:
+    for path in paths:
+        if any(other != path and other[: len(path)] == path for other in paths):
+            raise TransformProblem(f"'{'.'.join(path)}' is masked, and what is within it as well", ("columns",))
+
+
+def _read(text: str, kind: ice.IcebergType) -> tuple[pa.Array, list[BadValue]]:
+    return cast_values(pa.array([text], pa.string()), ice.StringType(), kind)
+
+
+def _zero(kind: ice.IcebergType) -> pa.Scalar:
+    arrow = rows_arrow_type(kind)
+    match kind:
+        case ice.StringType() | ice.BinaryType():
+            return pa.scalar("" if isinstance(kind, ice.StringType) else b"", arrow)
+        case ice.BooleanType():
+            return pa.scalar(False)
+        case ice.ListType() | ice.MapType():
+            return pa.scalar([], arrow)
+        case ice.FloatType() | ice.DoubleType():
+            return pa.scalar(0.0, arrow)
+        case ice.IntegerType() | ice.LongType() | ice.DecimalType():
+            return pa.array([0]).cast(arrow)[0] if not isinstance(kind, ice.DecimalType) else _decimal_zero(arrow)
+        case _:
+            return pa.array([0], pa.int32() if isinstance(kind, ice.DateType) else pa.int64()).cast(arrow)[0]
+
+
+def _decimal_zero(kind: pa.DataType) -> pa.Scalar:
+    return pa.array(["0"]).cast(kind)[0]

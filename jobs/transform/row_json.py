@@ -1,0 +1,50 @@
+"""Row as JSON, for people: what a step met before it refused the row, cut where it is long."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import date, datetime, time
+from typing import Any
+
+import pyarrow as pa
+
+MOST_CHARACTERS = 4_096
+"""Of a row's JSON; of one value at most a quarter."""
+
+
+def row_json(batch: pa.RecordBatch, row: int, *, hidden: bool = False) -> str:
+    """A row as JSON text of at most `MOST_CHARACTERS`.
+
+    Args:
+        batch: Rows.
+        row: Which one.
+        hidden: Say of each value only what kind it is.
+    """
+    values = batch.slice(row, 1).to_pylist()[0]
+    shown = {name: _kind(value) if hidden else _short(value) for name, value in values.items()}
+    text = json.dumps(shown, ensure_ascii=False, default=_plain, separators=(",", ":"))
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > MOST_CHARACTERS // 4:
+        return value[: MOST_CHARACTERS // 4] + "…"
+    if isinstance(value, bytes) and len(value) > MOST_CHARACTERS // 8:
+        return value[: MOST_CHARACTERS // 8]
+    return value
+
+
+def _kind(value: Any) -> Any:
+    return None if value is None else f"({type(value).__name__})"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)

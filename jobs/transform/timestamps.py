@@ -1,0 +1,162 @@
+"""Times of texts and numbers, and texts and numbers of times: by pattern and zone, or in units since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+from pyiceberg import types as ice
+
+from jobs.formats.columns.primitive_columns import convert_leaf
+from jobs.formats.problems import BadValue
+from jobs.schema.declared import Primitive
+from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.time_patterns import TIME_TYPES, TimePattern, TimeTexts, known_zone, parse_pattern, zone_problem
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.nested import changed_at, retyped_at
+from jobs.transform.path import field_at, selected
+from jobs.transform.time_writing import epoch_numbers, time_texts
+from jobs.transform.transform import Applied, Rows, Transform, settled
+
+Unit = Literal["s", "ms", "us", "ns"]
+
+_KINDS: dict[str, ice.IcebergType] = {
+    "date": ice.DateType(),
+    "timestamp": ice.TimestampType(),
+    "timestamptz": ice.TimestamptzType(),
+    "time": ice.TimeType(),
+}
+ISO = "iso"
+
+
+@dataclass(frozen=True, slots=True)
+class ParseTimestamp(Transform):
+    """Texts in patterns, or numbers since 1970, become times, exactly; others make their rows fail.
+
+    Attributes:
+        columns: Paths, with wildcards.
+        formats: Patterns in the letters of Java's DateTimeFormatter, or ``iso``, looked at in this order.
+        unit: Of numbers since 1970, in place of formats.
+        zone: Of texts that do not say theirs.
+        into: date, timestamp, timestamptz or time.
+    """
+
+    name: ClassVar[str] = "parse_timestamp"
+    columns: tuple[str, ...]
+    formats: tuple[str, ...] = ()
+    unit: Unit | None = None
+    zone: str | None = None
+    into: str = "timestamptz"
+
+    def output(self, columns: Columns) -> Columns:
+        """The columns as times."""
+        self._declared  # noqa: B018 - refuses patterns and zones that are none
+        paths = selected(columns, self.columns)
+        for path in paths:
+            kind = field_at(columns, path).field_type
+            fits = isinstance(kind, (ice.LongType, ice.IntegerType) if self.unit else ice.StringType)
+            if not fits:
+                wanted = "a whole number of a unit since 1970" if self.unit else "text in a format"
+                raise TransformProblem(
+                    f"the column '{'.'.join(path)}' is {schema_text(kind)}, and {wanted} is read", ("columns",)
+                )
+        return retyped_at(columns, paths, lambda _: _KINDS[self.into])
+
+    def apply(self, rows: Rows) -> Applied:
+        """Each value at its instant."""
+        declared = self._declared
+
+        def change(array: pa.Array, _: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
+            return convert_leaf(declared, array.cast(pa.int64()) if self.unit else array, required=False)
+
+        into = rows.columns.behind(self)
+        arrays, failures = changed_at(rows, selected(rows.columns, self.columns), change, into)
+        return settled(rows.with_batch(into, arrays), failures)
+
+    @property
+    def _declared(self) -> Primitive:
+        if self.into not in _KINDS:
+            raise TransformProblem(f"must be {', '.join(TIME_TYPES)}", ("into",))
+        if self.unit is not None:
+            if self.formats or self.zone:
+                raise TransformProblem("goes without format and zone: a number since 1970 has neither", ("unit",))
+            if self.into not in ("timestamp", "timestamptz"):
+                raise TransformProblem(f"a number since 1970 is a timestamp or timestamptz, no {self.into}", ("into",))
+            return Primitive(self.into, encoding=f"epoch_{self.unit}")
+        texts = _texts(self.formats, self.zone, self.into)
+        return Primitive(self.into, encoding="pattern", texts=texts)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatTimestamp(Transform):
+    """Times become texts in a pattern, or numbers since 1970; a number that is not whole makes its row fail.
+
+    Attributes:
+        columns: Paths, with wildcards.
+        format: A pattern in the letters of Java's DateTimeFormatter; finer parts than it has are left out.
+        unit: Of numbers since 1970, in place of a format.
+        zone: In which a timestamptz is written; UTC without one.
+    """
+
+    name: ClassVar[str] = "format_timestamp"
+    columns: tuple[str, ...]
+    format: str | None = None
+    unit: Unit | None = None
+    zone: str | None = None
+
+    def output(self, columns: Columns) -> Columns:
+        """The columns as texts or numbers."""
+        if (self.format is None) == (self.unit is None):
+            raise TransformProblem("say format or unit, one of them", ("format",))
+        if self.zone is not None and known_zone(self.zone) is None:
+            raise TransformProblem(
+                f"'{self.zone}' is not a time zone; zones are named as in Asia/Tokyo or UTC", ("zone",)
+            )
+        paths = selected(columns, self.columns)
+        for path in paths:
+            kind = field_at(columns, path).field_type
+            shown = f"the column '{'.'.join(path)}' is {schema_text(kind)}"
+            if not isinstance(kind, tuple(map(type, _KINDS.values()))):
+                raise TransformProblem(f"{shown}, and a date, time or timestamp is written", ("columns",))
+            if self.unit and not isinstance(kind, (ice.TimestampType, ice.TimestamptzType)):
+                raise TransformProblem(f"{shown}, which is no number since 1970", ("unit",))
+            if self.zone and not isinstance(kind, ice.TimestamptzType):
+                raise TransformProblem(f"{shown}, which has no zone", ("zone",))
+            self._pattern(kind)
+        return retyped_at(columns, paths, lambda _: ice.LongType() if self.unit else ice.StringType())
+
+    def apply(self, rows: Rows) -> Applied:
+        """The same times."""
+
+        def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
+            if self.unit:
+                return epoch_numbers(array, self.unit)
+            pattern = self._pattern(field.field_type)
+            return time_texts(array, pattern, self.zone or "UTC"), []
+
+        into = rows.columns.behind(self)
+        arrays, failures = changed_at(rows, selected(rows.columns, self.columns), change, into)
+        return settled(rows.with_batch(into, arrays), failures)
+
+    def _pattern(self, kind: ice.IcebergType) -> TimePattern:
+        try:
+            return parse_pattern(self.format or "yyyy-MM-dd", schema_text(kind) if self.format else "date")
+        except ValueError as problem:
+            raise TransformProblem(str(problem), ("format",)) from None
+
+
+def _texts(formats: Sequence[str], zone: str | None, kind: str) -> TimeTexts:
+    if not formats:
+        raise TransformProblem("say how the texts are written: format, or unit of numbers", ("format",))
+    forms: list[TimePattern | None] = []
+    for each in formats:
+        try:
+            forms.append(None if each == ISO else parse_pattern(each, kind))
+        except ValueError as problem:
+            raise TransformProblem(str(problem), ("format",)) from None
+    texts = TimeTexts(tuple(forms), zone)
+    if problem := zone_problem(texts, kind):
+        raise TransformProblem(problem, ("zone",) if zone else ("format",))
+    return texts

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.pipeline.row_steps import row_steps_of
+from jobs.spec.correction import parse_correction
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.validation import SpecError
+
+BASE: dict[str, Any] = {
+    "stream": "payments",
+    "source": {"topics": ["payments"]},
+    "decode": {
+        "value": "json",
+        "schema": "id string not null, p struct<card string, at string, amount string>, kind string",
+        "headers": {"trace": "string"},
+    },
+    "transform": [
+        "flatten",
+        {"rename": {"p_at": "at", "p_amount": "amount"}},
+        {"parse_timestamp": {"column": "at", "format": "yyyy/MM/dd HH:mm:ss", "zone": "Asia/Tokyo"}},
+        {"cast": {"amount": "decimal(12,2)"}},
+        {"mask": {"columns": "p_card", "hash": "${env:CARD_KEY}"}},
+        {"drop": "kind", "when": {"topic": "p.*"}},
+    ],
+    "table": {"name": "orders.payments", "partition_by": ["day(at)"], "identifier_fields": ["id"]},
+}
+
+
+def with_(change: Any) -> dict[str, Any]:
+    data = copy.deepcopy(BASE)
+    change(data)
+    return data
+
+
+def problems(tmp_path: Path, data: dict[str, Any]) -> list[str]:
+    path = tmp_path / "payments.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    try:
+        load_stream(path)
+    except SpecError as problem:
+        lines = path.read_text().splitlines()
+        found = [each.partition(":")[2] for each in problem.problems]
+        return [f"{lines[int(each.partition(':')[0]) - 1].strip()} | {each.partition(': ')[2]}" for each in found]
+    return []
+
+
+def test_the_table_has_the_columns_behind_the_steps() -> None:
+    spec = StreamSpec.model_validate(BASE)
+    assert [(each.name, str(each.field_type), each.required) for each in spec.table_schema.fields[:6]] == [
+        ("id", "string", True),
+        ("p_card", "string", False),
+        ("at", "timestamptz", False),
+        ("amount", "decimal(12, 2)", False),
+        ("trace", "string", False),
+        ("kind", "string", False),
+    ]
+    assert spec.table_schema.fields[6].name == "_kafka_topic"
+    assert spec.disagreements_with(spec.table_schema) == []
+    assert spec.resolved_for(spec.table_schema).schema == spec.resolved.schema
+    steps = row_steps_of(spec)
+    assert pickle.loads(pickle.dumps(steps)) == steps
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d["transform"].insert(1, {"cast": {"p_amunt": "long"}}),
+         "p_amunt: long | transform[1].cast.p_amunt: there is no column 'p_amunt' at this step; did you mean"),
+        (lambda d: d["transform"][4]["mask"].update(columns=["id", "x"]),
+         "- x | transform[4].mask.columns[1]: there is no column 'x' at this step; there are id"),
+        (lambda d: d["transform"].append({"keep": ["id", "y"]}),
+         "- y | transform[6].keep[1]: there is no column 'y'"),
+        (lambda d: d["transform"][2]["parse_timestamp"].update(format="yyyy"), "parse_timestamp.format: the pattern"),
+        (lambda d: d["transform"][2]["parse_timestamp"].update(formt="x"), "unknown key; did you mean 'format'?"),
+        (lambda d: d["transform"].append({"flaten": {}}), "transform[6].flaten: unknown key; did you mean 'flatten'?"),
+        (lambda d: d["transform"].append({"flatten": {}, "drop": "id"}), "must be one step with its options"),
+        (lambda d: d["transform"][5]["when"].update(topic="("), "is no regular expression"),
+        (lambda d: d["transform"][4]["mask"].update(hash="plain"), "a secret must not stand in the file"),
+        (lambda d: d["transform"].append({"drop": "at"}), "table.partition_by[0]:"),
+        (lambda d: d["transform"].append({"set": {"_kafka_topic": "x"}}), "is a column behind the transforms"),
+        (lambda d: d["decode"].update(schema="table"), "transform: needs the columns that are decoded"),
+        (lambda d: d["decode"].update(unknown_fields="keep"), "goes without transform"),
+        (lambda d: d["transform"].append({"filter": {}}), "says which rows to keep"),
+        (lambda d: d["transform"].append({"set": {"a": {"from": "tpic"}}}), "must be topic, partition"),
+    ],
+)  # fmt: skip
+def test_a_wrong_step_is_told_with_its_line(tmp_path: Path, change: Any, says: str) -> None:
+    found = problems(tmp_path, with_(change))
+    assert any(says in each for each in found), found
+    assert len(found) == 1, found
+
+
+def test_the_configuration_hash_covers_the_steps_and_no_secret() -> None:
+    hashes = {StreamSpec.model_validate(BASE).config_hash}
+    for change in (
+        lambda d: d["transform"].reverse() or d["transform"].sort(key=lambda each: each != "flatten"),
+        lambda d: d["transform"][4]["mask"].update(hash="${env:OTHER}"),
+        lambda d: d["transform"][1].update(rename={"p_amount": "amount", "p_at": "at"}),
+        lambda d: d["transform"][5].pop("when"),
+    ):
+        data = with_(change)
+        try:
+            hashes.add(StreamSpec.model_validate(data).config_hash)
+        except ValueError:
+            hashes.add(str(change))
+    assert len(hashes) == 5
+    same = with_(lambda d: d["transform"][4]["mask"].update(columns=["p_card"]))
+    assert StreamSpec.model_validate(same).config_hash == StreamSpec.model_validate(BASE).config_hash
+
+
+def test_a_correction_may_change_the_steps(tmp_path: Path) -> None:
+    path = tmp_path / "payments.yaml"
+    path.write_text(yaml.safe_dump(BASE, sort_keys=False))
+    steps = [*BASE["transform"][:3], {"cast": {"amount": "decimal(12,2)"}}, *BASE["transform"][4:]]
+    corrected = parse_correction(path, yaml.safe_dump({"transform": steps}, sort_keys=False))
+    assert corrected.spec.config_hash == StreamSpec.model_validate(BASE).config_hash
+    with pytest.raises(SpecError, match=r"transform\[0\]\.cast\.x: there is no column 'x'"):
+        parse_correction(path, yaml.safe_dump({"transform": [{"cast": {"x": "long"}}]}))
