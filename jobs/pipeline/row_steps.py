@@ -14,6 +14,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.stages import Stage
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.rules import rules_of
 from jobs.spec.transform.steps import chain_of
 from jobs.transform.chain import NO_CHAIN, Chain
 from jobs.transform.columns import Columns
@@ -71,10 +72,11 @@ class RowSteps:
 
 def row_steps_of(spec: StreamSpec) -> RowSteps | None:
     """The steps of a stream; None where its rows go to their table as they are decoded."""
-    if not spec.transform:
+    if not spec.transform and not spec.rules:
         return None
     decoded = Columns.of(spec.record_columns.beside(spec.resolved.schema))
-    return RowSteps(decoded, chain_of(spec.transform), hide_values=spec.errors.mask != NO_MASK)
+    rules = rules_of(spec.rules)
+    return RowSteps(decoded, chain_of(spec.transform), rules, hide_values=spec.errors.mask != NO_MASK)
 
 
 class TakeStep:

@@ -39,8 +39,9 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
-    # What it changes is in the hash of the rows.
-    stream.pop("transform")
+    for name in ("transform", "rules"):
+        if not stream[name]:
+            stream.pop(name)
     if spec.event_time is None:
         stream.pop("event_time")
     for name in ("location", "sort_by", "identifier_fields", "force_optional"):

@@ -39,6 +39,7 @@ from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.rules import RowRule, hashed_rules
 from jobs.spec.transform.steps import Step, chain_of, hashed_steps
 from jobs.spec.trigger import Every, Trigger
 from jobs.transform.columns import Columns
@@ -55,6 +56,7 @@ class StreamSpec(SpecModel):
     source: Source
     decode: Decode
     transform: Annotated[tuple[Step, ...], ChangesRows(written=hashed_steps, unless=())] = ()
+    rules: Annotated[tuple[RowRule, ...], ChangesRows(written=hashed_rules, unless=())] = ()
     table: Table
     errors: Errors = Errors()
     trigger: Trigger = Every()

@@ -25,6 +25,7 @@ from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.slo import freshness_problems
+from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *case_problems_of(rows, spec.decode),
         *mask_problems_of(spec.errors, every),
     ]
-    if spec.transform:
+    if spec.transform or spec.rules:
         behind, wrong = transform_problems(spec.transform, every)
         if behind is None or problems:
             return [*problems, *wrong]
         every = behind.schema
+        if wrong := rule_problems(spec.rules, behind):
+            return wrong
         if taken := kafka_column_problems(every, columns):
             return taken
     return [
@@ -97,14 +100,15 @@ def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
 
 def _undeclared_problems(spec: StreamSpec) -> Problems:
     """What transforms cannot do without."""
-    if not spec.transform:
+    if not spec.transform and not spec.rules:
         return []
+    block = "transform" if spec.transform else "rules"
     if not spec.decode.declares_all:
         key = spec.decode.declared is not None
         of = "decode.key.schema" if key else "decode.schema"
         source = spec.decode.key.schema_source if key and spec.decode.key else spec.decode.schema_source
         needed = f"needs the columns that are decoded, and {of} is '{source}': write them there"
-        return [(("transform",), f"{needed}, such as 'id string not null, at string'")]
+        return [((block,), f"{needed}, such as 'id string not null, at string'")]
     if spec.decode.unknown_fields == "keep":
-        return [(("decode", "unknown_fields"), "is keep, which goes without transform: say ignore, or fail")]
+        return [(("decode", "unknown_fields"), f"is keep, which goes without {block}: say ignore, or fail")]
     return []

@@ -28,9 +28,11 @@ from jobs.transform.cast import Cast
 from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.conditional import Conditional
+from jobs.transform.filter import Filter
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.select import Drop, Keep, Rename
 from jobs.transform.set_columns import Set
+from jobs.transform.sql import Compute, SqlCondition
 from jobs.transform.transform import Transform
 
 
@@ -54,6 +56,8 @@ class Step(SpecModel):
     filter: FilterStep | None = None
     split: SplitStep | None = None
     parse_json: ParseJsonStep | None = None
+    compute: Texts | None = None
+    where: Name | None = None
     when: When | None = None
 
     _BESIDE: ClassVar[frozenset[str]] = frozenset({"when"})
@@ -111,6 +115,10 @@ class Step(SpecModel):
                 return ToHeaders(tuple(options.items()))
             case "drop_headers":
                 return DropHeaders(options)
+            case "compute":
+                return Compute(tuple(options.items()))
+            case "where":
+                return Filter(SqlCondition(options), drop=False)
             case _:
                 return options.transform()
 

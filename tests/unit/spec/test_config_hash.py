@@ -137,7 +137,7 @@ CHANGES_ROWS = {
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",
     "evolve.add", "evolve.widen", "evolve.relax", "evolve.clash",
     "event_time.column", "event_time.grace", "event_time.late",
-    "transform",
+    "transform", "rules",
 }  # fmt: skip
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",

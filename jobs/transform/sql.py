@@ -1,0 +1,135 @@
+"""SQL in steps: columns that are computed, conditions, and what of the record an expression asks for."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from jobs.expression.expression import Evaluated, Expression, compile_condition, compile_expression
+from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.expression.problem import ExpressionProblem
+from jobs.transform.columns import Columns, Place, TransformProblem, column
+from jobs.transform.condition import Condition, Mask, mask_of
+from jobs.transform.frame import FETCHED
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+EXPRESSION_FAILED = "expression_failed"
+_ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}
+_HEADER = re.compile(r"\bheader\s*\(", re.IGNORECASE)
+
+
+def asks_of(text: str) -> frozenset[str]:
+    """Parts of the record that an expression may ask for; rather too many."""
+    found = {part for part, pattern in _ASKS.items() if pattern.search(text)}
+    return frozenset(found | ({"headers"} if _HEADER.search(text) else set()))
+
+
+def compiled(text: str, columns: Columns, place: Place = (), *, condition: bool = False) -> Expression:
+    """The expression over rows with these columns, compiled once for them.
+
+    Raises:
+        TransformProblem: It is none, with the place in its text.
+    """
+    known: dict[tuple[str, bool], Expression] = columns.__dict__.setdefault("_expressions", {})
+    if (text, condition) not in known:
+        try:
+            make = compile_condition if condition else compile_expression
+            known[text, condition] = make(text, columns.fields, now=False)
+        except ExpressionProblem as problem:
+            raise TransformProblem(str(problem), place) from None
+    return known[text, condition]
+
+
+def evaluated(expression: Expression, rows: Rows) -> Evaluated:
+    """What an expression gives for rows, with those parts of their records that it asks for beside their columns."""
+    batch = rows.batch
+    names = set(batch.schema.names)
+    for name in expression.columns:
+        if name not in names:
+            batch = batch.append_column(name, rows.frame.part(FRAME_PARTS[name]))
+    return expression.evaluate(batch)
+
+
+def failures_of(found: Evaluated, text: str, path: str | None = None) -> list[RowFailure]:
+    """The rows that an expression has no value for; rows without a value are none of them."""
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    needed = f"needs a value of the expression `{shown}`, found none"
+    return [RowFailure(each.row, EXPRESSION_FAILED, f"{needed}: {each.message}", path) for each in found.failures]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Transform):
+    """Columns of SQL expressions over the row as it was before the step.
+
+    Attributes:
+        expressions: Names of columns, with the text of each; one that is there already is replaced at its place.
+    """
+
+    name: ClassVar[str] = "compute"
+    expressions: tuple[tuple[str, str], ...]
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the expressions ask."""
+        return frozenset().union(*(asks_of(text) for _, text in self.expressions))
+
+    def output(self, columns: Columns) -> Columns:
+        """Those with the computed ones.
+
+        Raises:
+            TransformProblem: A text is no expression over these columns.
+        """
+        fields = list(columns.fields)
+        for name, text in self.expressions:
+            found = compiled(text, columns, (name,))
+            made = column(name, found.type, required=not found.nullable)
+            at = next((number for number, field in enumerate(fields) if field.name == name), None)
+            if at is None:
+                fields.append(made)
+            else:
+                fields[at] = made
+        return Columns.of(fields)
+
+    def apply(self, rows: Rows) -> Applied:
+        """A row that an expression has no value for fails."""
+        arrays = dict(zip(rows.columns.names, rows.batch.columns, strict=True))
+        failures: list[RowFailure] = []
+        made: dict[str, pa.Array] = {}
+        for name, text in self.expressions:
+            found = evaluated(compiled(text, rows.columns), rows)
+            made[name] = found.values
+            failures += failures_of(found, text, f"$.{name}")
+        into = rows.columns.behind(self)
+        return settled(rows.with_batch(into, [(arrays | made)[name] for name in into.names]), failures)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition(Condition):
+    """A SQL expression is true of the row; null is not true.
+
+    Attributes:
+        text: The expression.
+    """
+
+    text: str
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the expression asks."""
+        return asks_of(self.text)
+
+    def check(self, columns: Columns) -> None:
+        """See that it is a condition over these columns."""
+        compiled(self.text, columns, condition=True)
+
+    def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
+        """Where it is true."""
+        found = evaluated(compiled(self.text, rows.columns, condition=True), rows)
+        return mask_of(found.true()), failures_of(found, self.text)
