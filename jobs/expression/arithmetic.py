@@ -149,16 +149,21 @@ def _divided(left: Node, right: Node, expression: str) -> Node:
     if whole + second.scale + places > _WIDE or scale > MOST_DIGITS:
         raise Mismatch(f"{name_of(first)} / {name_of(second)} {_TOO_WIDE}")
     kind = ice.DecimalType(min(whole + second.scale + scale, MOST_DIGITS), scale)
-    kernel = partial(_quotient, pa.decimal256(whole + scale, scale), pa.decimal128(kind.precision, kind.scale))
+    made = pa.decimal128 if whole + second.scale + places <= MOST_DIGITS else pa.decimal256
+    dividend, divisor = made(whole + scale, scale), made(second.precision, second.scale)
+    kernel = partial(_quotient, dividend, divisor, pa.decimal128(kind.precision, kind.scale))
     return call(kernel, [cast(left, first, expression), cast(right, second, expression)], kind, expression)
 
 
 def _quotient(
-    dividends: pa.Decimal256Type, target: pa.Decimal128Type, left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar
+    dividend: pa.DataType,
+    divisor: pa.DataType,
+    target: pa.Decimal128Type,
+    left: pa.Array | pa.Scalar,
+    right: pa.Array | pa.Scalar,
 ) -> pa.Array:
-    divisor = pc.cast(right, pa.decimal256(right.type.precision, right.type.scale))
     zero = pc.equal(right, pa.scalar(0, pa.decimal128(1, 0)))
-    found = pc.divide(pc.cast(left, dividends), _without_zero(divisor, zero))
+    found = pc.divide(pc.cast(left, dividend), _without_zero(pc.cast(right, divisor), zero))
     rounded = pc.round(found, ndigits=target.scale, round_mode="half_towards_infinity")
     return _unless_zero(pc.cast(rounded, target), left, zero)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.calls import call, constant, literal
+from jobs.expression.calls import call, constant
 from jobs.expression.casts import cast, coerced
 from jobs.expression.nodes import Literal, Logic, Node
 from jobs.expression.problem import Mismatch
@@ -96,8 +96,6 @@ def like(value: Node, pattern: Node, expression: str, *, ignore_case: bool) -> N
 
 def null_test(value: Node, expression: str) -> Node:
     """Whether a value is null."""
-    if not value.nullable:
-        return literal(False, BOOLEAN)
     return call(pc.is_null, [value], BOOLEAN, expression, nullable=False)
 
 

@@ -16,7 +16,7 @@ from jobs.expression.calls import call, constant
 from jobs.expression.casts import cast, coerced
 from jobs.expression.function import Function, function
 from jobs.expression.lists import element_of
-from jobs.expression.nodes import Node
+from jobs.expression.nodes import Call, Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BINARY, BOOLEAN, INT, STRING
 from jobs.expression.values import Kernel
@@ -27,7 +27,12 @@ LONGEST = 10_000
 
 def joined(arguments: Sequence[Node], expression: str) -> Node:
     """Texts one behind the other; other values stand as a cast to text gives them. Null if one of them is null."""
-    return call(_joined, [cast(each, STRING, expression) for each in arguments], STRING, expression)
+    texts: list[Node] = []
+    for each in arguments:
+        # What is joined already is joined with the rest at once.
+        inner = each.arguments if isinstance(each, Call) and each.kernel is _joined else (each,)
+        texts += [cast(one, STRING, expression) for one in inner]
+    return call(_joined, texts, STRING, expression)
 
 
 def _joined(*texts: pa.Array) -> pa.Array:

@@ -133,7 +133,12 @@ def _truncate(arguments: Sequence[Node], expression: str) -> Node:
 
 def _beginning(unit: str, zone: str | None, times: pa.Array) -> pa.Array:
     kind = times.type
-    there = times if zone is None or zone == "UTC" else pc.cast(times, pa.timestamp("us", zone))
+    if zone in (None, "UTC") and unit in MICROS and unit != "week":
+        # Of a unit of fixed length, in whole numbers.
+        length = pa.scalar(MICROS[unit], pa.int64())
+        micros = pc.cast(times, pa.int64())
+        return pc.cast(pc.multiply(_floor_div(micros, MICROS[unit]), length), kind)
+    there = times if zone is None else pc.cast(times, pa.timestamp("us", zone))
     return _bounded(pc.cast(pc.floor_temporal(there, unit=unit), kind))
 
 
@@ -167,13 +172,13 @@ def _to_epoch(arguments: Sequence[Node], expression: str) -> Node:
 
 def _epoch(unit: str, times: pa.Array) -> pa.Array:
     micros, per = pc.cast(times, pa.int64()), 1_000_000 // _PER_SECOND[unit]
-    return micros if per == 1 else pc.cast(_floor_div(micros, per), pa.int64())
+    return micros if per == 1 else _floor_div(micros, per)
 
 
 def _floor_div(numbers: pa.Array, divisor: int) -> pa.Array:
-    quotient = pc.divide(numbers, divisor)
-    rest = pc.subtract(numbers, pc.multiply(quotient, divisor))
-    return pc.if_else(pc.less(rest, 0), pc.subtract(quotient, 1), quotient)
+    quotient = pc.divide(numbers, pa.scalar(divisor, pa.int64()))
+    below = pc.greater(pc.multiply(quotient, pa.scalar(divisor, pa.int64())), numbers)
+    return pc.subtract(quotient, pc.cast(below, pa.int64()))
 
 
 def _from_epoch(arguments: Sequence[Node], expression: str) -> Node:

@@ -34,6 +34,8 @@ MALFORMED_PROTOBUF = "malformed_protobuf"
 SCHEMA_CHANGE_PROPOSED = "schema_change_proposed"
 SCHEMA_CHANGE_REFUSED = "schema_change_refused"
 LATE = "late"
+EXPRESSION_FAILED = "expression_failed"
+RULE_VIOLATED = "rule_violated"
 
 CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 
@@ -46,7 +48,9 @@ _KINDS = frozenset(
     }
 )
 # How sentences begin that quote a value behind a colon only, if at all.
-_WITHOUT_VALUES = ("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `")
+_WITHOUT_VALUES = (
+    *("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `", "the rule '"),
+)
 
 
 class ValueProblem(Exception):
