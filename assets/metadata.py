@@ -146,6 +146,8 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     unknown = Counter[str]()
     for batch in batches:
         unknown.update({path: met.records for path, met in batch.unknown_fields.items()})
+    if warned := sum((Counter(batch.warned) for batch in batches), Counter[str]()):
+        metadata["rule_warnings"] = counts_table("rule", warned)
     if unknown:
         metadata["unknown_fields"] = counts_table("field", unknown)
     return metadata

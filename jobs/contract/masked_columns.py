@@ -8,6 +8,7 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import aliases_of
+from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 
 Path = tuple[str, ...]
@@ -25,6 +26,9 @@ def masked_columns(spec: StreamSpec, schema: Schema, properties: Mapping[str, st
 
 def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str]) -> Iterator[Path]:
     mask, columns = spec.errors.mask, spec.record_columns
+    if spec.transform and mask != NO_MASK:
+        # A step may have put what is masked under any name.
+        yield from ((each.name,) for each in schema.fields if each.name not in spec.kafka_columns.coordinates)
     aliases = aliases_of(schema, properties, spec.table.name)
     for path in mask.paths:
         yield path

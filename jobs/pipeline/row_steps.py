@@ -79,6 +79,17 @@ def row_steps_of(spec: StreamSpec) -> RowSteps | None:
     return RowSteps(decoded, chain_of(spec.transform), rules, hide_values=spec.errors.mask != NO_MASK)
 
 
+def prepare_steps(spec: StreamSpec) -> None:
+    """See, before the first record, that this machine has what a stream's steps need.
+
+    Raises:
+        FrazilError: A secret or a package is not there.
+    """
+    if steps := row_steps_of(spec):
+        for each in (*steps.chain.steps, *steps.rules.steps):
+            each.prepare()
+
+
 class TakeStep:
     """One step of a stream, taken by each row of a block.
 

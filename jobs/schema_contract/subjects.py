@@ -98,7 +98,8 @@ def key_as_value(spec: StreamSpec) -> StreamSpec:
     text = declared_of(columns.decoder).text if columns.is_resolved else "table"
     decode = Decode.model_validate({"value": key.form, "schema": text, "unknown_fields": key.unknown_fields})
     table = spec.table.model_copy(update={"kafka_columns": False})
-    return spec.model_copy(update={"decode": decode, "evolve": Evolve(), "table": table})
+    rest = {"evolve": Evolve(), "transform": (), "rules": ()}
+    return spec.model_copy(update={"decode": decode, "table": table, **rest})
 
 
 def metadata_of(columns: Schema, location: str = "") -> TableMetadata:

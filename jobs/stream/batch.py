@@ -180,6 +180,7 @@ class BatchRunner:
             lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
             valid_through_ms=stamp.valid_through_ms,
             reasons=results.summed(lambda tally: tally.reasons),
+            warned=results.summed(lambda tally: tally.warned),
             unknown_fields=results.unknown_fields(),
             files=sum(len(files) for files in results.files.values()),
             letters=results.letters(stream.spec.targets),

@@ -125,6 +125,12 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
     for reason, count in sorted(work.reasons.items()):
         dead.add_metric([stream, reason], count)
     yield dead
+    warned = CounterMetricFamily(
+        "frazil_rule_warnings", "Landed rows that broke a rule which only warns.", labels=["stream", "rule"]
+    )
+    for rule, count in sorted(work.warned.items()):
+        warned.add_metric([stream, rule], count)
+    yield warned
     unknown = CounterMetricFamily(
         "frazil_unknown_fields",
         "Landed records with a key that the schema does not declare.",

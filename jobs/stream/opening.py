@@ -25,6 +25,7 @@ from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, en
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import undeclared_column
 from jobs.kafka.metadata import KafkaLog
+from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
@@ -211,6 +212,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
     Raises:
         FrazilError: They cannot; the message names each column.
     """
+    prepare_steps(spec)
     table = _row_table(spec, catalog, new)
     ensure_table(
         catalog,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -146,6 +146,7 @@ class WorkLog:
                 unknown_fields=dict(self._unknown),
                 watermark_ms=batch.watermark_ms if batch.watermark_ms is not None else work.watermark_ms,
                 late=work.late + batch.late,
+                warned=dict(Counter(work.warned) + Counter(batch.warned)),
             )
             self._note_complete()
 

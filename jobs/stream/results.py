@@ -177,6 +177,7 @@ class BatchDone:
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
+        warned: Landed rows that broke a rule which only warns, by the rule's name.
         unknown_fields: Keys that the schema does not declare, by path.
     """
 
@@ -188,6 +189,7 @@ class BatchDone:
     lag: dict[TopicPartition, int]
     valid_through_ms: int | None
     reasons: dict[str, int] = field(default_factory=dict)
+    warned: dict[str, int] = field(default_factory=dict)
     unknown_fields: dict[str, UnknownField] = field(default_factory=dict)
     files: int = 0
     letters: int = 0

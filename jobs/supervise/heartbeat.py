@@ -103,6 +103,7 @@ class Work(msgspec.Struct, frozen=True):
         watermark_ms: Before which event time no record is awaited any more; milliseconds since 1970, None where the
             stream's file names no event time.
         late: Records that came later than that, whatever became of them.
+        warned: Landed rows that broke a rule of severity `warn`, by the rule's name.
     """
 
     batch: int | None = None
@@ -136,6 +137,7 @@ class Work(msgspec.Struct, frozen=True):
     unknown_fields: dict[str, int] = {}
     watermark_ms: int | None = None
     late: int = 0
+    warned: dict[str, int] = {}
 
     @property
     def made_progress(self) -> bool:

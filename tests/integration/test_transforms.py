@@ -63,7 +63,10 @@ def test_records_are_shaped_refused_filtered_and_brought_home(broker: str, spark
     pipeline.create_topic()
     producer = idempotent_producer(broker, pipeline.stream)
     for number in range(COUNT):
-        headers = [("origin", b"web"), *([("test", b"1")] if number % 50 == 16 else [])]
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("origin", b"web"),
+            *([("test", b"1")] if number % 50 == 16 else []),
+        ]
         producer.produce(pipeline.stream, value=value(number), partition=number % 2, headers=headers)
     assert producer.flush(30) == 0
 

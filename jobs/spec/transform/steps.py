@@ -68,8 +68,8 @@ class Step(SpecModel):
         """A step that needs no options may stand alone: `- flatten`, or `- flatten:`."""
         if isinstance(data, str):
             return {data: {}}
-        if isinstance(data, dict):
-            return {key: {} if value is None and key not in cls._BESIDE else value for key, value in data.items()}
+        if isinstance(data, dict) and len(named := [name for name in data if name not in cls._BESIDE]) == 1:
+            return {name: {} if name == named[0] and value is None else value for name, value in data.items()}
         return data
 
     @model_validator(mode="after")

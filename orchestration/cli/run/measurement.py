@@ -114,6 +114,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         },
         "adds_up": counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered,
         "dead_letters": dict(sum((Counter(batch.reasons) for batch in drained.batches), Counter[str]()).most_common()),
+        "rule_warnings": dict(sum((Counter(batch.warned) for batch in drained.batches), Counter[str]()).most_common()),
         "causes": _causes(drained),
         "unpublished_letters": drained.letters and drained.letters.unpublished,
         "letters_problem": drained.letters and drained.letters.problem,

@@ -102,6 +102,8 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
         table.add_row(name, f"{records[name]:,}")
     for reason, count in facts["dead_letters"].items():
         table.add_row(f"  dead: {reason}", f"{count:,}")
+    for rule, count in facts["rule_warnings"].items():
+        table.add_row(f"  landed, against rule {rule}", f"{count:,}")
     for path, count in facts["unknown_fields"].items():
         table.add_row(f"  unknown field {path}", f"{count:,}")
     table.add_row("batches", f"{facts['batches']:,}")
