@@ -49,7 +49,8 @@ _KINDS = frozenset(
 )
 # How sentences begin that quote a value behind a colon only, if at all.
 _WITHOUT_VALUES = (
-    *("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `", "the rule '"),
+    *("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `"),
+    *("the rule '", "the function `"),
 )
 
 

@@ -29,6 +29,7 @@ from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.conditional import Conditional
 from jobs.transform.filter import Filter
+from jobs.transform.own_code import OwnCode, version_of
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.select import Drop, Keep, Rename
 from jobs.transform.set_columns import Set
@@ -58,6 +59,7 @@ class Step(SpecModel):
     parse_json: ParseJsonStep | None = None
     compute: Texts | None = None
     where: Name | None = None
+    python: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     when: When | None = None
 
     _BESIDE: ClassVar[frozenset[str]] = frozenset({"when"})
@@ -119,6 +121,8 @@ class Step(SpecModel):
                 return Compute(tuple(options.items()))
             case "where":
                 return Filter(SqlCondition(options), drop=False)
+            case "python":
+                return OwnCode(options)
             case _:
                 return options.transform()
 
@@ -158,8 +162,16 @@ def transform_problems(steps: tuple[Step, ...], decoded: Schema) -> tuple[Column
 
 
 def hashed_steps(_: Any, steps: tuple[Step, ...]) -> Any:
-    """What of the steps changes rows: their order, and the order of what is in them; of a key only its reference."""
-    return [_ordered(step.model_dump(mode="json", exclude_defaults=True)) for step in steps]
+    """What of the steps changes rows: their order, and the order of what is in them; of a key only its reference.
+
+    Of own code it is the version of its package as well.
+    """
+    return [[*_ordered(step.model_dump(mode="json", exclude_defaults=True)), *_versions(step)] for step in steps]
+
+
+def _versions(step: Step) -> list[list[str]]:
+    """The version of the package that a step's own code is of; none of another step."""
+    return [] if step.python is None else [["version", version_of(step.python)]]
 
 
 def _ordered(value: Any) -> Any:

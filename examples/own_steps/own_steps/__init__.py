@@ -1,0 +1,1 @@
+"""Own steps of a deployment, an example: each function is one step of a stream's `transform` list."""
