@@ -21,6 +21,7 @@ from jobs.formats.problems import (
     BAD_TIME,
     BAD_TIMESTAMP,
     BAD_UUID,
+    EXPRESSION_FAILED,
     KEY_CASE,
     LATE,
     MISSING_FIELD,
@@ -28,6 +29,7 @@ from jobs.formats.problems import (
     NULL_IN_REQUIRED,
     OUT_OF_RANGE,
     PRECISION_LOSS,
+    RULE_VIOLATED,
     SCHEMA_CHANGE_PROPOSED,
     SCHEMA_CHANGE_REFUSED,
     UNKNOWN_FIELD,
@@ -58,7 +60,7 @@ _OF_THE_TABLE = frozenset(
         *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
         *(BAD_TIMESTAMP, BAD_TIME, BAD_DATE, BAD_BINARY, BAD_UUID, UNKNOWN_FIELD, KEY_CASE),
         AMBIGUOUS_FIELD,
-        *(SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, LATE),
+        *(SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, LATE, EXPRESSION_FAILED, RULE_VIOLATED),
     }
 )
 
@@ -78,7 +80,7 @@ def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str,
         field: Where in the record; a value that is one column has none, and a type of its own in Connect's converter.
     """
     whole = error_class == WRONG_TYPE and field is None
-    if error_class in _OF_THE_TABLE and not whole and stage != DECODE_HEADER:
+    if error_class in _OF_THE_TABLE and not whole and stage != DECODE_HEADER and not stage.startswith("transform"):
         return _WRITER
     for begin, connect, class_name in _STAGES:
         if stage.startswith(begin):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jobs.formats.problems import RULE_VIOLATED
 from jobs.transform.columns import Columns
 from jobs.transform.sql import asks_of, compiled, evaluated, failures_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
-
-RULE_VIOLATED = "rule_violated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ import pyarrow as pa
 from jobs.expression.expression import Evaluated, Expression, compile_condition, compile_expression
 from jobs.expression.frame_columns import FRAME_PARTS
 from jobs.expression.problem import ExpressionProblem
+from jobs.formats.problems import EXPRESSION_FAILED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
 from jobs.transform.condition import Condition, Mask, mask_of
 from jobs.transform.frame import FETCHED
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-EXPRESSION_FAILED = "expression_failed"
 _ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}
 _HEADER = re.compile(r"\bheader\s*\(", re.IGNORECASE)
 

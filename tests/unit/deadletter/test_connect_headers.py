@@ -156,6 +156,8 @@ def test_stages(stage: str, connect: str, class_name: str) -> None:
 def test_a_value_of_one_column_is_its_converter_s() -> None:
     assert connect_stage("decode_value", "wrong_type", None)[0] == "VALUE_CONVERTER"
     assert connect_stage("decode_value", "wrong_type", "$.n")[0] == "TASK_PUT"
+    assert connect_stage("transform[3].cast", "wrong_type", "$.n")[0] == "TRANSFORMATION"
+    assert connect_stage("rules[0].positive", "rule_violated", None)[0] == "TASK_PUT"
     assert connect_stage("decode_key", "wrong_type", None)[0] == "KEY_CONVERTER"
     assert connect_stage("decode_header", "out_of_range", "$.attempts")[0] == "HEADER_CONVERTER"
 
