@@ -200,7 +200,11 @@ STEPS: dict[str, Step] = {
     "publish_after_verdict": Step(
         "publish", "The interval is judged, and nobody was told; it is judged anew.", "action"
     ),
-    "inside_hold": Step("publish", "The interval is judged unfit; the catalog has not been asked to say so.", "action"),
+    "inside_hold": Step(
+        "publish",
+        "The interval is judged unfit, or is others' alone; the catalog has not been asked to say so.",
+        "action",
+    ),
     "publish_after_hold": Step("publish", "The table says what is held, and why; main has none of it.", "action"),
     "publish_before_commit": Step(
         "publish", "What the branch has that main lacks is known; nothing is written.", "action"

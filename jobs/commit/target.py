@@ -23,10 +23,10 @@ from jobs.commit.errors import (
     CommitRefusedError,
     FencedError,
     HeadMovedError,
-    RolledBackError,
     table_gone,
     table_recreated,
 )
+from jobs.commit.former_branch import claim_former_branch, former_branch
 from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.operations import Append, Operation
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
@@ -35,7 +35,6 @@ from jobs.commit.rollback import rolled_back
 from jobs.commit.stamp_properties import stamp_properties
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
-from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
@@ -161,21 +160,10 @@ class Target:
         Raises:
             FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
         """
-        again = self._claim_former_branch(epoch, make) or again
+        if former := former_branch(self.table.metadata, self.stream, self.branch):
+            other = Target(self._catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
+            again = claim_former_branch(other, proposals.claim(make), epoch) or again
         return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
-
-    def _claim_former_branch(self, epoch: int, make: Callable[[Stamp | None], Stamp]) -> bool:
-        """Claim the branch that the stream wrote before, if it is there: an older driver may still commit to it."""
-        former = stamp_history.written_branch(self.table.metadata, self.stream) or self.branch
-        if former == self.branch or former not in self.table.metadata.refs:
-            return False
-        other = Target(self._catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
-        try:
-            other.swap(proposals.claim(make), epoch=epoch, below=epoch)
-        except RolledBackError:
-            return False
-        step("after_former_branch_claim")
-        return True
 
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions

@@ -6,9 +6,9 @@ is reported once more, checks are too, and delays begin anew.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import replace
+from typing import Self
 from zlib import crc32
 
 import msgspec
@@ -17,6 +17,7 @@ from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.supervise.actual import ActualState
 from jobs.system.boot import boot_id
+from orchestration.reconcile.streams_cursor import StreamsCursor
 
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
@@ -158,7 +159,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         return True
 
 
-class SensorCursor(msgspec.Struct, omit_defaults=True):
+class SensorCursor(StreamsCursor[StreamCursor]):
     """The whole cursor.
 
     Attributes:
@@ -173,25 +174,17 @@ class SensorCursor(msgspec.Struct, omit_defaults=True):
     fleet: int = 0
     away_until: int = 0
     settings: int = 0
-    streams: dict[str, StreamCursor] = msgspec.field(default_factory=dict)
 
-    @staticmethod
-    def from_cursor(cursor: str | None) -> SensorCursor:
+    @classmethod
+    def from_cursor(cls, cursor: str | None) -> Self:
         """What a cursor holds; nothing of one that cannot be read, and no times of another boot."""
-        memory = SensorCursor()
-        if cursor:
-            with contextlib.suppress(msgspec.DecodeError):
-                memory = msgspec.json.decode(cursor, type=SensorCursor)
+        memory = super().from_cursor(cursor)
         if memory.boot != boot_id():
             memory.boot = boot_id()
             for stream in memory.streams.values():
                 stream.launched = stream.down = stream.unheld = None
                 stream.asked = ""
         return memory
-
-    def to_cursor(self) -> str:
-        """As Dagster keeps it."""
-        return msgspec.json.encode(self).decode()
 
 
 def checksum(text: str) -> int:

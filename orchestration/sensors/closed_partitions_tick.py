@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from jobs.spec.models import StreamSpec
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
+from orchestration.reconcile.streams_cursor import StreamsCursor
 from orchestration.sensors.closed_facts import ClosedFacts, look
 from resources.deployment import Deployment
 
@@ -55,21 +55,8 @@ class ClosedStream(msgspec.Struct, omit_defaults=True):
     told_at: int = msgspec.field(default=0, name="ca")
 
 
-class ClosedCursor(msgspec.Struct, omit_defaults=True):
+class ClosedCursor(StreamsCursor[ClosedStream]):
     """The cursor of the sensor. Where it is lost, Dagster's own record tells what was reported."""
-
-    streams: dict[str, ClosedStream] = msgspec.field(default_factory=dict)
-
-    @staticmethod
-    def from_cursor(cursor: str | None) -> ClosedCursor:
-        """What a cursor holds; nothing of one that cannot be read."""
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=ClosedCursor)
-        return ClosedCursor()
-
-    def to_cursor(self) -> str:
-        """As Dagster keeps it."""
-        return msgspec.json.encode(self).decode()
 
 
 @dataclass(slots=True)
@@ -131,8 +118,7 @@ def run_closed_tick(
         facts, known.through = found
         _report(tick, spec, event_time, key, facts, known, now)
     if not files.absence:
-        for stream in set(memory.streams) - set(files.specs) - set(files.claimed):
-            del memory.streams[stream]
+        memory.keep_only([*files.specs, *files.claimed])
     return tick
 
 

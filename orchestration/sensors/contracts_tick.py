@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.catalog import NoCatalogYet, find_table
-from jobs.errors import FrazilError
+from jobs.catalog import find_table
 from jobs.spec.models import StreamSpec
-from orchestration.reconcile.stream_files import as_launched, read_files
-from orchestration.sensors.due_runs import DueRuns
+from orchestration.reconcile.streams_cursor import StreamsCursor
+from orchestration.sensors.due_runs import BUDGET_SECONDS, DueRuns, due_runs
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-# A tick looks at as many streams as it can in so long, those that it looked at longest ago first.
-BUDGET_SECONDS = 3.0
 # What a run left unchecked is asked for again after so long, and after twice as long each time it changes nothing.
 AGAIN_SECONDS = 60
 LONGEST_AGAIN_SECONDS = 3600
@@ -53,21 +48,8 @@ class CheckedStream(msgspec.Struct, omit_defaults=True):
         self.position, self.asked_at = position, math.floor(now)
 
 
-class ContractsCursor(msgspec.Struct, omit_defaults=True):
+class ContractsCursor(StreamsCursor[CheckedStream]):
     """The cursor of the sensor. Where it is lost, what is due is asked for once more."""
-
-    streams: dict[str, CheckedStream] = msgspec.field(default_factory=dict)
-
-    @staticmethod
-    def from_cursor(cursor: str | None) -> ContractsCursor:
-        """What a cursor holds; nothing of one that cannot be read."""
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=ContractsCursor)
-        return ContractsCursor()
-
-    def to_cursor(self) -> str:
-        """As Dagster keeps it."""
-        return msgspec.json.encode(self).decode()
 
 
 def run_contracts_tick(
@@ -86,33 +68,13 @@ def run_contracts_tick(
         now: Seconds since 1970.
         budget: Seconds after which no other stream is looked at.
     """
-    tick, began = DueRuns(), time.monotonic()
-    files, settings = read_files(deployment), deployment.settings()
-    specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
-    wanted = [spec for spec in specs if _by_rows(spec)]
-    if not wanted:
-        return tick
-    try:
-        connected = catalog()
-    except NoCatalogYet as problem:
-        return DueRuns(sentences={spec.stream: problem.message for spec in wanted})
-    for spec in _in_turn(wanted, memory):
-        known = memory.streams.setdefault(spec.stream, CheckedStream())
-        if known.at and time.monotonic() - began > budget:
-            break
-        known.at = math.floor(now)
-        if spec.stream in under_way:
-            tick.sentences[spec.stream] = "it is being checked"
-            continue
-        try:
-            _look(tick, spec, connected, known, now)
-        except FrazilError as problem:
-            # One stream's trouble is none of the others'.
-            tick.sentences[spec.stream] = problem.message
-    if not files.absence:
-        for stream in set(memory.streams) - {spec.stream for spec in specs} - set(files.claimed):
-            del memory.streams[stream]
-    return tick
+    return due_runs(
+        *(deployment, catalog, memory, under_way, now, budget),
+        wanted=_by_rows,
+        remember=CheckedStream,
+        busy="it is being checked",
+        look=_look,
+    )
 
 
 def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: CheckedStream, now: float) -> None:
@@ -133,7 +95,3 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: CheckedStrea
 def _by_rows(spec: StreamSpec) -> bool:
     check = spec.contract.check if spec.contract is not None else None
     return check is not None and check.schedule is None
-
-
-def _in_turn(specs: Sequence[StreamSpec], memory: ContractsCursor) -> list[StreamSpec]:
-    return sorted(specs, key=lambda spec: (memory.streams.get(spec.stream, CheckedStream()).at, spec.stream))

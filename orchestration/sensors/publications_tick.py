@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.catalog import NoCatalogYet, find_table
-from jobs.errors import FrazilError
+from jobs.catalog import find_table
 from jobs.spec.models import StreamSpec
-from orchestration.reconcile.stream_files import as_launched, read_files
-from orchestration.sensors.due_runs import DueRuns
+from orchestration.reconcile.streams_cursor import StreamsCursor
+from orchestration.sensors.due_runs import BUDGET_SECONDS, DueRuns, due_runs
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-# A tick looks at as many streams as it can in so long, those that it looked at longest ago first.
-BUDGET_SECONDS = 3.0
 
 
 class PublishedStream(msgspec.Struct, omit_defaults=True):
@@ -38,21 +32,8 @@ class PublishedStream(msgspec.Struct, omit_defaults=True):
     held: bool = msgspec.field(default=False, name="h")
 
 
-class PublicationsCursor(msgspec.Struct, omit_defaults=True):
+class PublicationsCursor(StreamsCursor[PublishedStream]):
     """The cursor of the sensor. Where it is lost, what has landed is published a little earlier."""
-
-    streams: dict[str, PublishedStream] = msgspec.field(default_factory=dict)
-
-    @staticmethod
-    def from_cursor(cursor: str | None) -> PublicationsCursor:
-        """What a cursor holds; nothing of one that cannot be read."""
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=PublicationsCursor)
-        return PublicationsCursor()
-
-    def to_cursor(self) -> str:
-        """As Dagster keeps it."""
-        return msgspec.json.encode(self).decode()
 
 
 def run_publications_tick(
@@ -71,33 +52,13 @@ def run_publications_tick(
         now: Seconds since 1970.
         budget: Seconds after which no other stream is looked at.
     """
-    tick, began = DueRuns(), time.monotonic()
-    files, settings = read_files(deployment), deployment.settings()
-    specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
-    wanted = [spec for spec in specs if spec.publish is not None and spec.publish.every is not None]
-    if not wanted:
-        return tick
-    try:
-        connected = catalog()
-    except NoCatalogYet as problem:
-        return DueRuns(sentences={spec.stream: problem.message for spec in wanted})
-    for spec in _in_turn(wanted, memory):
-        known = memory.streams.setdefault(spec.stream, PublishedStream())
-        if known.at and time.monotonic() - began > budget:
-            break
-        known.at = math.floor(now)
-        if spec.stream in under_way:
-            tick.sentences[spec.stream] = "it is being published"
-            continue
-        try:
-            _look(tick, spec, connected, known, now)
-        except FrazilError as problem:
-            # One stream's trouble is none of the others'.
-            tick.sentences[spec.stream] = problem.message
-    if not files.absence:
-        for stream in set(memory.streams) - {spec.stream for spec in specs} - set(files.claimed):
-            del memory.streams[stream]
-    return tick
+    return due_runs(
+        *(deployment, catalog, memory, under_way, now, budget),
+        wanted=_by_itself,
+        remember=PublishedStream,
+        busy="it is being published",
+        look=_look,
+    )
 
 
 def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: PublishedStream, now: float) -> None:
@@ -129,5 +90,5 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: PublishedStr
     tick.start.append((spec, f"{ahead.rows:,} rows on {ahead.branch} are not in main"))
 
 
-def _in_turn(specs: Sequence[StreamSpec], memory: PublicationsCursor) -> list[StreamSpec]:
-    return sorted(specs, key=lambda spec: (memory.streams.get(spec.stream, PublishedStream()).at, spec.stream))
+def _by_itself(spec: StreamSpec) -> bool:
+    return spec.publish is not None and spec.publish.every is not None

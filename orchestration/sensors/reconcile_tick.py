@@ -123,8 +123,7 @@ def run_reconcile_tick(
             tick.rows.append(StreamRow(stream, "not looked at", Need.NOW))
     if remote.kafka_unavailable:
         memory.away_until = int(now) + LOOKUP_SECONDS
-    for stream in set(memory.streams) - set(tick.decisions) - set(tick.problems):
-        del memory.streams[stream]
+    memory.keep_only([*tick.decisions, *tick.problems])
     _request(tick, memory, under_way, newest_requests, clock)
     fleet = overview_code(tick.rows)
     every = SUPERVISOR_SECONDS if fleet == memory.fleet else CHANGED_SECONDS

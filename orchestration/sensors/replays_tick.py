@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from jobs.supervise.control_request import read_control
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
+from orchestration.reconcile.streams_cursor import StreamsCursor
 from orchestration.sensors.replay_proposal import Proposal, find_proposal, proposal_outcome
 from resources.deployment import Deployment
 
@@ -57,21 +57,8 @@ class JudgedStream(msgspec.Struct, omit_defaults=True):
         return config in (self.config, self.failed) and not due(now, self.at, AGAIN_SECONDS)
 
 
-class ReplaysCursor(msgspec.Struct, omit_defaults=True):
+class ReplaysCursor(StreamsCursor[JudgedStream]):
     """The cursor of the sensor of replays. Where it is lost, letters are looked at once more, none replayed twice."""
-
-    streams: dict[str, JudgedStream] = msgspec.field(default_factory=dict)
-
-    @staticmethod
-    def from_cursor(cursor: str | None) -> ReplaysCursor:
-        """What a cursor holds; nothing of one that cannot be read."""
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=ReplaysCursor)
-        return ReplaysCursor()
-
-    def to_cursor(self) -> str:
-        """As Dagster keeps it."""
-        return msgspec.json.encode(self).decode()
 
 
 @dataclass(slots=True)
@@ -129,8 +116,7 @@ def run_replays_tick(
             judged.at, judged.failed = int(now), spec.config_hash
             tick.sentences[spec.stream] = str(problem) if isinstance(problem, FrazilError) else type(problem).__name__
     if not files.absence:
-        for stream in set(memory.streams) - set(files.specs) - set(files.claimed):
-            del memory.streams[stream]
+        memory.keep_only([*files.specs, *files.claimed])
     return tick
 
 

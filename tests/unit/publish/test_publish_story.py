@@ -16,36 +16,27 @@ from jobs.publish.interval import Interval
 from tests.unit.publish.branch_world import STEPS, AtStep, BranchWorld, Killed
 
 
-class PublishStory(RuleBasedStateMachine):
-    """Landing, publishing, others, crashes and lost state in any order."""
+class BranchStory(RuleBasedStateMachine):
+    """What happens to a branch and to main whoever publishes: landings of replays, other writers, lost state.
+
+    Attributes:
+        foreign: Ids of rows that others have appended to main.
+        landed: Ids of the stream's rows, in the order of their commits.
+    """
 
     home: Path
     number = 0
 
-    @initialize(rows=st.integers(0, 2))
-    def begin(self, rows: int) -> None:
-        PublishStory.number += 1
-        self.world = BranchWorld(self.home / f"story-{PublishStory.number}")
-        self.foreign: list[int] = self.world.append_to_main(rows) if rows else []
+    def start(self, name: str) -> None:
+        """The world of one story."""
+        BranchStory.number += 1
+        self.world = BranchWorld(self.home / f"{name}-{BranchStory.number}")
+        self.foreign: list[int] = []
         self.landed: list[int] = []
-        self.others: list[int] = []
-        self.published = 0
-
-    @rule(rows=st.integers(1, 3), files=st.integers(1, 2))
-    def land(self, rows: int, files: int) -> None:
-        self.landed += self.world.land(rows, files=files)
 
     @rule()
     def replay(self) -> None:
         self.landed += self.world.land(1, "payments~replay")
-
-    @rule()
-    def another_stream(self) -> None:
-        self.others += self.world.land(1, "others")
-
-    @rule()
-    def take_over(self) -> None:
-        self.world.claim()
 
     @rule()
     def append(self) -> None:
@@ -58,6 +49,29 @@ class PublishStory(RuleBasedStateMachine):
     @rule()
     def lose_state(self) -> None:
         self.world.lose_state()
+
+
+class PublishStory(BranchStory):
+    """Landing, publishing, others, crashes and lost state in any order."""
+
+    @initialize(rows=st.integers(0, 2))
+    def begin(self, rows: int) -> None:
+        self.start("story")
+        self.foreign += self.world.append_to_main(rows) if rows else []
+        self.others: list[int] = []
+        self.published = 0
+
+    @rule(rows=st.integers(1, 3), files=st.integers(1, 2))
+    def land(self, rows: int, files: int) -> None:
+        self.landed += self.world.land(rows, files=files)
+
+    @rule()
+    def another_stream(self) -> None:
+        self.others += self.world.land(1, "others")
+
+    @rule()
+    def take_over(self) -> None:
+        self.world.claim()
 
     @rule()
     def publish(self) -> None:
@@ -105,18 +119,12 @@ def test_any_story(tmp_path: Path) -> None:
 GATE_STEPS = (*STEPS, "publish_before_verdict", "publish_after_verdict", "inside_hold", "publish_after_hold")
 
 
-class GateStory(RuleBasedStateMachine):
+class GateStory(BranchStory):
     """Good and bad rows, judgements, releases, corrected contracts, others, crashes and lost state in any order."""
-
-    home: Path
-    number = 0
 
     @initialize()
     def begin(self) -> None:
-        GateStory.number += 1
-        self.world = BranchWorld(self.home / f"gated-{GateStory.number}")
-        self.foreign: list[int] = []
-        self.landed: list[int] = []
+        self.start("gated")
         self.bad: set[int] = set()
         self.contract = 0
         # What may stand in main although a contract once refused it.
@@ -136,22 +144,6 @@ class GateStory(RuleBasedStateMachine):
         ids = self.world.land(rows)
         self.landed += ids
         self.bad |= set(ids) if bad else set()
-
-    @rule()
-    def replay(self) -> None:
-        self.landed += self.world.land(1, "payments~replay")
-
-    @rule()
-    def append(self) -> None:
-        self.foreign += self.world.append_to_main(1)
-
-    @rule()
-    def compact(self) -> None:
-        self.world.compact()
-
-    @rule()
-    def lose_state(self) -> None:
-        self.world.lose_state()
 
     @rule()
     def another_contract(self) -> None:
