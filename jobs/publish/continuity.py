@@ -8,21 +8,23 @@ nothing is published until somebody has decided what main lacks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
+import msgspec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
 from jobs.commit.offsets import describe_ranges
 from jobs.commit.reissue import last_remade
 from jobs.commit.stamp_history import History, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.publish.interval import Interval, UnpublishableError, branch_begin, landed_snapshots
-from jobs.publish.publication import branch_through, through
+from jobs.publish.publication import PUBLISHED_KEY, branch_through, through
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stam
     """
     if newest is None or branch not in metadata.refs:
         return None
+    newest = _with_branch(metadata, newest)
     along = list(ancestors(metadata, metadata.refs[branch].snapshot_id))
     own, last = branch_through(newest, branch), through(newest)
     begin = branch_begin(metadata, branch)
@@ -112,6 +115,28 @@ def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stam
         leave_out=between[0].sequence_number or 0,
         again=max([own, begin, *before]),
     )
+
+
+def _with_branch(metadata: TableMetadata, newest: Stamp) -> Stamp:
+    """A publication's stamp with its branch, also one of an earlier version, which names none.
+
+    The snapshot of the publication says it; where that has expired, it is the one branch that has the commit through
+    which it was published. Where neither tells, the branch is taken to be the one that is asked for.
+    """
+    number = through(newest)
+    if newest.published or not number:
+        return newest
+    for snapshot in ancestors(metadata):
+        text = snapshot.summary.additional_properties.get(PUBLISHED_KEY) if snapshot.summary else None
+        if text and (snapshot.sequence_number or 0) == newest.sequence:
+            return replace(newest, published={msgspec.json.decode(text)["branch"]: number})
+    having = [
+        each
+        for each in branches(metadata)
+        if each != MAIN_BRANCH
+        and any((one.sequence_number or 0) == number for one in ancestors(metadata, metadata.refs[each].snapshot_id))
+    ]
+    return replace(newest, published={having[0]: number}) if len(having) == 1 else newest
 
 
 def _behind_remake(metadata: TableMetadata, stream: str, branch: str, own: int, numbers: Sequence[int]) -> Break | None:

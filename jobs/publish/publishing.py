@@ -31,7 +31,7 @@ from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.publish.continuity import Break, branch_break, kept_publication, landed_on_main, refuse_break
+from jobs.publish.continuity import Break, branch_break, kept_publication, refuse_break
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
 from jobs.publish.publication import (
     PUBLISHED_KEY,
@@ -42,6 +42,7 @@ from jobs.publish.publication import (
     publications,
     through,
 )
+from jobs.publish.unseen_main import break_on_main
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
@@ -253,7 +254,7 @@ def interval_of(spec: StreamSpec, table: Table, newest: Stamp | None, until: int
     branch, metadata = spec.branch_of(spec.table.name), table.metadata
     refuse_break(branch_break(metadata, spec.stream, branch, newest))
     found = interval_since(metadata, table.io, spec.stream, branch, through(newest), until)
-    refuse_break(landed_on_main(metadata, spec.stream, found) if found else None)
+    refuse_break(break_on_main(metadata, spec.stream, found, newest))
     return found
 
 
@@ -263,7 +264,7 @@ def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | No
     if broken := branch_break(metadata, spec.stream, branch, newest):
         return broken
     found = interval_since(metadata, table.io, spec.stream, branch, through(newest))
-    return landed_on_main(metadata, spec.stream, found) if found else None
+    return break_on_main(metadata, spec.stream, found, newest)
 
 
 def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
