@@ -154,7 +154,8 @@ def _node(text: str, columns: Iterable[ice.NestedField], frame: bool, now: bool)
     if depth(node) > DEEPEST:
         raise ExpressionProblem("the expression is nested too deeply", text, 0)
     if not now and any(isinstance(each, BatchTime) for each in found):
-        raise ExpressionProblem("now() is not known here", text, 0)
+        why = "now() is not known here: a batch that runs again would give other rows; _timestamp is the record's time"
+        raise ExpressionProblem(why, text, 0)
     return node
 
 

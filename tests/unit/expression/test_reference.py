@@ -50,7 +50,9 @@ def deeper(inner: tuple[st.SearchStrategy[str], st.SearchStrategy[str]]) -> tupl
         number.map(lambda each: f"(- {each})"),
         st.tuples(condition, number, number).map(lambda each: "case when {} then {} else {} end".format(*each)),
         st.tuples(number, number).map(lambda each: "coalesce({}, {})".format(*each)),
-        st.tuples(st.sampled_from("il"), st.sampled_from(["l", "3", "-1", "i"])).map(" % ".join),
+        st.tuples(st.sampled_from("il"), st.sampled_from(["l", "3", "-1", "i"])).map(
+            lambda each: f"({' % '.join(each)})"
+        ),
     )
     conditions = st.one_of(
         CONDITION_LEAVES,
@@ -82,7 +84,12 @@ def compiled(text: str) -> Expression | None:
 
 
 @given(text=EXPRESSIONS, rows=ROWS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
 def test_a_block_gives_what_the_reference_gives_for_each_row(text: str, rows: list[dict[str, object]]) -> None:
     expression = compiled(text)
     assume(expression is not None)
