@@ -28,7 +28,7 @@ def found(stream: EventStream) -> MainFreshness:
 
 
 def test_main_is_as_fresh_as_what_is_published(stream: EventStream) -> None:
-    def land(at: float) -> None:
+    def land(at: int) -> None:
         before = stream.target.newest.valid_through_ms if stream.target.newest else None
         assert before is None or before < ms(hour(at))
         stream.land([hour(at)], hour(at - 1), through=hour(at, 1))
