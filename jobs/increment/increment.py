@@ -24,7 +24,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from jobs.commit.lineage import ancestors
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import PartitionRange, Positions
-from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, SUMMARY_KEY, Stamp
+from jobs.commit.reissue import as_landed, last_remade, reissued
+from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.increment.offset_ranges import RangesByPartition, lost_ranges, merged_ranges, read_ranges
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.verify.ledger_row import LedgerRow
@@ -94,6 +95,11 @@ class _Landed:
     stamp: Stamp
 
     @property
+    def sequence(self) -> int:
+        """The sequence number of the commit that it was, or stands for (see `reissue`)."""
+        return as_landed(self.snapshot).sequence_number or 0
+
+    @property
     def adds(self) -> bool:
         summary = self.snapshot.summary
         return (
@@ -132,18 +138,19 @@ def increment_since(
     along = list(ancestors(metadata, ref.snapshot_id)) if ref else []
     if not along:
         return Increment(branch, "files", "", None)
-    head, landed = along[0], _landed(along, stream)
+    head, landed = along[0], _landed(along, stream, branch)
     positions = _positions(landed, metadata, stream, position, branch)
     found = Increment(branch, "files", "", head, begin=position.snapshot_id if position else None, positions=positions)
     if position is None:
         return _told(replace(found, found="table", why="no check of its rows is recorded"), landed, stream)
-    begin, complete = _begin(metadata, along, position)
-    new = [each for each in landed if (each.snapshot.sequence_number or 0) > begin]
+    begin, complete = _begin(metadata, along, position, stream, branch)
+    new = [each for each in landed if each.sequence > begin and not _stamp_alone(each.snapshot)]
     found = _told(found, new, stream)
     if complete:
         return _with_files(found, new, io)
     lost, others = lost_ranges(position.positions, [each.stamp for each in new], positions, stream)
-    kept, uuid = {each.snapshot_id for each in along}, str(metadata.table_uuid)
+    kept = {as_landed(each).snapshot_id for each in along if not _stamp_alone(each)}
+    uuid = str(metadata.table_uuid)
     lost += [
         PartitionRange(row.partition, row.range)
         for row in ledger(begin)
@@ -161,10 +168,16 @@ def increment_since(
     return _with_files(found, [each for each in new if each.stamp.stream != stream], io)
 
 
+def _stamp_alone(snapshot: Snapshot) -> bool:
+    """Whether it was issued again for its stamp alone, on a remade branch: its rows are main's."""
+    mark = reissued(snapshot)
+    return mark is not None and mark.published
+
+
 def _told(found: Increment, landed: Sequence[_Landed], stream: str) -> Increment:
     """The increment with what snapshots say of it without their manifests."""
     adding = [each.snapshot for each in landed if each.adds]
-    times = [datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) for each in adding]
+    times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
     return replace(
         found,
         ranges=merged_ranges(read_ranges(each.stamp for each in landed if each.stamp.stream == stream)),
@@ -205,14 +218,20 @@ def snapshots_since(metadata: TableMetadata, stream: str, sequence: int, branch:
     along = takewhile(
         lambda each: (each.sequence_number or 0) > sequence, ancestors(metadata, ref.snapshot_id) if ref else ()
     )
-    return [each.snapshot for each in _landed(list(along), stream) if each.adds]
+    return [each.snapshot for each in _landed(list(along), stream, branch) if each.adds and each.sequence > sequence]
 
 
-def _begin(metadata: TableMetadata, along: Sequence[Snapshot], position: ValidatedPosition) -> tuple[int, bool]:
+def _begin(
+    metadata: TableMetadata, along: Sequence[Snapshot], position: ValidatedPosition, stream: str, branch: str
+) -> tuple[int, bool]:
     """The sequence number after which snapshots of a branch count, and whether all of those are kept."""
     ids = {each.snapshot_id for each in along}
     if position.snapshot_id in ids or along[-1].parent_snapshot_id == position.snapshot_id:
         return position.sequence, True
+    remade = last_remade(metadata, branch)
+    if remade is not None and position.sequence < remade.first and (along[0].sequence_number or 0) >= remade.first:
+        # What main had of it then does not stand on the branch as snapshots any more.
+        return position.sequence, remade.published.get(stream, 0) <= position.sequence
     # The branch was moved away from it: what both have in common was checked.
     for each in ancestors(metadata, position.snapshot_id):
         if each.snapshot_id in ids:
@@ -220,12 +239,18 @@ def _begin(metadata: TableMetadata, along: Sequence[Snapshot], position: Validat
     return position.sequence, False
 
 
-def _landed(along: Sequence[Snapshot], stream: str) -> list[_Landed]:
-    """What a stream, its replays and its queues stamped, oldest first."""
+def _landed(along: Sequence[Snapshot], stream: str, branch: str) -> list[_Landed]:
+    """What a stream, its replays and its queues stamped, oldest first.
+
+    What a branch that was remade has of main's publications came from the branch, and is no landing.
+    """
+    publishes = f'"{stream}{PUBLISH_PART}"' if branch != MAIN_BRANCH else None
     found: list[_Landed] = []
     for each in reversed(along):
         text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
         # Stamps of other streams need no parsing: the name stands in the text.
+        if text and publishes is not None and publishes in text:
+            continue
         if text and f'"{stream}' in text and (stamp := Stamp.from_json(text)).stream.partition("~")[0] == stream:
             found.append(_Landed(each, stamp))
     return found

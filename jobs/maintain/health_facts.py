@@ -87,6 +87,29 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchFacts:
+    """The facts of what a branch keeps beside main.
+
+    Attributes:
+        name: The branch.
+        files: Data files of its head.
+        bytes: Their bytes.
+        replaced_files: Those of them that main had, and has no more: compacted there, or deleted.
+        replaced_bytes: Their bytes.
+        own_files: Those that main never had.
+        own_bytes: Their bytes.
+    """
+
+    name: str
+    files: int = 0
+    bytes: int = 0
+    replaced_files: int = 0
+    replaced_bytes: int = 0
+    own_files: int = 0
+    own_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TableFacts:
     """The facts of a table's health at one snapshot.
 
@@ -110,6 +133,7 @@ class TableFacts:
         records: Rows in data files, deleted ones included.
         partitions: None where the totals alone say that the files are well, so that no manifest was read.
         refs: Branches and tags other than main.
+        branches: What each branch other than main keeps beside it.
         unread: Columns of types that Spark does not know, so that it cannot do anything to the table.
         streams: frazil's streams that commit to the table, by their stamps.
         bytes_per_day, files_per_day: Appended by data commits over the kept snapshots; 0 where less than two are kept.
@@ -141,6 +165,7 @@ class TableFacts:
     equality_deletes: int = 0
     partitions: tuple[PartitionFacts, ...] | None = None
     refs: tuple[str, ...] = ()
+    branches: tuple[BranchFacts, ...] = ()
     unread: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     streams: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.errors import FrazilError
+from jobs.maintain.branch_measurement import measure_branches
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.maintain.table_growth import growth
@@ -79,6 +80,7 @@ def _measured(table: Table, policy: Policy, now: datetime, deep: bool | None) ->
         bytes_per_day=rates.bytes_per_day,
         files_per_day=rates.files_per_day,
         commits_per_day=rates.commits_per_day,
+        branches=measure_branches(metadata, table.io, manifests),
     )
     totals = _totals(head)
     if totals is not None:

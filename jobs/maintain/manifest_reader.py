@@ -33,8 +33,8 @@ _SCHEMA_KEY = "avro.schema"
 # Where to put which field, by the specification's ids. Manifests of format version 1 list data files only, and have no
 # content; only deletion vectors, of version 3, have a content size.
 _DATA_FILE_ID = 2
-# status, snapshot_id, data_file
-_OF_ENTRY = {0: 0, 1: 1, _DATA_FILE_ID: 2}
+# status, snapshot_id, data_file, sequence_number
+_OF_ENTRY = {0: 0, 1: 1, _DATA_FILE_ID: 2, 3: 3}
 _OF_FILE = {
     134: 0,
     102: 1,
@@ -42,6 +42,8 @@ _OF_FILE = {
     104: 3,
     145: 4,
 }  # content, partition, record_count, file_size, content_size (in bytes)
+# content, file_path, file_size
+_NAMED = {134: 0, 100: 1, 104: 2}
 
 
 class LiveFile(NamedTuple):
@@ -61,22 +63,44 @@ class LiveFile(NamedTuple):
     snapshot_id: int | None
 
 
+class NamedFile(NamedTuple):
+    """A data file of a snapshot, by its name.
+
+    Attributes:
+        path: Of the file.
+        size: Bytes.
+        sequence: The sequence number of the commit that added it.
+        snapshot_id: Of that commit.
+    """
+
+    path: str
+    size: int
+    sequence: int
+    snapshot_id: int | None
+
+
 class _Entries(AvroFile[Record]):
     __slots__ = ()
+    of_file = _OF_FILE
 
     def __enter__(self) -> _Entries:
         with self.input_file.open() as file:
             self.decoder = new_decoder(file.read())
         self.header = self._read_header()
-        self.reader = _reader(self.header.meta[_SCHEMA_KEY])
+        self.reader = _reader(self.header.meta[_SCHEMA_KEY], tuple(self.of_file.items()))
         return self
 
 
+class _NamedEntries(_Entries):
+    __slots__ = ()
+    of_file = _NAMED
+
+
 @lru_cache(maxsize=256)
-def _reader(avro_schema: str) -> Reader:
+def _reader(avro_schema: str, of_file: tuple[tuple[int, int], ...]) -> Reader:
     schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
     fields = [
-        (_OF_ENTRY.get(field.field_id), _narrowed(reader, _OF_FILE) if field.field_id == _DATA_FILE_ID else reader)
+        (_OF_ENTRY.get(field.field_id), _narrowed(reader, dict(of_file)) if field.field_id == _DATA_FILE_ID else reader)
         for field, reader in _fields(construct_reader(schema))
     ]
     return exact_reader(StructReader(tuple(fields), Record, schema.as_struct()))
@@ -104,6 +128,24 @@ def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
             for entry in entries
             if entry[0] != ManifestEntryStatus.DELETED.value
         ]
+
+
+def named_files(io: FileIO, manifest: ManifestFile) -> list[NamedFile]:
+    """The data files that the manifest lists and does not mark as deleted.
+
+    Raises:
+        FileNotFoundError: The manifest is gone.
+    """
+    with _NamedEntries(io.new_input(manifest.manifest_path)) as entries:
+        listed = [each for each in entries if each[0] != ManifestEntryStatus.DELETED.value]
+    return [_named_file(each, manifest) for each in listed if not each[2]._data[0]]
+
+
+def _named_file(entry: Record, manifest: ManifestFile) -> NamedFile:
+    _, path, size = entry[2]._data
+    # An entry that its own commit added inherits the manifest's number and snapshot; format version 1 has no numbers.
+    number = entry._data[3] if len(entry._data) > 3 and entry._data[3] is not None else manifest.sequence_number
+    return NamedFile(path, size, number or 0, entry[1] if entry[1] is not None else manifest.added_snapshot_id)
 
 
 def _live_file(entry: Record, added_by: int | None) -> LiveFile:

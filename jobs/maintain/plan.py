@@ -14,7 +14,7 @@ from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
 
-Action = Literal["compact", "position_deletes", "manifests", "expire", "orphans", "metadata"]
+Action = Literal["compact", "position_deletes", "manifests", "remake", "expire", "orphans", "metadata"]
 # In the order in which they are done: each works on what the one before has left.
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
@@ -25,6 +25,7 @@ FIXED_SECONDS: Mapping[Action, float] = {
     "compact": 2.0,
     "position_deletes": 2.0,
     "manifests": 2.0,
+    "remake": 1.0,
     "expire": 5.0,
     "orphans": 10.0,
     "metadata": 0.2,

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from jobs import steps
 from jobs.errors import FrazilError
+from jobs.maintain.branch_remake import remake_branch
 from jobs.maintain.compaction import compact, rewrite_position_deletes
 from jobs.maintain.compaction_batches import batches
 from jobs.maintain.health_facts import PartitionFacts
@@ -44,6 +45,7 @@ PROCEDURES: Mapping[Action, Procedure] = {
     "compact": compact,
     "position_deletes": rewrite_position_deletes,
     "manifests": _timed(rewrite_manifests),
+    "remake": _timed(remake_branch),
     "expire": _timed(expire),
     "orphans": _timed(remove_orphans),
     "metadata": _timed(set_metadata_properties),

@@ -5,9 +5,10 @@ The thresholds and why they are what they are stand in docs/maintenance.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jobs.maintain.compaction_batches import batches, max_commits
@@ -15,6 +16,7 @@ from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, Action, Candidate, Plan, PlanInput, Skip, Step, files_written
+from jobs.maintain.plan_branches import RemakeForecast, plan_branches
 from jobs.maintain.plan_compaction import plan_compactions
 from jobs.maintain.plan_delete_files import plan_position_deletes
 from jobs.maintain.plan_expiry import expiry_warnings, plan_expiry
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
 
 
+NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})
 _SUPPORTED = (1, 2, 3)
 # Streams need these at any time: each commit writes all snapshots again, and former metadata piles up.
 _ANYTIME: tuple[Action, ...] = ("expire", "metadata")
@@ -44,6 +47,7 @@ def plan(
     *,
     cores: int = 1,
     cutoff: ExpiryCutoff | str | None = None,
+    gated: Mapping[str, RemakeForecast | None] = NO_BRANCHES,
 ) -> Plan:
     """Decide what pays.
 
@@ -54,6 +58,7 @@ def plan(
         now: With its zone.
         cores: That Spark has; only estimates depend on it.
         cutoff: What of the snapshots may go, see `plan_expiry`.
+        gated: The branches that are published through a gate, see `plan_branches`.
     """
     at = PlanInput(facts, history, now, cores)
     judged = score(facts, policy, history)
@@ -72,6 +77,7 @@ def plan(
     further: list[Step | Skip] = [
         *deletes,
         plan_manifests(at, policy.manifests, commits),
+        *plan_branches(at, policy.remake, gated),
         plan_expiry(at, policy.expire, cutoff),
         plan_orphans(at, policy.orphans),
         plan_properties(at, policy.metadata),

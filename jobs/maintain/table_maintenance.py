@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs import steps
+from jobs.maintain.branch_remake import gated_branches
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
@@ -163,7 +164,8 @@ class TableMaintenance:
         history, cores = read_history(store), int(local[1]) if local else 1
         asked = (only is None or "expire" in only) and may_be_due(facts, context.policy.expire, now)
         found = expected_cutoff(context, table, now) if asked else None
-        planned = plan(facts, context.policy, history, now, cores=cores, cutoff=found)
+        gated = gated_branches(context, table, facts)
+        planned = plan(facts, context.policy, history, now, cores=cores, cutoff=found, gated=gated)
         if only is not None:
             planned = replace(
                 planned,

@@ -172,7 +172,7 @@ def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: 
         first,
         first + len(again) - 1,
         round(now.timestamp() * 1000),
-        {stream: max(through, begin) for stream, through in stands.items()},
+        stands,
     )
     properties = {
         begin_property(branch): str(first - 1),
@@ -273,20 +273,26 @@ def _files_by_snapshot(
 def _chosen(
     new: Sequence[Snapshot], stands: Mapping[str, int], files: Mapping[int, object], needed: StillNeeded
 ) -> Iterator[tuple[Snapshot, str, bool]]:
-    """The snapshots that are issued again, oldest first, with their stamps, and whether main lacks what they did."""
-    stamped: list[tuple[Snapshot, str, Stamp]] = []
-    newest: dict[str, int] = {}
+    """The snapshots that are issued again, oldest first, with their stamps, and whether main lacks what they did.
+
+    Of each stream also its newest stamp, and the newest of those that are published: it says where the first one that
+    waits began.
+    """
+    stamped: list[tuple[Snapshot, str, bool, bool]] = []
+    newest: dict[tuple[str, str], int] = {}
     for each in new:
         text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
         if text and not (stamp := Stamp.from_json(text)).stream.endswith(PUBLISH_PART):
-            stamped.append((each, text, stamp))
-            newest[stamp.stream] = each.snapshot_id
-    for each, text, stamp in stamped:
-        before = reissued(each)
-        number = each.sequence_number or 0
-        waits = number > stands.get(stamp.stream.partition(PART_MARK)[0], 0) and not (before and before.published)
-        waits = each.snapshot_id in files or (waits and stamp.kind != "claim")
-        if waits or newest[stamp.stream] == each.snapshot_id or needed(as_landed(each), stamp):
+            before, stood = reissued(each), stands.get(stamp.stream.partition(PART_MARK)[0], 0)
+            in_main = (each.sequence_number or 0) <= stood or (before is not None and before.published)
+            waits = each.snapshot_id in files or (not in_main and stamp.kind != "claim")
+            newest[stamp.stream, "of all"] = each.snapshot_id
+            if in_main:
+                newest[stamp.stream, "in main"] = each.snapshot_id
+            stamped.append((each, text, waits, needed(as_landed(each), stamp)))
+    ends = set(newest.values())
+    for each, text, waits, wanted in stamped:
+        if waits or wanted or each.snapshot_id in ends:
             yield each, text, waits
 
 

@@ -119,6 +119,19 @@ class Manifests(Layer):
     target: Size = 8 * 1024**2
 
 
+class Remake(Layer):
+    """When the branch of a gated stream is remade from main.
+
+    Args:
+        files: So many of its files that main has replaced are reason enough.
+        size: So are so many bytes of them.
+    """
+
+    enabled: Flag = True
+    files: PositiveInt = 500
+    size: Size = 1024**3
+
+
 class Expire(Layer):
     """Which snapshots go.
 
@@ -165,14 +178,15 @@ class Policy(Layer):
 
     Args:
         enabled: Whether frazil does anything to it.
-        windows: When data files, delete files, manifests and orphans may be worked on; always without any. Snapshots
-            expire at any time.
+        windows: When data files, delete files, manifests, branches and orphans may be worked on; always without any.
+            Snapshots expire at any time.
         budget: The most bytes that one run rewrites in the table.
     """
 
     enabled: Flag = True
     compact: Compact = Compact()
     manifests: Manifests = Manifests()
+    remake: Remake = Remake()
     expire: Expire = Expire()
     orphans: Orphans = Orphans()
     metadata: Metadata = Metadata()

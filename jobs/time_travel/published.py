@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.lineage import ancestors
+from jobs.commit.reissue import reissued
 from jobs.commit.stamp_history import stamped_snapshots
 from jobs.publish.publication import THROUGH, branch_through, publication_id, published_through, through
 from jobs.time_travel.reading import Reading, reading
@@ -31,6 +32,7 @@ def published(metadata: TableMetadata, stream: str, branch: str, sequence: int) 
         metadata: As the table is, not as a branch has it.
         branch: That the commit was made to.
     """
+    sequence = _number_now(metadata, branch, sequence)
     if (published_through(metadata, stream, branch) or 0) < sequence:
         return Published(in_main=False, reading=None)
     for snapshot, stamp in stamped_snapshots(metadata, publication_id(stream)):
@@ -40,3 +42,13 @@ def published(metadata: TableMetadata, stream: str, branch: str, sequence: int) 
     # The publication has expired: all that is left came after it.
     oldest = list(ancestors(metadata))[-1:]
     return Published(in_main=True, reading=reading(metadata, 0, oldest[0].sequence_number or 0) if oldest else None)
+
+
+def _number_now(metadata: TableMetadata, branch: str, sequence: int) -> int:
+    """The sequence number of a commit on a branch; another one than it had, if main lacked it when that was remade."""
+    ref = metadata.refs.get(branch)
+    for each in ancestors(metadata, ref.snapshot_id) if ref else ():
+        mark = reissued(each)
+        if mark is not None and mark.seq == sequence and not mark.published:
+            return each.sequence_number or 0
+    return sequence

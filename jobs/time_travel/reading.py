@@ -15,6 +15,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors
+from jobs.commit.reissue import reissued
 
 Condition = tuple[str, str | int]
 """A column, and the value that it has to have."""
@@ -50,13 +51,19 @@ def reading(metadata: TableMetadata, snapshot_id: int, sequence: int) -> Reading
         sequence: Iceberg's sequence number of it.
 
     Returns:
-        The snapshot itself, or, once it has expired, the oldest that is left of those that stand on it; None if the
-        table has neither.
+        The snapshot itself, or, once it has expired, the oldest that is left of those that stand on it, or that was
+        issued again for it; None if the table has neither.
     """
     found = metadata.snapshot_by_id(snapshot_id) if snapshot_id else None
     if found is not None:
         return _reading(metadata, found, exact=True)
-    later = [each for each in ancestors(metadata) if (each.sequence_number or 0) >= sequence]
+    along = list(ancestors(metadata))
+    again = [(at, mark.snapshot) for at, each in enumerate(along) if (mark := reissued(each)) is not None]
+    if again:
+        # What was committed before a branch was remade stands on it since, and main's older snapshots may lack it.
+        at = next((at for at, first in again if first == snapshot_id), None)
+        along = along[: (again[-1][0] if at is None else at) + 1]
+    later = [each for each in along if (each.sequence_number or 0) >= sequence]
     return _reading(metadata, later[-1], exact=False) if later else None
 
 

@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
+from jobs.commit.reissue import as_landed, last_remade, reissued
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.state.epochs import EpochRecord, read_epoch
@@ -76,8 +77,9 @@ def look_up_snapshot(tables: StreamTables, snapshot_id: int) -> SnapshotAnswer:
         FrazilError: Neither the table nor the ledger does.
     """
     asked = tables.table
-    rows = [row for row in tables.recorded.of_snapshot(snapshot_id) if row.table_uuid == asked.uuid]
     kept = asked.metadata.snapshot_by_id(snapshot_id)
+    landed = as_landed(kept).snapshot_id if kept is not None else snapshot_id
+    rows = [row for row in tables.recorded.of_snapshot(landed) if row.table_uuid == asked.uuid]
     if kept is not None:
         return _answer(tables, kept, rows)
     if not rows:
@@ -123,14 +125,26 @@ def look_up_instant(tables: StreamTables, at: datetime) -> InstantAnswer:
         current = metadata.snapshot_by_id(named) if named is not None else None
     else:
         current = next((each for each in along if each.timestamp_ms <= milliseconds), None)
+        if current is not None and reissued(current) is None and _is_older_than_the_remake(current, along):
+            # It is main's, and the branch has stood elsewhere then.
+            current = None
 
     def told(snapshot: Snapshot | None) -> SnapshotAnswer | None:
-        return (
-            None if snapshot is None else _answer(tables, snapshot, tables.recorded.of_snapshot(snapshot.snapshot_id))
-        )
+        if snapshot is None:
+            return None
+        return _answer(tables, snapshot, tables.recorded.of_snapshot(as_landed(snapshot).snapshot_id))
 
-    expired = bool(along) and along[-1].parent_snapshot_id is not None
+    expired = any(map(reissued, along)) or (bool(along) and along[-1].parent_snapshot_id is not None)
     return InstantAnswer(at, told(complete), told(up_to), told(current), expired)
+
+
+def _is_older_than_the_remake(snapshot: Snapshot, along: list[Snapshot]) -> bool:
+    """Whether a snapshot stands below those that a branch was given when it was remade.
+
+    Args:
+        along: The branch's, newest first.
+    """
+    return any(map(reissued, along[: along.index(snapshot)]))
 
 
 def stamp_of(snapshot: Snapshot) -> Stamp | None:
@@ -167,7 +181,19 @@ def _answer(tables: StreamTables, snapshot: Snapshot, rows: list[LedgerRow]) -> 
         tuple(own),
         stamp.position if stamp else {},
         instant(through) if through is not None else None,
-        in_line=any(each.snapshot_id == snapshot.snapshot_id for each in ancestors(metadata)),
+        in_line=_in_line(tables, snapshot),
         reading=reading(metadata, snapshot.snapshot_id, snapshot.sequence_number or 0),
         opening=read_epoch(tables.store, stamp.epoch) if stamp is not None and of_stream else None,
     )
+
+
+def _in_line(tables: StreamTables, snapshot: Snapshot) -> bool:
+    """Whether the branch's head stands on a snapshot, or on what was issued again for it, or has it through main."""
+    metadata, landed = tables.table.metadata, as_landed(snapshot)
+    if any(snapshot.snapshot_id == each.snapshot_id for each in ancestors(metadata)):
+        return True
+    if any(landed.snapshot_id == as_landed(each).snapshot_id for each in ancestors(metadata)):
+        return True
+    remade = last_remade(metadata, tables.table.branch)
+    published = remade.published.get(tables.spec.stream, 0) if remade is not None else 0
+    return stamp_of(snapshot) is not None and (landed.sequence_number or 0) <= published

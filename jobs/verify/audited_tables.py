@@ -12,8 +12,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.catalog import existing_table
+from jobs.commit.branch import branch_of
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
+from jobs.commit.reissue import last_remade
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -138,6 +140,11 @@ def _counts_still(name: str, table: Table, checkpoint: AuditCheckpoint, found: S
     if unanswered_rollback(name, table, found.stream):
         return False
     counted_in = checkpoint.snapshot_id
+    remade = last_remade(table.metadata, branch_of(table))
+    if remade is not None and checkpoint.at.timestamp() * 1000 < remade.at_ms:
+        # What others have done on main before stands on the branch since, and no newer snapshot tells of it.
+        found.notes.append(f"table {name} was counted from its first batch on: its branch was remade from main since")
+        return False
     if table.metadata.snapshot_by_id(counted_in) is None or _on_main(table.metadata, counted_in):
         return True
     said = f"snapshot {counted_in}, in which it was audited last, is not in its history any more"

@@ -13,8 +13,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.recovery import half_committed
-from jobs.commit.stamp_history import History, stamped_snapshots
-from jobs.commit.stamps import PUBLISH_PART
+from jobs.commit.reissue import as_landed, reissued
+from jobs.commit.stamp_history import History, stamps_along_main
+from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY
 from jobs.commit.target_positions import NewestStamps
 from jobs.spec.event_time import EventTime
 from jobs.verify.period_rows import rows_added
@@ -106,19 +107,24 @@ class LateRowsOfTables:
         # Newest first; a few older ones tell what was closed when the time began.
         recent = sum(1 for _ in takewhile(lambda each: each.timestamp_ms >= since_ms, along)) + _LOOKED_BACK
         after = (along[recent].sequence_number or 0) if recent < len(along) else -1
-        stamps = {snapshot.snapshot_id: stamp for snapshot, stamp in stamped_snapshots(table.metadata, stream, after)}
+        if any(reissued(each) for each in along[:recent]):
+            # By the numbers of the commits that they stand for, they came before.
+            after = -1
+        stamps = dict(stamps_along_main(table.metadata, stream, after))
         found: list[LateRows] = []
         closed_ms: int | None = None
         for snapshot in reversed(along[:recent]):
             stamp = stamps.get(snapshot.snapshot_id)
             times = stamp.event_time if stamp else None
-            if snapshot.timestamp_ms >= since_ms:
+            landed = as_landed(snapshot)
+            if landed.timestamp_ms >= since_ms:
                 published = stamp is not None and stamp.stream.endswith(PUBLISH_PART)
-                late = _by_stream(snapshot, times, event_time) if stamp and not published else None
+                late = _by_stream(landed, times, event_time) if stamp and not published else None
                 before = closed_ms
                 if published and times and times.bound_ms is not None:
                     before = event_time.start_of(times.bound_ms)
-                if (stamp is None or published) and before is not None and _adds_rows(snapshot):
+                others = stamp is None and not _publishes(snapshot, stream)
+                if (others or published) and before is not None and _adds_rows(snapshot):
                     late = self._by_files(table, snapshot, event_time, before)
                     if late and published:
                         late = replace(late, by_stream=True)
@@ -160,6 +166,12 @@ def _by_stream(snapshot: Snapshot, times: EventTimes | None, event_time: EventTi
     return LateRows(
         snapshot.snapshot_id, snapshot.sequence_number or 0, snapshot.timestamp_ms, rows, times.batch.others
     )
+
+
+def _publishes(snapshot: Snapshot, stream: str) -> bool:
+    """Whether it is a publication of the stream, which brings no row that its branch did not have."""
+    text = snapshot.summary.additional_properties.get(SUMMARY_KEY, "") if snapshot.summary else ""
+    return f'"{stream}{PUBLISH_PART}"' in text
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:

@@ -7,8 +7,10 @@ from collections import defaultdict
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.branch import branch_of
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.reissue import last_remade
 from jobs.verify.audit_ranges import BatchRange
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audit_totals import AuditTotals
@@ -28,7 +30,7 @@ def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: Aud
         for batch in group.batches:
             if batch.sequence > after:
                 batches[batch.snapshot_id].append((group.partition, batch))
-    left_out = _left_out(table.metadata)
+    left_out = _left_out(table.metadata, branch_of(table))
     for snapshot_id, landed in batches.items():
         rows = sum(batch.rows or 0 for _, batch in landed)
         snapshot = table.metadata.snapshot_by_id(snapshot_id)
@@ -49,10 +51,15 @@ def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: Aud
             )
 
 
-def _left_out(metadata: TableMetadata) -> set[int]:
-    """Snapshots that are kept, and are no ancestors of main's head though ancestors as old as they are kept, too."""
+def _left_out(metadata: TableMetadata, branch: str) -> set[int]:
+    """Snapshots that are kept, and are no ancestors of main's head though ancestors as old as they are kept, too.
+
+    What a branch was before it was remade is no ancestor, and its rows stand there.
+    """
     along = {each.snapshot_id: each.sequence_number or 0 for each in ancestors(metadata)}
     oldest = min(along.values(), default=0)
+    if (remade := last_remade(metadata, branch)) is not None and remade.last in along.values():
+        oldest = max(oldest, remade.last)
     return {
         each.snapshot_id
         for each in metadata.snapshots

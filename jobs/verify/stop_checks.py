@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
+from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
@@ -97,7 +98,7 @@ def _is_question(error: LastError) -> bool:
 
 def _last_stamped(metadata: TableMetadata, stream: str) -> float:
     """When the newest stamped commit was made that is still kept; seconds since 1970, 0 without one."""
-    times = {snapshot.snapshot_id: snapshot.timestamp_ms / 1000 for snapshot in metadata.snapshots}
+    times = {snapshot.snapshot_id: as_landed(snapshot).timestamp_ms / 1000 for snapshot in metadata.snapshots}
     # A claim answers nothing: a driver makes it before it looks whether it may go on.
     landed = (times[each] for each, stamp in stamps_along_main(metadata, stream) if stamp.kind != "claim")
     return next(landed, 0.0)

@@ -15,6 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition, from_topics
+from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, stamps_along_main, written_branch
 from jobs.errors import FrazilError
 from jobs.increment.validated_position import validated_position
@@ -233,7 +234,7 @@ def last_commit(table: Table, stream: str) -> datetime | None:
     for snapshot_id, stamp in stamps_along_main(as_written(table.metadata, stream), stream):
         snapshot = table.snapshot_by_id(snapshot_id)
         if stamp.kind == "batch" and snapshot is not None:
-            return _instant(snapshot.timestamp_ms)
+            return _instant(as_landed(snapshot).timestamp_ms)
     return None
 
 

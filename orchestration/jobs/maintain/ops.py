@@ -33,7 +33,7 @@ ACTION = "maintain"
 # The pool has room for one run, so that maintenance takes one place of the queue's and one JVM's memory, never more.
 POOL = "frazil.maintenance"
 # What the steps do, in the words of a plan.
-COMPACT = ("compact", "position_deletes", "manifests")
+COMPACT = ("compact", "position_deletes", "manifests", "remake")
 EXPIRE = ("expire",)
 ORPHANS = ("orphans", "metadata")
 # The resource that hands what one step has found to the next, in memory.

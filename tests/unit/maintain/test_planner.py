@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from jobs.maintain.health_facts import BranchFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, plan_json
+from jobs.maintain.plan_branches import RemakeForecast
 from jobs.maintain.planner import plan
 from tests.unit.maintain.plan_fixtures import (
     HOUR,
@@ -49,8 +51,9 @@ def test_steps_come_in_their_order_and_the_plan_is_json() -> None:
         manifest_bytes=MB,
         snapshot_times=[NOW - n * HOUR for n in range(400)],
         properties={"frazil.stamp.a": "{}"},
+        branches=(BranchFacts("ingest", 900, 900 * MB, 800, 800 * MB, 10, MB),),
     )
-    found = made(spoilt, MaintenanceHistory())
+    found = plan(spoilt, policy(), MaintenanceHistory(), NOW, gated={"ingest": RemakeForecast(9, 3)})
     assert tuple(step.action for step in found.steps) == ACTIONS
     assert (found.bytes, found.skips) == (sum(step.bytes for step in found.steps), ())
     shown = json.loads(json.dumps(plan_json(found)))

@@ -64,7 +64,7 @@ def test_it_has_mains_files_and_those_that_are_not_published(world: BranchWorld)
     assert paths(table, "main") <= paths(table, "ingest")
     assert len(paths(table, "ingest") - paths(table, "main")) == 3 == done.files
     assert not paths(table, "ingest") & (paths(before, "ingest") - paths(before, "main") - paths(table, "ingest"))
-    assert (done.snapshots, done.waiting, done.rows) == (2, 2, 5)
+    assert (done.snapshots, done.waiting, done.rows) == (4, 2, 5)
     assert world.rows("ingest") == Counter(first + second)
     assert world.rows() == Counter(first)
     world.publish()
