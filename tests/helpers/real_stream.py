@@ -12,6 +12,7 @@ import pyarrow as pa
 import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -95,20 +96,20 @@ class RealStream:
         self.sink = name
         self.spec = self._written()
 
-    def retire(self, partition: int) -> None:
+    def retire(self, partition: int, topic: str = TOPIC) -> None:
         """Its topic is gone, all of it read: stamps say nothing of it from the next one on."""
-        stood = self.position.pop(TopicPartition(TOPIC, partition))
+        stood = self.position.pop(TopicPartition(topic, partition))
         if self.identity:
-            self.retired = {TOPIC: Retired(self.identity, 0, {partition: stood})}
+            self.retired = {**self.retired, topic: Retired(self._identity(topic), 0, {partition: stood})}
 
     def come_back(self, partition: int, at: int) -> None:
         """Its topic is there again, and read from here on."""
         self.retired = {}
         self.position[TopicPartition(TOPIC, partition)] = at
 
-    def land(self, fates: Sequence[str], partition: int = 0, *, dead_too: bool = True) -> None:
+    def land(self, fates: Sequence[str], partition: int = 0, *, dead_too: bool = True, topic: str = TOPIC) -> None:
         """Commit a batch of one partition, whose records have these fates, on both tables or on the sink alone."""
-        at = TopicPartition(TOPIC, partition)
+        at = TopicPartition(topic, partition)
         start = self.position.get(at, 0)
         before = dict(self.position)
         self.position[at] = end = start + len(fates)
@@ -186,18 +187,24 @@ class RealStream:
         }
         return pa.table({name: made[name] for name in schema.names}, schema=schema)
 
+    def files(self, target: Target, rows: pa.Table) -> list[DataFile]:
+        """Data files of rows, which nobody refers to yet."""
+        return list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
+
+    def _identity(self, topic: str) -> str:
+        return str(self.identity) if topic == TOPIC else f"id-{topic}"
+
     def _commit(
         self, name: str, stamp: Stamp, range_: OffsetRange, at: TopicPartition, counts: Counts, rows: pa.Table
     ) -> None:
         target = Target(self.catalog(), name, "payments", branch=self.spec.branch_of(name))
         target.read()
         self.totals[name] = self.totals.get(name, Counts()) + counts
-        files = []
-        if rows.num_rows:
-            files = list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
+        files = self.files(target, rows) if rows.num_rows else []
         parts = {at: PartitionCounts(range_.start, counts)}
         if name == self.sink and self.identity:
-            stamp = replace(stamp, topics={TOPIC: self.identity}, retired=self.retired)
+            topics = {each.topic: self._identity(each.topic) for each in self.position}
+            stamp = replace(stamp, topics={TOPIC: self.identity, **topics}, retired=self.retired)
         target.commit(Append(files), replace(stamp, parts=parts, counts=counts, totals=self.totals[name]))
 
 

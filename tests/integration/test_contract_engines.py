@@ -17,7 +17,8 @@ from jobs.contract.outcome import ExpectationOutcome
 from jobs.contract.plan import SCHEMA
 from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
-from tests.helpers.contract_cases import CASES, COORDINATES, Case, at, rows, side_by_side
+from tests.helpers.contract_cases.case import COORDINATES, Case, at, rows, side_by_side
+from tests.helpers.contract_cases.every import CASES
 
 CONTEXT = EvaluationContext(coordinates=COORDINATES)
 

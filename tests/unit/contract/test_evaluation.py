@@ -14,7 +14,8 @@ from jobs.contract.outcome import ExpectationOutcome, Sample
 from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import expectation_types
-from tests.helpers.contract_cases import BEYOND, CASES, COORDINATES, Case, at, rows
+from tests.helpers.contract_cases.case import BEYOND, COORDINATES, Case, at, rows
+from tests.helpers.contract_cases.every import CASES
 
 CONTEXT = EvaluationContext(coordinates=COORDINATES)
 

@@ -14,7 +14,8 @@ from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.deadletter.masking import MARK
 from jobs.spec.contract import Expectation
-from tests.helpers.contract_cases import CASES, COORDINATES, Case, rows
+from tests.helpers.contract_cases.case import COORDINATES, Case, rows
+from tests.helpers.contract_cases.every import CASES
 
 SECRET, ANOTHER = "DE89370400440532013000", "secretive"
 TABLE = pa.table({

@@ -15,7 +15,7 @@ from jobs.errors import FrazilError
 from jobs.spec.contract import Contract
 from jobs.spec.yaml_document import parse_yaml
 from orchestration.cli.main import main
-from tests.helpers.contract_cases import CASES
+from tests.helpers.contract_cases.every import CASES
 
 
 def contract_of(text: str) -> Contract:
