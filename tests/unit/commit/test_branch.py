@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from jobs.commit.branch import branch_of, branches, described, on_branch
 from jobs.commit.compare_and_swap import Backoff
@@ -20,27 +20,14 @@ from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import still_fits
+from tests.unit.commit.branch_targets import Connect, branch_target, point, rows_on
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of
 from tests.unit.commit.test_target import P0, first, land, prepare
-
-Connect = Callable[..., Target]
 
 
 @pytest.fixture
 def connect(catalog: SqlCatalog, new_catalog: Callable[[], SqlCatalog]) -> Connect:
-    """A driver's target on a branch; the table is there."""
-    return lambda branch="ingest", **more: Target(new_catalog(), NAME, "s", branch=branch, **more)
-
-
-def rows_on(catalog: SqlCatalog, branch: str) -> int:
-    return rows_of(on_branch(catalog.load_table(NAME), branch))
-
-
-def point(catalog: SqlCatalog, branch: str, snapshot_id: int) -> None:
-    """Somebody moves a branch, or makes one."""
-    table = catalog.load_table(NAME)
-    update = SetSnapshotRefUpdate.model_validate({"ref-name": branch, "type": "branch", "snapshot-id": snapshot_id})
-    catalog.commit_table(table, (), (update,))
+    return branch_target(new_catalog)
 
 
 def drop(catalog: SqlCatalog, branch: str) -> None:
@@ -236,71 +223,6 @@ def test_a_branch_whose_rows_main_has_may_go(catalog: SqlCatalog, connect: Conne
     again.claim(2, first(2))
     assert land(again, 2, 3, 6) is ProposalOutcome.LANDED
     assert (rows_on(catalog, "main"), rows_on(catalog, "ingest")) == (3, 6)
-
-
-class TestAnotherBranch:
-    """The branch of a stream that has landed is changed in its file."""
-
-    def test_a_new_branch_goes_on_from_main(self, catalog: SqlCatalog, connect: Connect) -> None:
-        before = connect("main")
-        before.claim(1, first(1))
-        land(before, 1, 0, 3)
-        after = connect("ingest")
-        assert after.read() is not None
-        after.claim(2, first(2))
-        assert land(after, 2, 3, 6) is ProposalOutcome.LANDED
-        assert (rows_on(catalog, "main"), rows_on(catalog, "ingest")) == (3, 6)
-
-    def test_the_driver_of_the_former_branch_is_fenced(self, catalog: SqlCatalog, connect: Connect) -> None:
-        """A claim on the new branch alone would leave it the old one, whose head stood still."""
-        before = connect("main")
-        before.claim(1, first(1))
-        commit = prepare(before, 1, 0, 3)
-        connect("ingest").claim(2, first(2))
-        with pytest.raises(FencedError):
-            commit()
-        assert (rows_on(catalog, "main"), rows_on(catalog, "ingest")) == (0, 0)
-
-    def test_so_it_is_back_on_main(self, catalog: SqlCatalog, connect: Connect) -> None:
-        before = connect("ingest")
-        before.claim(1, first(1))
-        land(before, 1, 0, 3)
-        assert before.snapshot_id is not None
-        point(catalog, "main", before.snapshot_id)
-        commit = prepare(before, 1, 3, 6)
-        after = connect("main")
-        after.claim(2, first(2))
-        with pytest.raises(FencedError):
-            commit()
-        assert land(after, 2, 3, 6) is ProposalOutcome.LANDED
-        assert (rows_on(catalog, "main"), rows_on(catalog, "ingest")) == (6, 3)
-
-    def test_a_branch_without_the_stream_s_rows_is_refused(self, catalog: SqlCatalog, connect: Connect) -> None:
-        before = connect("ingest")
-        before.claim(1, first(1))
-        land(before, 1, 0, 3)
-        with pytest.raises(RolledBackError, match="landed last, on branch ingest"):
-            connect("main").read()
-
-    def test_a_claim_that_dies_between_the_two_is_made_again(self, catalog: SqlCatalog, connect: Connect) -> None:
-        before = connect("main")
-        before.claim(1, first(1))
-        land(before, 1, 0, 3)
-        done: list[int] = []
-
-        def dies(*args, **kwargs) -> int:
-            if done:
-                raise KeyboardInterrupt
-            done.append(1)
-            return commit_once(*args, **kwargs)
-
-        with pytest.raises(KeyboardInterrupt):
-            connect("ingest", commit_once=dies).claim(2, first(2))
-        assert "ingest" not in catalog.load_table(NAME).metadata.refs
-        after = connect("ingest")
-        after.claim(3, first(3))
-        assert land(after, 3, 3, 6) is ProposalOutcome.LANDED
-        assert rows_on(catalog, "ingest") == 6
 
 
 def test_a_schema_is_changed_on_the_branch_s_head(catalog: SqlCatalog, connect: Connect) -> None:

@@ -145,7 +145,7 @@ TOLD: list[Event] = [
 ]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @example(TOLD)
 @given(st.lists(events, min_size=2, max_size=7))
 def test_every_record_is_told_as_it_went(story: list[Event]) -> None:

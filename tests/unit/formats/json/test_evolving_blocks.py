@@ -1,0 +1,165 @@
+"""What a block of JSON records needs of a table: the same as its records one by one, found at once or singly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.types import DecimalType
+
+from jobs.formats.decoder import Decoded, ValueDecoder
+from jobs.formats.json import cures, evolving
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.evolving import EvolvingJsonDecoder
+from jobs.formats.json.new_fields import NewFieldTypes
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.seen_values import parsed
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.parser import parse_schema
+from tests.unit.formats.json.test_evolving import AUTO, needs
+
+FAULTY = parse_schema(
+    "id string not null, n int not null, d decimal(4,2) not null, f float, s struct<a int not null, b float not null>, "
+    "l list<struct<x int not null, d decimal(4,2)> not null>, m map<string, int not null>, t timestamptz not null"
+)
+numbers = st.sampled_from([None, 1, 2**40, 2**70, -(2**31), -(2**31) - 1, "x", True])
+decimals = st.sampled_from([None, 1, 1.5, 123.5, -99999.5, 1e30, 1e37, 1.234, "x"])
+floats_ = st.sampled_from([None, 1, 1e30, -1e39, 1e300, 1e400, "x"])
+faulty_records = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": st.sampled_from(["a", None, 5]),
+            "n": numbers,
+            "d": decimals,
+            "f": floats_,
+            "s": st.none() | st.fixed_dictionaries({}, optional={"a": numbers, "b": floats_}),
+            "l": st.none()
+            | st.lists(st.none() | st.fixed_dictionaries({}, optional={"x": numbers, "d": decimals}), max_size=3),
+            "m": st.none() | st.dictionaries(st.sampled_from("pq"), numbers, max_size=2),
+            "t": st.sampled_from([None, "2026-01-01T00:00:00Z"]),
+        },
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(faulty_records, st.integers(0, 3), st.sampled_from(["auto", "ignore"]), st.sampled_from(["auto", "ignore"]))
+@settings(max_examples=60, deadline=None)
+def test_faults_found_at_once_are_those_found_one_by_one(
+    records: list[dict[str, Any]], lessons: int, widen: Any, relax: Any
+) -> None:
+    policy = EvolutionPolicy("auto", widen, relax)
+    told: list[list[dict[Any, int]]] = []
+    for most in (lessons, 200):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cures, "LESSONS", most)
+            decoder = EvolvingJsonDecoder(
+                JsonReferenceDecoder(FAULTY),
+                FAULTY,
+                policy=policy,
+                refused={},
+                types=NewFieldTypes(),
+                reference=JsonReferenceDecoder,
+            )
+            texts = [json.dumps(each).encode() for each in records]
+            # Of several wider decimals for one column the widest counts.
+            told.append([widest_of(decoder.decode(pa.array([each], pa.binary()))) for each in texts])
+    assert told[0] == told[1]
+
+
+def widest_of(decoded: Decoded) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    for need in decoded.needs:
+        kind = need.type
+        key = (need.change, need.path, None if isinstance(kind, DecimalType) else str(kind))
+        found[key] = max(found.get(key, 0), kind.precision if isinstance(kind, DecimalType) else 0)
+    return found
+
+
+COLUMNS = parse_schema("id string not null, n int, s struct<a int>, l list<struct<x double>>")
+RULES = [NewFieldTypes(), NewFieldTypes((9, 3), True, "map")]
+REFUSED = [{}, {"$.x": "no room"}, {"$.s.x": "no room"}, {"*": "too many"}]
+leaves = st.sampled_from(
+    [
+        st.integers(-(10**19), 10**19),
+        st.integers(-5, 5),
+        st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**18 - 1, 10**18, 10**38, 10**40, 7]),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from([0.5, 1.0, -0.0, 3, 1e300]),
+        st.booleans(),
+        st.text(st.characters(codec="utf-8"), max_size=4),
+        st.sampled_from(["2026-01-31", "2026-01-31T12:00:00Z", "", "a"]),
+        st.none(),
+    ]
+)
+names = st.sampled_from(["x", "y", "b c", "N", "element", "$.x", "a"])
+shapes = st.recursive(
+    leaves,
+    lambda inner: inner.map(lambda one: st.lists(one, max_size=3))
+    | st.dictionaries(names, inner, max_size=3).map(lambda named: st.fixed_dictionaries({}, optional=named)),
+    max_leaves=4,
+).map(lambda shape: shape | st.none())  # fmt: skip
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[bytes | None]:
+    """Records that look alike, most of them."""
+    extra = draw(st.dictionaries(names, shapes, max_size=3))
+    below = draw(st.dictionaries(names, shapes, max_size=2))
+    structs = st.fixed_dictionaries({}, optional={"a": st.integers(0, 2**33), **below})
+    lists = st.lists(
+        st.fixed_dictionaries({}, optional={"x": st.integers(0, 9) | st.floats(0, 9), **below}), max_size=3
+    )
+    record = st.fixed_dictionaries(
+        {"id": st.sampled_from(["a", "b", "c", None])},
+        optional={"n": st.integers(0, 2**33), "s": structs, "l": lists, **extra},
+    )
+    texts = record.map(lambda made: json.dumps(made, separators=(",", ":")).encode())
+    odd = st.sampled_from([None, b"", b'{"id":"a","x":1e400}', b'{"id":"a","x":-0}', b'{"id":"a","x":1,"x":"t"}'])
+    return draw(st.lists(texts | texts | texts | odd, min_size=1, max_size=12))
+
+
+def around(inner: ValueDecoder, **given_: Any) -> EvolvingJsonDecoder:
+    asked = {"policy": AUTO, "refused": {}, "types": NewFieldTypes(), **given_}
+    return EvolvingJsonDecoder(inner, COLUMNS, reference=JsonReferenceDecoder, **asked)
+
+
+@given(alike(), st.sampled_from(RULES), st.sampled_from(["auto", "fail", "propose"]), st.sampled_from(REFUSED))
+@settings(max_examples=150, deadline=None)
+def test_a_block_needs_what_its_records_need_one_by_one(
+    records: list[bytes | None], rules: NewFieldTypes, add: Any, refused: dict[str, str]
+) -> None:
+    policy = EvolutionPolicy(add, "auto", "auto")
+    block = around(JsonBlockDecoder(COLUMNS, smallest=1), policy=policy, refused=refused, types=rules)
+    plain = around(JsonReferenceDecoder(COLUMNS), policy=policy, refused=refused, types=rules)
+    values = pa.array(records, pa.binary())
+    for _ in range(2):
+        found, expected = block.decode(values), plain.decode(values)
+        assert needs(found) == needs(expected)
+        assert found.positions.tolist() == expected.positions.tolist()
+        assert found.failures == expected.failures
+        assert found.rows.equals(expected.rows)
+
+
+def test_records_that_look_alike_are_not_looked_at_singly(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bytes] = []
+    monkeypatch.setattr(evolving, "parsed", lambda record: looked.append(record) or parsed(record))
+    record = '{"id":"%d","x":%d,"o":{"p":"t","q":[true,null]},"s":{"b":null}}'
+    records = [(record % (row, row)).encode() for row in range(1000)]
+    records[700] = (record % (700, 2**63)).encode()
+    records[900] = records[900].replace(b'{"b":null}', b'{"b":"t"}')
+    found = around(JsonBlockDecoder(COLUMNS)).decode(pa.array(records, pa.binary()))
+    assert needs(found) == [
+        "add o struct<p string> 0",
+        "add o struct<q list<boolean>> 0",
+        "add s.b string 900",
+        "add x decimal(38,0) 700",
+        "add x long 0",
+    ]
+    assert set(looked) == {records[700], records[900]}
