@@ -43,8 +43,8 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
 
     Args:
         name: `spark` (to hand to Spark as `spark.jars`), `broker` (the local broker's class path), `registry` (an
-            archive with the local registry) or `connect` (the class path of the worker that `make bench` compares
-            frazil with).
+            archive with the local registry), `connect` (the class path of the worker that `make bench` compares
+            frazil with) or `transforms` (that of the worker that makes the tables of `tests/smt`).
         repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
         on_progress: Called with a line of text now and then while something is fetched.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ArtifactSet: TypeAlias = Literal["spark", "broker", "connect", "registry"]
+ArtifactSet: TypeAlias = Literal["spark", "broker", "connect", "registry", "transforms"]
 
 PYSPARK_MINIMUM = (4, 1, 4)
 PYSPARK_BELOW = (4, 2)
@@ -153,6 +153,20 @@ CONNECT: tuple[Coordinate, ...] = (
     ),
 )
 
+# What the tables of `tests/smt` are made with: a worker with every single-message transform that frazil takes by name.
+_DEBEZIUM = ("api", "config", "connect-plugins", "connector-common", "util")
+TRANSFORMS: tuple[Coordinate, ...] = (
+    Coordinate("org.apache.kafka", "connect-runtime", "4.3.1", "The worker, and Kafka's transforms.", transitive=True),
+    Coordinate("org.apache.iceberg", "iceberg-kafka-connect-transforms", "1.12.0", "The sink's.", transitive=True),
+    *(
+        Coordinate(
+            "io.debezium", f"debezium-{name}", "3.7.0.Final", "Debezium's. Ivy cannot read what its modules need."
+        )
+        for name in _DEBEZIUM
+    ),
+    Coordinate("org.apache.logging.log4j", "log4j-slf4j2-impl", "2.25.4", "The worker's log.", transitive=True),
+)
+
 # A schema registry with Confluent's API, for the demo and the tests: one archive with all its jars.
 REGISTRY: tuple[Coordinate, ...] = (
     Coordinate(
@@ -170,6 +184,7 @@ SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {
     "broker": BROKER,
     "connect": CONNECT,
     "registry": REGISTRY,
+    "transforms": TRANSFORMS,
 }
 # The others are fetched by whatever needs them.
 FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")
