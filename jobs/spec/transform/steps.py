@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.transform.conditions import When
+from jobs.spec.transform.smt_step import SmtStep
 from jobs.spec.transform.step_models import (
     ExtractStep,
     FilterStep,
@@ -57,6 +58,7 @@ class Step(SpecModel):
     filter: FilterStep | None = None
     split: SplitStep | None = None
     parse_json: ParseJsonStep | None = None
+    smt: SmtStep | None = None
     compute: Texts | None = None
     where: Name | None = None
     python: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None

@@ -1,0 +1,133 @@
+"""How Java reads and writes: patterns, numbers and dates, apart from the tables of Connect."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.transform.columns import TransformProblem
+from jobs.transform.smt.cast_values import cast_values
+from jobs.transform.smt.java_numbers import decimal_texts, float_texts, parsed_double
+from jobs.transform.smt.java_regex import Replacement, java_pattern
+from jobs.transform.smt.simple_date_format import simple_date_format
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "text", "made"),
+    [
+        ("(.*)", "p-$1", "x", "p-x"),
+        ("(a)(b)?", "$2$1", "a", "a"),
+        ("(a)b", "$11", "ab", "a1"),
+        ("(?<first>a)(b)", "${first}-$2", "ab", "a-b"),
+        ("(a)", r"\$1", "a", "$1"),
+    ],
+)
+def test_a_replacement_takes_groups_as_java_does(pattern: str, replacement: str, text: str, made: str) -> None:
+    compiled = java_pattern(pattern, "regex")
+    match = compiled.fullmatch(text)
+    assert match is not None
+    assert Replacement(replacement, compiled, "replacement").of(match) == made
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "says"),
+    [
+        ("(a)", "$2", "names the group 2, and the pattern has 1"),
+        ("(a)", "${x}", "names the group 'x', and the pattern has none"),
+        ("(a)", "a$", "needs a group behind it"),
+        ("(", "x", "is no regular expression"),
+        (r"\p{L}", "x", "is known to Java alone"),
+        ("[a[b]]", "x", "is known to Java alone"),
+    ],
+)
+def test_what_java_has_alone_or_the_pattern_lacks_is_refused(pattern: str, replacement: str, says: str) -> None:
+    with pytest.raises(TransformProblem, match=re.escape(says)):
+        Replacement(replacement, java_pattern(pattern, "regex"), "replacement")
+
+
+@given(st.floats())
+def test_a_float_comes_back_from_its_text(number: float) -> None:
+    text = float_texts(pa.array([number], pa.float64(), from_pandas=False))[0].as_py()
+    back = parsed_double(text)
+    assert back is not None
+    assert back == number or (math.isnan(back) and math.isnan(number))
+    assert re.fullmatch(r"NaN|-?Infinity|-?\d+\.\d+|-?\d\.\d+E-?\d+", text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0.0"), (-0.0, "-0.0"), (1e7, "1.0E7"), (9999999.5, "9999999.5"), (1e-3, "0.001"), (9.5e-4, "9.5E-4"),
+     (123456789012.0, "1.23456789012E11")],
+)  # fmt: skip
+def test_floats_have_the_texts_of_java(number: float, text: str) -> None:
+    assert float_texts(pa.array([number, None]))[0].as_py() == text
+
+
+def test_decimals_have_an_exponent_behind_six_zeros() -> None:
+    kind = pa.decimal128(20, 8)
+    values = pa.array(["0.00000001", "1.50000000", None]).cast(kind)
+    assert decimal_texts(values).to_pylist() == ["1E-8", "1.50000000", None]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))), st.sampled_from([8, 16, 32, 64]))
+def test_longs_wrap_as_in_java_or_are_refused(numbers: list[int | None], bits: int) -> None:
+    array = pa.array(numbers, pa.int64())
+    wrapped, none = cast_values(array, f"int{bits}", lenient=True)
+    half = 2 ** (bits - 1)
+    assert none == []
+    assert wrapped.to_pylist() == [None if n is None else (n + half) % (2 * half) - half for n in numbers]
+    refused = {each.index for each in cast_values(array, f"int{bits}", lenient=False)[1]}
+    assert refused == {at for at, n in enumerate(numbers) if n is not None and not -half <= n < half}
+
+
+@given(st.lists(st.floats()), st.sampled_from([8, 16, 32, 64]))
+def test_doubles_are_cut_off_as_in_java_or_refused(numbers: list[float], bits: int) -> None:
+    made, _ = cast_values(pa.array(numbers, pa.float64(), from_pandas=False), f"int{bits}", lenient=True)
+    expected = []
+    for n in numbers:
+        ends = 2 ** (63 if bits == 64 else 31)
+        whole = 0 if math.isnan(n) else max(-ends, min(ends - 1, int(max(-1e30, min(1e30, n)))))
+        expected.append((whole + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
+    assert made.to_pylist() == expected
+    strict, bad = cast_values(pa.array(numbers, pa.float64(), from_pandas=False), f"int{bits}", lenient=False)
+    kept = set(range(len(numbers))) - {each.index for each in bad}
+    assert all(strict[at].as_py() == numbers[at] for at in kept)
+
+
+@given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
+def test_a_time_comes_back_from_its_text(at: datetime) -> None:
+    format_ = simple_date_format("yyyy-MM-dd'T'HH:mm:ss.SSS", "format")
+    at = at.replace(microsecond=at.microsecond // 1000 * 1000, tzinfo=UTC)
+    text = format_.written(pa.array([at], pa.timestamp("us", tz="UTC")))[0].as_py()
+    assert format_.parsed(text) == ((at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("yyyyMMdd", "20240231", (1709337600000, False)),
+        ("yyyyMMdd", "2024023", (1706918400000, False)),
+        ("d MMM yyyy", "3 march 1970", (5184000000 + 172800000 - 86400000, True)),
+        ("d MMM yyyy", "3 jan 1970", (172800000, True)),
+        ("yyyy-MM-dd hh:mm a", "1970-01-01 12:30 AM", (1800000, True)),
+        ("yyyy-MM-dd hh:mm a", "1970-01-01 13:30 AM", (5400000, False)),
+        ("yyyy-MM-dd'T'HHX", "1970-01-01T05+05", (0, True)),
+        ("yyyy-MM-dd", " 1970-01-01", (0, False)),
+        ("yyyy-MM-dd", "24-01-01", (-61409836800000, False)),
+        ("yyyy-MM-dd", "x", None),
+    ],
+)
+def test_texts_are_read_as_leniently_as_java_does(pattern: str, text: str, found: tuple[int, bool] | None) -> None:
+    assert simple_date_format(pattern, "format").parsed(text) == found
+
+
+@pytest.mark.parametrize("pattern", ["yy-MM-dd", "YYYY", "yyyy'", "b", "'at'", "EEE"])
+def test_patterns_that_cannot_be_taken_are_refused(pattern: str) -> None:
+    with pytest.raises(TransformProblem):
+        simple_date_format(pattern, "format")

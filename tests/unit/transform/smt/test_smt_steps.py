@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.pipeline.row_steps import row_steps_of
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.validation import SpecError
+from jobs.transform.columns import TransformProblem
+from jobs.transform.smt.catalogue import KNOWN, REFUSED, known_smt
+from jobs.transform.smt.smt import Smt
+from tests.unit.transform.rows import columns_of, left, rows_of
+
+KAFKA = "org.apache.kafka.connect.transforms."
+BASE: dict[str, Any] = {
+    "stream": "payments",
+    "source": {"topics": ["payments"]},
+    "decode": {"value": "json", "schema": "id string not null, p struct<at string, n long>, kind string"},
+    "transform": [
+        {"smt": {"type": f"{KAFKA}Flatten$Value", "delimiter": "_"}},
+        {"smt": {"type": "Cast$Value", "spec": "p_n:int32", "lenient": True}},
+        {
+            "smt": {
+                "type": "InsertField$Value",
+                "static.field": "source",
+                "static.value": 5,
+                "predicate": {"type": "TopicNameMatches", "pattern": "pay.*"},
+                "negate": True,
+            }
+        },
+    ],
+    "table": {"name": "orders.payments"},
+}
+
+
+def problems(tmp_path: Path, change: Any) -> list[str]:
+    data = copy.deepcopy(BASE)
+    change(data["transform"])
+    path = tmp_path / "payments.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    try:
+        load_stream(path)
+    except SpecError as problem:
+        lines = path.read_text().splitlines()
+        found = [each.partition(":")[2] for each in problem.problems]
+        return [f"{lines[int(each.partition(':')[0]) - 1].strip()} | {each.partition(': ')[2]}" for each in found]
+    return []
+
+
+def test_smt_steps_stand_in_a_streams_file(tmp_path: Path) -> None:
+    assert problems(tmp_path, lambda _: None) == []
+    spec = StreamSpec.model_validate(BASE)
+    assert [(each.name, str(each.field_type)) for each in spec.table_schema.fields[:5]] == [
+        ("id", "string"),
+        ("p_at", "string"),
+        ("p_n", "int"),
+        ("kind", "string"),
+        ("source", "string"),
+    ]
+    steps = row_steps_of(spec)
+    assert pickle.loads(pickle.dumps(steps)) == steps
+    again = StreamSpec.model_validate(spec.model_dump(mode="json", exclude_defaults=True))
+    assert again.transform == spec.transform
+    assert again.config_hash == spec.config_hash
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t[0]["smt"].update(type="Flaten$Value"),
+         "type: Flaten$Value | transform[0].smt.type: there is no transform 'Flaten$Value'; did you mean 'Flatten"),
+        (lambda t: t[0]["smt"].update(delimeter="."), "delimeter: . | transform[0].smt.delimeter: Flatten$Value has no "
+         "property 'delimeter'; did you mean 'delimiter'?"),
+        (lambda t: t[1]["smt"].update(spec="p_n:int33"), "spec: p_n:int33 | transform[1].smt.spec: 'int33' in spec "
+         "is no type that Cast makes; did you mean 'int32'?"),
+        (lambda t: t[2]["smt"]["predicate"].update(pattern="("), "pattern: ( | transform[2].smt.predicate.pattern:"),
+        (lambda t: t[2]["smt"]["predicate"].update(type="TopicMatches"), "did you mean 'TopicNameMatches'?"),
+        (lambda t: t[2]["smt"].update(predicate="isTest"), "'isTest' is an alias of another file; write"),
+        (lambda t: t[1]["smt"].update(negate=True), "negate needs a predicate"),
+        (lambda t: t[1]["smt"].update(spec={"a": 1}), "needs a text, a number, true or false"),
+        (lambda t: t[1]["smt"].pop("type"), "needs type, such as ReplaceField$Value"),
+        (lambda t: t[1]["smt"].update(type="io.debezium.transforms.ContentBasedRouter"), "write an SQL expression"),
+        (lambda t: t[1]["smt"].update(type="io.debezium.transforms.Filter"), "where: "),
+        (lambda t: t[1]["smt"].update(type=f"{KAFKA}Cast$Key"), "leave it out"),
+    ],
+)  # fmt: skip
+def test_a_wrong_smt_is_told_with_its_line(tmp_path: Path, change: Any, says: str) -> None:
+    found = problems(tmp_path, change)
+    assert any(says in each for each in found), found
+    assert len(found) == 1, found
+
+
+def test_the_configuration_hash_covers_every_property() -> None:
+    hashes = {StreamSpec.model_validate(BASE).config_hash}
+    for change in (
+        lambda t: t[0]["smt"].update(delimiter="__"),
+        lambda t: t[1]["smt"].pop("lenient"),
+        lambda t: t[2]["smt"].pop("negate"),
+        lambda t: t[2]["smt"]["predicate"].update(pattern="x"),
+        lambda t: t[2]["smt"].update({"static.value": 6}),
+    ):
+        data = copy.deepcopy(BASE)
+        change(data["transform"])
+        hashes.add(StreamSpec.model_validate(data).config_hash)
+    assert len(hashes) == 6
+
+
+@pytest.mark.parametrize("type_", [*KNOWN])
+def test_a_class_is_known_by_both_names(type_: str) -> None:
+    assert known_smt(type_) is KNOWN[type_]
+    assert known_smt(KNOWN[type_].name).name == KNOWN[type_].name
+
+
+@pytest.mark.parametrize("type_", [*REFUSED])
+def test_a_refused_class_says_what_to_write(type_: str) -> None:
+    with pytest.raises(TransformProblem, match="write"):
+        known_smt(type_)
+
+
+def test_a_predicate_lets_the_others_pass() -> None:
+    spec = StreamSpec.model_validate(BASE)
+    step = spec.transform[2].transform()
+    rows = rows_of("id string", [{"id": "a"}, {"id": "b"}], topic=["payments", "other"])
+    assert left(step, rows) == [{"id": "a", "source": None}, {"id": "b", "source": "5"}]
+
+
+def test_a_chain_keeps_rows_and_their_records_together() -> None:
+    smt = Smt("org.apache.kafka.connect.transforms.Cast$Value", (("spec", "a:int8,b:boolean"),))
+    rows = rows_of("a long, b string", [{"a": n, "b": "true" if n % 3 else "yes"} for n in range(120, 140)])
+    assert [each["a"] for each in left(Smt("Cast$Value", smt.properties, lenient=True), rows)][6:10] == [
+        126,
+        127,
+        -128,
+        -127,
+    ]
+    made = smt.apply(rows)
+    assert made.kept is not None
+    assert made.rows.frame.part("offset").to_pylist() == made.kept.tolist() == [1, 2, 4, 5, 7]
+    assert {each.row for each in made.failures} == set(range(20)) - {1, 2, 4, 5, 7}
+
+
+def test_a_column_that_only_some_connectors_name_is_found() -> None:
+    columns = columns_of("a_b string, `c d` long")
+    assert Smt("ReplaceField$Value", (("exclude", "c d"),)).output(columns).names == ("a_b",)
