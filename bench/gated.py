@@ -27,10 +27,10 @@ import yaml
 
 from bench.drain import SPEC, produce
 from jobs.catalog import connect_catalog
+from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
-from jobs.publish.publication import publication_id
 from jobs.spec.settings import load_settings
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic

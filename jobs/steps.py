@@ -224,6 +224,20 @@ STEPS: dict[str, Step] = {
         "The branch is remade, and nobody was told; the next run finds that there is nothing to do.",
         "action",
     ),
+    "discard_after_mark": Step(
+        "publish",
+        "main says what is being discarded, and no letter is written; nothing is published until that is finished.",
+        "action",
+    ),
+    "discard_before_letters": Step(
+        "publish", "Files with the letters exist and are referenced nowhere; they are written anew.", "action"
+    ),
+    "discard_after_letters": Step(
+        "publish", "The dead letters have the interval, main is not said to be past it; they are found there.", "action"
+    ),
+    "discard_after_commit": Step(
+        "publish", "main is past the interval, and has none of it; nobody was told. There is nothing to do.", "action"
+    ),
     "check_before_record": Step(
         "check",
         "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",

@@ -31,13 +31,13 @@ from pyiceberg.schema import Schema
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
-from jobs.formats.problems import LATE
+from jobs.formats.problems import DISCARDED, LATE
 
 REPLAYABLE = ("new", "failed_again")
 NO_COORDINATES = "no_coordinates"
-ONLY_NAMED = (NO_COORDINATES, LATE)
-"""Reasons whose letters are replayed only where they are asked for: their rows may stand elsewhere already, or would
-land late whatever was corrected since."""
+ONLY_NAMED = (NO_COORDINATES, LATE, DISCARDED)
+"""Reasons whose letters are replayed only where they are asked for: their rows may stand elsewhere already, would land
+late whatever was corrected since, or were taken out by an operator."""
 _OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(?P<last>\d*))?)?")
 
 

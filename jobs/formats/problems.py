@@ -36,6 +36,7 @@ SCHEMA_CHANGE_REFUSED = "schema_change_refused"
 LATE = "late"
 EXPRESSION_FAILED = "expression_failed"
 RULE_VIOLATED = "rule_violated"
+DISCARDED = "discarded"
 
 CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 

@@ -11,12 +11,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import published_through
 from jobs.commit.stamp_history import streams_on_branch
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.maintain.health_facts import BranchFacts
 from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
-from jobs.publish.publication import published_through
 
 
 def measure_branches(metadata: TableMetadata, io: FileIO, main: Sequence[ManifestFile]) -> tuple[BranchFacts, ...]:

@@ -10,11 +10,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import published_through
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import written_branch
 from jobs.publish.gate import Gate, Held
 from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
-from jobs.publish.publication import published_through
 
 
 @dataclass(frozen=True, slots=True)

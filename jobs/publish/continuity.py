@@ -20,11 +20,12 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
 from jobs.commit.offsets import describe_ranges
+from jobs.commit.publications import branch_through, through
 from jobs.commit.reissue import last_remade
 from jobs.commit.stamp_history import History, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.publish.interval import Interval, UnpublishableError, branch_begin, landed_snapshots
-from jobs.publish.publication import PUBLISHED_KEY, branch_through, through
+from jobs.publish.publication import PUBLISHED_KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.publish.interval import Interval
@@ -92,6 +93,15 @@ class Gate:
         )
         return replace(self, held=held)
 
+    def discarding(self, said: str) -> Self:
+        """The gate once an operator has decided to discard something of what it holds, which is not done yet.
+
+        Args:
+            said: A sentence, shown before the reasons.
+        """
+        held = self.held and replace(self.held, reasons=(said, *self.held.reasons)[:MOST_REASONS])
+        return replace(self, generation=self.generation + 1, held=held)
+
     def decided(self) -> Self:
         """The gate after an operator's decision about what was held."""
         return replace(self, generation=self.generation + 1, held=None)
@@ -127,7 +137,7 @@ class Gate:
         Raises:
             FrazilError: It is of another version.
         """
-        text = properties.get(gate_property(stream))
+        text = whole_property(properties, gate_property(stream))
         if not text:
             return cls()
         said = msgspec.json.decode(text)

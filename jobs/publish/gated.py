@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
+from jobs.commit.publications import THROUGH
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -26,7 +27,7 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Verdict, gate_property
 from jobs.publish.interval import Interval
-from jobs.publish.publication import PUBLISHED_KEY, THROUGH, publication_text
+from jobs.publish.publication import PUBLISHED_KEY, publication_text
 from jobs.publish.publishing import (
     appended,
     given_up,
@@ -165,11 +166,11 @@ def _judged(
         step("publish_before_commit")
         said = {PUBLISHED_KEY: publication_text(again, by, verdict="passed", **told)}
         stamp = publication_stamp(session, spec, newest, again)
-        return Proposal("published", appended(again), stamp, said, _property(spec, gate.open()))
+        return Proposal("published", appended(again), stamp, said, gate_state(spec, gate.open()))
     holding = gate.holding(again, verdict, now)
     said = {HELD_KEY: publication_text(again, by, verdict="held", reasons=list(verdict.reasons), **told)}
     beside = Append(beside={again.branch: again.head})
-    return Proposal("held", beside, _holding_stamp(session, spec, newest, again), said, _property(spec, holding))
+    return Proposal("held", beside, holding_stamp(session, spec, newest, again), said, gate_state(spec, holding))
 
 
 def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str) -> GateResult:
@@ -198,7 +199,7 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
             told = {"gate": gate.generation + 1, "why": why, "reasons": list(held.reasons)}
             said = {PUBLISHED_KEY: publication_text(found, by, verdict="released", **told)}
             stamp = replace(publication_stamp(session, spec, newest, found), note=f"{by}: {why}")
-            return Proposal(found, appended(found), stamp, said, _property(spec, gate.decided()))
+            return Proposal(found, appended(found), stamp, said, gate_state(spec, gate.decided()))
 
         found = target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
         step("publish_after_commit")
@@ -206,11 +207,12 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
         return GateResult("published", found, gate, snapshot_id=target.snapshot_id)
 
 
-def _property(spec: StreamSpec, gate: Gate) -> dict[str, str]:
+def gate_state(spec: StreamSpec, gate: Gate) -> dict[str, str]:
+    """The table property with the state of the gate."""
     return {gate_property(spec.stream): gate.to_json()}
 
 
-def _holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
+def holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
     """Says that main has the branch as far as before."""
     stamp = publication_stamp(session, spec, newest, found)
     totals = newest.totals if newest else Counts()

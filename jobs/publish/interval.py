@@ -18,6 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import begin_property
+from jobs.commit.discards import Discard, is_discarded
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -79,7 +80,14 @@ class Interval:
 
 
 def interval_since(
-    metadata: TableMetadata, io: FileIO, stream: str, branch: str, published: int, until: int | None = None
+    metadata: TableMetadata,
+    io: FileIO,
+    stream: str,
+    branch: str,
+    published: int,
+    until: int | None = None,
+    *,
+    without: Sequence[Discard] = (),
 ) -> Interval | None:
     """What the stream has landed on the branch, and main lacks; None if the branch is not there yet.
 
@@ -88,6 +96,7 @@ def interval_since(
         io: Reads manifests.
         published: The sequence number through which the branch was published before; 0 if it never was.
         until: The last sequence number that is looked at; None: the branch's head.
+        without: Discards of the branch, whose rows are left out.
 
     Raises:
         UnpublishableError: Others have written to the branch, or snapshots of it have expired.
@@ -103,8 +112,10 @@ def interval_since(
     found = Interval(branch, after, last, head.snapshot_id)
     own, foreign = _sorted_out(new, stream)
     _refuse_unstamped(new, own.keys() | foreign, stream, branch)
-    files, others = _files_of(head, metadata, io, stream, found, own.keys(), foreign)
-    adding = landed_snapshots(new, stream)
+    out = {each.snapshot_id for each in new if is_discarded(without, each.sequence_number or 0)}
+    taken = own.keys() - out
+    files, others = _files_of(head, metadata, io, stream, found, taken, foreign, own.keys() & out)
+    adding = [each for each in landed_snapshots(new, stream) if each.snapshot_id in taken]
     expected = sum(_number(each, "added-data-files") for each in adding)
     if len(files) != expected:
         raise UnpublishableError(
@@ -113,7 +124,7 @@ def interval_since(
             fix=_undo(branch, stream),
         )
     times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
-    stamps = [own[each.snapshot_id] for each in new if each.snapshot_id in own and not _in_main(each)]
+    stamps = [own[each.snapshot_id] for each in new if each.snapshot_id in taken and not _in_main(each)]
     through = [each.valid_through_ms for each in stamps if each.stream == stream]
     return Interval(
         branch,
@@ -203,7 +214,14 @@ def _undo(branch: str, stream: str) -> str:
 
 
 def _files_of(
-    head: Snapshot, metadata: TableMetadata, io: FileIO, stream: str, found: Interval, own: Set[int], foreign: Set[int]
+    head: Snapshot,
+    metadata: TableMetadata,
+    io: FileIO,
+    stream: str,
+    found: Interval,
+    own: Set[int],
+    foreign: Set[int],
+    out: Set[int],
 ) -> tuple[list[DataFile], int]:
     """The stream's files in the head that came after main, in the order of their commits; and how many are others'."""
     mine: list[tuple[int, DataFile]] = []
@@ -213,7 +231,7 @@ def _files_of(
             mine.append((sequence, file))
         elif snapshot_id in foreign:
             others += 1
-        else:
+        elif snapshot_id not in out:
             raise UnpublishableError(
                 f"stream {stream}: branch {found.branch} has files of snapshot {snapshot_id}, which has expired, so "
                 "nobody can say whose rows they are.",

@@ -15,10 +15,10 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.commit.branch import seen_on
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import branch_through, publication_id
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
-from jobs.publish.publication import branch_through, publication_id
 
 
 class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,10 +22,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.compare_and_swap import Backoff
+from jobs.commit.discards import Discards
 from jobs.commit.errors import CommitRefusedError, RolledBackError, table_gone
 from jobs.commit.offsets import describe_ranges
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
+from jobs.commit.publications import THROUGH, publication_id, publications, through
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
@@ -33,15 +35,7 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.continuity import Break, branch_break, kept_publication, refuse_break
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publication import (
-    PUBLISHED_KEY,
-    THROUGH,
-    left_out_property,
-    publication_id,
-    publication_text,
-    publications,
-    through,
-)
+from jobs.publish.publication import PUBLISHED_KEY, left_out_property, publication_text
 from jobs.publish.unseen_main import break_on_main
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -66,11 +60,12 @@ class Published:
     snapshot_id: int | None = None
 
 
-def unpublished(spec: StreamSpec, table: Table) -> Interval | None:
+def unpublished(spec: StreamSpec, table: Table, *, unfinished: bool = False) -> Interval | None:
     """What the stream has landed on its branch and main lacks; None if the branch is not there yet.
 
     Args:
         table: As it is, not as a branch has it.
+        unfinished: See `interval_of`.
 
     Raises:
         RolledBackError: Main was rolled back to before a publication.
@@ -78,8 +73,8 @@ def unpublished(spec: StreamSpec, table: Table) -> Interval | None:
     """
     past = publications(table, spec.stream)
     if past.rolled_back:
-        raise _main_rolled_back(spec)
-    return interval_of(spec, table, past.newest)
+        raise main_rolled_back(spec)
+    return interval_of(spec, table, past.newest, unfinished=unfinished)
 
 
 def publish(
@@ -167,13 +162,10 @@ def answer_rollback(
 ) -> Interval | None:
     """Say what becomes of what a rollback of main, or a break of the branch, has left in question (see `continuity`).
 
-    It is published again, or left out.
+    It is published again, or left out; what is to be published now is given.
 
     Args:
         note: Who decides, and why.
-
-    Returns:
-        What is to be published now.
 
     Raises:
         UnpublishableError: Publishing again would double rows, or nobody can say whether it would.
@@ -201,7 +193,7 @@ def answer_rollback(
         decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands})
         left_out = {left_out_property(branch): str(stands)} if answer == "leave-out" else {}
         target.restamp(signed_answer(replace(decided, published=published), session.epoch, note), left_out)
-        return interval_of(spec, target.table, target.newest)
+        return interval_of(spec, target.table, target.newest, unfinished=True)
 
 
 @contextlib.contextmanager
@@ -227,7 +219,7 @@ def publishing_session(
         with session.held():
             yield session
     except RolledBackError:
-        raise _main_rolled_back(spec) from None
+        raise main_rolled_back(spec) from None
 
 
 def refuse_without_branch(spec: StreamSpec) -> None:
@@ -243,28 +235,38 @@ def refuse_without_branch(spec: StreamSpec) -> None:
         )
 
 
-def interval_of(spec: StreamSpec, table: Table, newest: Stamp | None, until: int | None = None) -> Interval | None:
+def interval_of(
+    spec: StreamSpec, table: Table, newest: Stamp | None, until: int | None = None, *, unfinished: bool = False
+) -> Interval | None:
     """What the stream has landed on its branch since a publication; None if the branch is not there yet.
 
     Args:
         table: As it is, not as a branch has it.
         newest: The publication's stamp.
         until: The last sequence number that is looked at; None: the branch's head.
+        unfinished: Also where something is about to be discarded, which is left out, too.
+
+    Raises:
+        FrazilError: Something is about to be discarded, and not all of that is done.
     """
     branch, metadata = spec.branch_of(spec.table.name), table.metadata
+    discards = Discards.of(metadata.properties, spec.stream)
+    if not unfinished:
+        discards.refuse_unfinished()
     refuse_break(branch_break(metadata, spec.stream, branch, newest))
-    found = interval_since(metadata, table.io, spec.stream, branch, through(newest), until)
+    found = interval_since(metadata, table.io, spec.stream, branch, through(newest), until, without=discards.on(branch))
     refuse_break(break_on_main(metadata, spec.stream, found, newest))
     return found
 
 
 def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | None:
     """Why a branch cannot be published from where main has it; None if it can."""
-    branch, metadata = spec.branch_of(spec.table.name), table.metadata
-    if broken := branch_break(metadata, spec.stream, branch, newest):
+    branch, metadata, stream = spec.branch_of(spec.table.name), table.metadata, spec.stream
+    if broken := branch_break(metadata, stream, branch, newest):
         return broken
-    found = interval_since(metadata, table.io, spec.stream, branch, through(newest))
-    return break_on_main(metadata, spec.stream, found, newest)
+    without = Discards.of(metadata.properties, stream).on(branch)
+    found = interval_since(metadata, table.io, stream, branch, through(newest), without=without)
+    return break_on_main(metadata, stream, found, newest)
 
 
 def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
@@ -280,7 +282,8 @@ def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata
         )
 
 
-def _main_rolled_back(spec: StreamSpec) -> RolledBackError:
+def main_rolled_back(spec: StreamSpec) -> RolledBackError:
+    """The error of a main that lacks a publication."""
     return RolledBackError(
         f"stream {spec.stream}: main of table {spec.table.name} was rolled back to before its last publication, or "
         "replaced. Nothing was published.",

@@ -24,8 +24,10 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.branch import begin_property, on_branch
 from jobs.commit.commit_steps import pass_written
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
+from jobs.commit.discards import Discards
 from jobs.commit.lineage import ancestors, last_sequence
 from jobs.commit.operations import RemakeBranch, SnapshotAgain
+from jobs.commit.publications import branch_through, publication_id, publications
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, last_remade, reissued, remade_property
 from jobs.commit.stamp_history import history_of, stamps_along_main, streams_on_branch
@@ -33,7 +35,7 @@ from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, branch_begin, interval_entries
-from jobs.publish.publication import branch_through, left_out_property, publication_id, publications
+from jobs.publish.publication import left_out_property
 from jobs.publish.publishing import interval_of, refuse_other_spec
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
@@ -238,7 +240,9 @@ def _given(table: Table, gated: Sequence[StreamSpec], branch: str) -> int | None
     if last_remade(table.metadata, branch) is not None:
         return None
     newest = (publications(table, spec.stream).newest for spec in gated)
-    return sum(each.totals.read for each in newest if each)
+    discarded = (each for spec in gated for each in Discards.of(table.metadata.properties, spec.stream).on(branch))
+    # What was discarded stands there, too, and letters have it.
+    return sum(each.totals.read for each in newest if each) + sum(each.rows for each in discarded)
 
 
 def _files_by_snapshot(

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,14 +42,31 @@ def already_landed(
             gives the same offsets to other records.
         only: Of the table's rows; all without it.
     """
-    found = np.zeros(records.num_rows, dtype=bool)
     if not records.num_rows or table.current_snapshot() is None:
-        return found
+        return np.zeros(records.num_rows, dtype=bool)
+    wanted = near(records, columns)
+    wanted = wanted if only is None else And(wanted, only)
+    rows = table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader()
+    return landed_among(rows, records, columns=columns, by_time=by_time)
+
+
+def landed_among(
+    rows: Iterable[pa.RecordBatch],
+    records: pa.RecordBatch,
+    *,
+    columns: tuple[str, str, str, str],
+    by_time: bool = True,
+) -> np.ndarray:
+    """Which of the records have one of these rows: a mask over the records.
+
+    Args:
+        rows: With the columns that are named.
+        records: As for `already_landed`, and the rest as there.
+    """
+    found = np.zeros(records.num_rows, dtype=bool)
     topics: dict[str, int] = {}
     sought = _keys(records, topics, LETTER_COLUMNS, by_time)
-    wanted = _near(records, columns)
-    wanted = wanted if only is None else And(wanted, only)
-    for batch in table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader():
+    for batch in rows:
         if batch.num_rows:
             known = pc.is_in(sought, value_set=_keys(batch, topics, columns, by_time))
             found |= known.to_numpy(zero_copy_only=False)
@@ -94,8 +113,8 @@ def _keys(
     )
 
 
-def _near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> BooleanExpression:
-    """One range per partition, which the files' statistics can answer."""
+def near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> BooleanExpression:
+    """Selects the rows around some records: one range per partition, which the files' statistics can answer."""
     topic, partition, offset, _ = columns
     grouped = pa.Table.from_batches([records.select(["topic", "partition", "offset"])])
     ranges = grouped.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()

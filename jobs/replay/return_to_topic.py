@@ -23,14 +23,15 @@ from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.replay.landed import already_landed, first_of
+from jobs.replay.discarded import are_rows, stand_in_table
+from jobs.replay.landed import first_of
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
 from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
-from jobs.replay.pipeline import MASKED, UNREADABLE
 from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
 from jobs.replay.request import ReplayRequest, requested_batches, requested_tables
 from jobs.replay.result import ReplayProgress, ReturnResult
 from jobs.replay.session import ReplaySession
+from jobs.replay.whole_letters import MASKED, UNREADABLE
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -39,7 +40,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 
 GROUP = "frazil-replay-"
-STANDING, ELSEWHERE = "stands_in_table", "of_another_topic"
+STANDING, ELSEWHERE, ROW = "stands_in_table", "of_another_topic", "row_as_json"
 MAX_LETTERS = 5_000
 
 
@@ -146,12 +147,13 @@ def _returnable(
 
     leave(MASKED, np.asarray(letters.column("masked").is_valid()))
     leave(UNREADABLE, np.asarray(letters.column("value").is_null()))
+    leave(ROW, are_rows(letters))
     if spec.source.reads(topic):
         # The stream reads them again: what has landed would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
         sink, kafka = stream_table(catalog, spec, spec.table.name), spec.kafka_columns
         if kafka.locate_rows_of(sink.schema()):
-            leave(STANDING, already_landed(sink, letters, columns=kafka.instant_coordinates))
+            leave(STANDING, stand_in_table(sink, letters, spec.stream, columns=kafka.instant_coordinates))
     return np.flatnonzero(kept)
 
 

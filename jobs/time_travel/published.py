@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import THROUGH, branch_through, publication_id, published_through, through
 from jobs.commit.reissue import reissued
 from jobs.commit.stamp_history import stamped_snapshots
-from jobs.publish.publication import THROUGH, branch_through, publication_id, published_through, through
 from jobs.time_travel.reading import Reading, reading
 
 

@@ -25,6 +25,7 @@ from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
 from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
+from jobs.verify.discarded_rows import DiscardedRows
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.found_rows import compare_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
@@ -146,6 +147,10 @@ def _count(
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
     replays = ReplayedRows(spec.stream, sink.table if sink else None, dead_letters)
     totals.audit.pending += [replays.pending] if replays.pending else []
+    main = existing_table(catalog, spec.table.name)
+    discarded = None
+    if sink and sink.table is not None and main is not None and sink.target in counting:
+        discarded = DiscardedRows(spec, main, sink.table, dead_letters)
     totals.expired = dead_letters_expired_before(dead_letters) if dead_letters is not None else None
     every = list(compared_ranges(groups, {each.target: each.after for each in audited}))
     done, total = 0, sum(each.range.end - each.range.start for each in every)
@@ -156,6 +161,8 @@ def _count(
         done += sum(each.range.end - each.range.start for each in ranges)
         on_progress(done, total, rows_read)
         if sink and sink.target in there:
+            if discarded is not None:
+                there = {**there, sink.target: discarded.landed_once(ranges, there[sink.target])}
             return there, replays.count(ranges, there[sink.target])
         return there, [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
 
@@ -165,6 +172,9 @@ def _count(
         totals.add_comparison(comparison)
     totals.audit.scanned += rows_read
     totals.audit.problems += replays.problems
+    if discarded is not None:
+        totals.audit.problems += discarded.problems()
+        totals.audit.notes += discarded.notes()
     if totals.came_back:
         rows = "1 row" if totals.came_back == 1 else f"{totals.came_back:,} rows"
         totals.audit.notes.append(

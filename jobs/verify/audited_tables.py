@@ -21,6 +21,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
+from jobs.verify.discarded_rows import not_of_discards
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
 from jobs.verify.ledger_fill import fill_ledger
@@ -72,7 +73,9 @@ class AuditedTable:
         """Counts its rows; None if they do not say where they came from."""
         if self.table is None or missing_column(self.table, self.columns):
             return None
-        return RowCounter(self.table, self.columns, stream=self.rows_of(stream), on_rows=on_rows)
+        # The letters of discards are of rows that a batch landed, and are counted apart.
+        also = not_of_discards(self.table) if self.target.role == "dead_letters" else None
+        return RowCounter(self.table, self.columns, stream=self.rows_of(stream), also=also, on_rows=on_rows)
 
 
 def load_audited_tables(

@@ -18,15 +18,17 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.commit.branch import TableOnBranch, whole_table
+from jobs.commit.discards import Discards, is_discarded
 from jobs.commit.errors import RolledBackError
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition, describe_ranges
+from jobs.commit.publications import published_through
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate
 from jobs.publish.interval import PART_MARK, Interval
-from jobs.publish.publication import left_out_property, published_through
+from jobs.publish.publication import left_out_property
 from jobs.publish.publishing import unpublished
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -99,7 +101,7 @@ def published_rows(
     main, name, columns = whole_table(table), spec.table.name, spec.targets[0].coordinates
     found = PublishedRows(f"main of {name}")
     try:
-        found.waiting = unpublished(spec, main)
+        found.waiting = unpublished(spec, main, unfinished=True)
     except FrazilError as problem:
         kind: ProblemKind = "rolled_back" if isinstance(problem, RolledBackError) else "not_counted"
         said = f"{problem.message} Next: {problem.fix}"
@@ -117,7 +119,8 @@ def published_rows(
     ranges = [PartitionRange(each.partition, each.range) for each in ledger if each.kind in ("batch", "unknown")]
     if before is not None:
         ranges += _replayed(spec, table, columns, before.sequence)
-    counting = _Counting(main, table, columns, waiting, _passed_over(table), on_rows)
+    unpublished_paths = waiting.paths | _discarded(table, spec.stream)
+    counting = _Counting(main, table, columns, unpublished_paths, _passed_over(table), on_rows)
     for some in _windows(ranges, window):
         counting.count(some)
     found.rows, found.left_out = counting.rows, counting.left_out
@@ -154,6 +157,25 @@ def _passed_over(table: TableOnBranch) -> frozenset[str]:
     """Files of the branch whose rows an operator may have left out of main."""
     text = table.whole.properties.get(left_out_property(table.branch), "")
     return _paths_through(table, int(text)) if text.isdigit() else frozenset()
+
+
+def _discarded(table: TableOnBranch, stream: str) -> frozenset[str]:
+    """Files of the branch whose rows are dead letters instead of main's; those of other streams are left aside."""
+    discards = Discards.of(table.whole.properties, stream).on(table.branch)
+    head = table.current_snapshot()
+    if not discards or head is None:
+        return frozenset()
+    others: set[int] = set()
+    for each in ancestors(table.metadata):
+        text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
+        if text and Stamp.from_json(text).stream.partition(PART_MARK)[0] != stream:
+            others.add(each.snapshot_id)
+    return frozenset(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if is_discarded(discards, entry.sequence_number or 0) and entry.snapshot_id not in others
+    )
 
 
 def _paths_through(table: Table, until: int) -> frozenset[str]:
@@ -244,7 +266,7 @@ class _Counting:
         main: Table,
         branch: Table,
         columns: tuple[str, str, str],
-        waiting: Interval,
+        waiting: frozenset[str],
         passed_over: frozenset[str],
         on_rows: Callable[[int], None],
     ) -> None:
@@ -254,8 +276,8 @@ class _Counting:
         self._branch: RowCounter = RowCounter(branch, columns, on_rows=on_rows)
         self._waiting: RowCounter | None = None
         self._passed: RowCounter | None = None
-        if waiting.files:
-            self._waiting = RowCounter(branch, columns, files=waiting.paths, on_rows=on_rows)
+        if waiting:
+            self._waiting = RowCounter(branch, columns, files=waiting, on_rows=on_rows)
         if passed_over:
             self._passed = RowCounter(branch, columns, files=passed_over, on_rows=on_rows)
         self._off: dict[tuple[TopicPartition, ProblemKind], _Off] = {}

@@ -13,9 +13,9 @@ from assets.closed_partitions import REMEMBERED_SECONDS, partition_key
 from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
+from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of, stamps_along_main
 from jobs.publish.main_freshness import main_freshness, published_times
-from jobs.publish.publication import publication_id
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

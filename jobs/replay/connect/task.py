@@ -20,8 +20,9 @@ from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.landed import left_out
 from jobs.replay.connect.records import QueueRecords, queue_records
-from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
+from jobs.replay.pipeline import record_pipeline
 from jobs.replay.request import MAX_BYTES
+from jobs.replay.whole_letters import REPLAY_STAGE
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults

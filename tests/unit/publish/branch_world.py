@@ -27,7 +27,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.publish import gated, publishing, remake
+from jobs.publish import discarding, gated, publishing, remake
 from jobs.publish.publishing import Published, publish
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -47,7 +47,7 @@ class AtStep:
 
     def __init__(self, name: str, action: Callable[[], object] | None = None) -> None:
         self.name, self.action, self.passed = name, action, False
-        self.before = (publishing.step, commit_steps.step, gated.step, remake.step)
+        self.before = (publishing.step, commit_steps.step, gated.step, remake.step, discarding.step)
 
     def __call__(self, name: str) -> None:
         if name == self.name and not self.passed:
@@ -57,11 +57,11 @@ class AtStep:
             self.action()
 
     def __enter__(self) -> AtStep:
-        publishing.step = commit_steps.step = gated.step = remake.step = self
+        publishing.step = commit_steps.step = gated.step = remake.step = discarding.step = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        publishing.step, commit_steps.step, gated.step, remake.step = self.before
+        publishing.step, commit_steps.step, gated.step, remake.step, discarding.step = self.before
 
 
 class BranchWorld:

@@ -12,12 +12,12 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import publications
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import Stamp
 from jobs.maintain.snapshot_holds import CEILING
 from jobs.publish.ahead import branch_ahead
 from jobs.publish.interval import UnpublishableError
-from jobs.publish.publication import publications
 from jobs.publish.publishing import RollbackAnswer, answer_rollback, publish
 from jobs.spec.models import StreamSpec
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld

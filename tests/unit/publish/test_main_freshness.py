@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.commit.event_times import EventTimes
+from jobs.commit.publications import publications
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness, published_times
-from jobs.publish.publication import publications
 from resources.deployment import Deployment
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
 

@@ -13,12 +13,13 @@ from jobs.commit.accept import signed_answer
 from jobs.commit.branch import on_branch
 from jobs.commit.errors import RolledBackError
 from jobs.commit.operations import Append
+from jobs.commit.publications import published_through
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import BACKFILL_KEY
 from jobs.errors import FrazilError
 from jobs.publish.interval import UnpublishableError, branch_begin
-from jobs.publish.publication import PUBLISHED_KEY, published_through
+from jobs.publish.publication import PUBLISHED_KEY
 from jobs.publish.publishing import answer_rollback, publish, unpublished
 from jobs.state.lease import LeaseHeldError, stream_lease
 from tests.unit.publish.branch_world import NAME, P0, STEPS, AtStep, BranchWorld, Killed

@@ -1,0 +1,172 @@
+"""Discards: intervals of a branch that an operator took out of a stream before main had them, as a table property.
+
+Their rows stay in the branch's files and are dead letters besides. A discard is noted before its letters are written,
+and again once main is past it. Until then it is unfinished: nothing of the branch is published, and the next discard
+finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+
+from jobs.commit.long_properties import whole_property
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.errors import FrazilError
+
+DISCARDS_PREFIX = "frazil.discards."
+DISCARDED_KEY = "frazil.discarded"
+"""In the summary of main's snapshots: what a discard took out."""
+FORMAT = 1
+MOST_KEPT = 50
+"""Discards that are remembered one by one. Snapshots of older ones have expired on the branch long since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """One interval that was discarded, or is about to be.
+
+    Attributes:
+        id: Of the discard.
+        branch: The branch.
+        after: The interval's snapshots have greater sequence numbers than this one.
+        until: The interval's last sequence number.
+        rows: Of the interval.
+        ranges: The offsets that its batches read, by partition.
+        at: When it was decided, to the microsecond: its letters were first seen then, and no others.
+        by: Who decided.
+        why: The reason.
+        reasons: What was wrong with the interval, a sentence each.
+        letters: Dead letters that it wrote; None while it is unfinished.
+    """
+
+    id: str
+    branch: str
+    after: int
+    until: int
+    rows: int
+    ranges: Ranges
+    at: datetime
+    by: str
+    why: str
+    reasons: tuple[str, ...] = ()
+    letters: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether main is past it."""
+        return self.letters is not None
+
+    def has(self, sequence: int) -> bool:
+        """Whether a snapshot of the branch with this sequence number is of the interval."""
+        return self.after < sequence <= self.until
+
+    def as_json(self) -> dict[str, Any]:
+        """What a document says of it."""
+        return {
+            "id": self.id,
+            "branch": self.branch,
+            "after": self.after,
+            "until": self.until,
+            "rows": self.rows,
+            "ranges": [[p.topic, p.partition, *range_] for p, range_ in sorted(self.ranges.items())],
+            "at": self.at.astimezone(UTC).isoformat(),
+            "by": self.by,
+            "why": self.why,
+            "reasons": list(self.reasons),
+            "letters": self.letters,
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """The inverse of `as_json`."""
+        return cls(
+            said["id"],
+            said["branch"],
+            said["after"],
+            said["until"],
+            said["rows"],
+            {TopicPartition(topic, n): OffsetRange(start, end) for topic, n, start, end in said["ranges"]},
+            datetime.fromisoformat(said["at"]).astimezone(UTC),
+            said["by"],
+            said["why"],
+            tuple(said["reasons"]),
+            said["letters"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Discards:
+    """The discards of a stream, oldest first.
+
+    Attributes:
+        stream: The stream.
+        each: Those that are remembered; the last one may be unfinished.
+    """
+
+    stream: str
+    each: tuple[Discard, ...] = field(default=())
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], stream: str) -> Self:
+        """Those that a table's properties tell of.
+
+        Args:
+            properties: Of the stream's table.
+            stream: The stream.
+
+        Raises:
+            FrazilError: They are of another version.
+        """
+        text = whole_property(properties, DISCARDS_PREFIX + stream)
+        if not text:
+            return cls(stream)
+        said = msgspec.json.decode(text)
+        if said.get("v") != FORMAT:
+            raise FrazilError(
+                f"stream {stream}: what its table says of discards is of format {said.get('v')!r}, not {FORMAT}: it "
+                "was written by another version.",
+                fix="use the version of frazil that did so last, or a newer one",
+            )
+        return cls(stream, tuple(map(Discard.from_json, said["discards"])))
+
+    @property
+    def unfinished(self) -> Discard | None:
+        """The one that main is not past."""
+        return self.each[-1] if self.each and not self.each[-1].finished else None
+
+    def on(self, branch: str) -> tuple[Discard, ...]:
+        """Those of a branch."""
+        return tuple(each for each in self.each if each.branch == branch)
+
+    def with_one(self, discard: Discard) -> Self:
+        """With one more, or with the newest as it is now."""
+        before = tuple(each for each in self.each if each.id != discard.id)
+        return replace(self, each=(*before, discard)[-MOST_KEPT:])
+
+    def refuse_unfinished(self) -> None:
+        """See that nothing is about to be discarded.
+
+        Raises:
+            FrazilError: Something is, and not all of it is done.
+        """
+        if (one := self.unfinished) is not None:
+            raise FrazilError(
+                f"stream {self.stream}: {one.by} has decided to discard {one.rows:,} rows of branch {one.branch} "
+                f"({one.why}), and not all of that is done. Nothing was published.",
+                fix=f"frazil discard {self.stream}, which finishes it",
+            )
+
+    def as_property(self) -> dict[str, str]:
+        """The table property that says so."""
+        said = {"v": FORMAT, "discards": [each.as_json() for each in self.each]}
+        return {DISCARDS_PREFIX + self.stream: msgspec.json.encode(said).decode()}
+
+
+def is_discarded(discards: Iterable[Discard], sequence: int) -> bool:
+    """Whether a snapshot of a branch with this sequence number is of one of the branch's discards."""
+    return any(each.has(sequence) for each in discards)

@@ -1,0 +1,150 @@
+"""Decision to discard: what of a held interval it takes, whether it can be carried out, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from jobs.commit.discards import Discard, Discards
+from jobs.commit.errors import RolledBackError, table_gone
+from jobs.commit.publications import publication_id
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
+from jobs.publish.gate import Gate
+from jobs.publish.interval import Interval, UnpublishableError, interval_since
+from jobs.publish.publishing import interval_of, main_rolled_back
+from jobs.spec.models import StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardResult:
+    """What a discard did, or would do.
+
+    Attributes:
+        discard: The decision; finished, unless it is only shown.
+        interval: Of the branch.
+        letters: Its dead letters; of one that is only shown, only how many there would be.
+        resumed: Whether an earlier discard had decided it, and had not finished.
+        snapshot_id: Main's new head; None if it is only shown.
+    """
+
+    discard: Discard
+    interval: Interval
+    letters: LetterCounts
+    resumed: bool = False
+    snapshot_id: int | None = None
+
+
+def plan_discard(spec: StreamSpec, catalog: Catalog, by: str, why: str, through: int | None = None) -> DiscardResult:
+    """What a discard would do; nothing is changed, and Kafka is not asked.
+
+    Args:
+        by: Who would discard.
+        why: The reason.
+        through: The last snapshot of the branch that is discarded; None: all that is held.
+
+    Raises:
+        FrazilError: Nothing is held, or the rows do not say which records they are of.
+    """
+    try:
+        target = Target(catalog, spec.table.name, publication_id(spec.stream))
+        newest = target.read()
+    except NoSuchTableError:
+        raise table_gone(spec.stream, spec.table.name) from None
+    except RolledBackError:
+        raise main_rolled_back(spec) from None
+    table = target.table
+    refuse_undiscardable(spec, table)
+    resumed = Discards.of(table.metadata.properties, spec.stream).unfinished is not None
+    made, found = decision(spec, table, newest, by, why, through, datetime.now(UTC))
+    records = DiscardedLetters(spec, table, found.files, made, NoRecords()).records()
+    return DiscardResult(made, found, LetterCounts(records), resumed)
+
+
+def refuse_undiscardable(spec: StreamSpec, table: Table) -> None:
+    """See that the stream has a gate, and that the rows of its table say which records they are of.
+
+    Raises:
+        FrazilError: It has none, or they do not.
+    """
+    if spec.publish is None:
+        raise FrazilError(
+            f"stream {spec.stream} has no gate: nothing of it is held.", fix=f"frazil status {spec.stream}"
+        )
+    if not spec.kafka_columns.locate_rows_of(table.schema()):
+        raise FrazilError(
+            f"stream {spec.stream}: the rows of table {spec.table.name} do not say which records they are of, so no "
+            "dead letters can be made of them.",
+            fix=f"`frazil release {spec.stream}`, and delete from main what must go; with table.kafka_columns later "
+            "rows say it",
+        )
+
+
+def decision(
+    spec: StreamSpec, table: Table, newest: Stamp | None, by: str, why: str, through: int | None, at: datetime
+) -> tuple[Discard, Interval]:
+    """What is to be discarded of what is held; or what an earlier discard has decided, and not finished.
+
+    Args:
+        spec: The stream.
+        table: Its own, not as a branch has it.
+        newest: The stamp of the last publication.
+        by: Who decides.
+        why: The reason.
+        through: The last snapshot that is discarded; None: all that is held.
+        at: When.
+
+    Raises:
+        FrazilError: Nothing is held, or `through` is no snapshot of it.
+    """
+    metadata, branch = table.metadata, spec.branch_of(spec.table.name)
+    if (before := Discards.of(metadata.properties, spec.stream).unfinished) is not None:
+        return before, discarded_interval(spec, table, before)
+    held = Gate.of(metadata.properties, spec.stream).held
+    found = interval_of(spec, table, newest, held.until) if held else None
+    if held is None or found is None or found.after != held.after or not found.files:
+        raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
+    if through is not None:
+        snapshot = metadata.snapshot_by_id(through)
+        if snapshot is None or through not in found.snapshots:
+            named = ", ".join(map(str, found.snapshots[:5]))
+            raise FrazilError(
+                f"stream {spec.stream}: snapshot {through} brought no rows of what is held.",
+                fix=f"name one of the {len(found.snapshots):,} that did, such as {named}",
+            )
+        found = interval_of(spec, table, newest, snapshot.sequence_number or 0)
+        assert found is not None, "the branch is there"
+    until = found.until
+    return Discard("", branch, found.after, until, found.rows, found.ranges, at, by, why, held.reasons), found
+
+
+def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Interval:
+    """The interval that is discarded, as the branch has it.
+
+    Args:
+        spec: The stream.
+        table: Its own, not as a branch has it.
+        decided: The decision.
+
+    Raises:
+        UnpublishableError: The branch does not have it any more.
+    """
+    before = [
+        each for each in Discards.of(table.metadata.properties, spec.stream).on(decided.branch) if each.id != decided.id
+    ]
+    metadata, stream = table.metadata, spec.stream
+    found = interval_since(metadata, table.io, stream, decided.branch, decided.after, decided.until, without=before)
+    if found is None or found.rows != decided.rows:
+        raise UnpublishableError(
+            f"stream {stream}: branch {decided.branch} does not have the {decided.rows:,} rows any more that "
+            f"{decided.by} has decided to discard: somebody has moved it. Nothing was discarded.",
+            fix=f"move it back to where it has them, in Spark: ALTER TABLE … REPLACE BRANCH {decided.branch} AS OF "
+            "VERSION …",
+        )
+    return found

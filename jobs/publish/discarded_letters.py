@@ -1,0 +1,281 @@
+"""Dead letters of a discarded interval: of each of its records one, with the record's bytes where Kafka has them yet.
+
+Where Kafka has the record no more, or another one in its place, the letter keeps the row as JSON, as the branch has it.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
+# expressions it sees pydantic's keywords only.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+
+from jobs.commit.discards import Discard
+from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.row_json import DISCARDED_ROW, carried_columns, rows_as_json, uncarried_column
+from jobs.deadletter.rows import dead_letter_rows
+from jobs.errors import FrazilError
+from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.problems import DISCARDED
+from jobs.formats.record_columns import RecordColumns
+from jobs.kafka.records import HEADERS, WHOLE
+from jobs.replay.landed import LETTER_COLUMNS, record_keys
+from jobs.schema.declared import quoted
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.spec.mask import Mask
+from jobs.spec.models import StreamSpec
+
+_AT_ONCE = 5_000
+_TYPES = {"CreateTime": 0, "LogAppendTime": 1}
+
+
+class RecordReader(Protocol):
+    """Gives records of Kafka by their offsets."""
+
+    def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Records of a partition in the columns of `WHOLE`: all that are there of the offsets, perhaps others, too.
+
+        Args:
+            partition: Of the topic.
+            offsets: Ascending.
+        """
+        ...
+
+
+class NoRecords:
+    """A reader that has no record: all letters keep their rows."""
+
+    def read(self, partition: TopicPartition, offsets: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """None."""
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class LetterCounts:
+    """What letters a discard has.
+
+    Attributes:
+        letters: All of them.
+        as_rows: Those that keep the row as JSON.
+        masked: Those of which a mask left out something.
+    """
+
+    letters: int = 0
+    as_rows: int = 0
+    masked: int = 0
+
+    def __add__(self, other: LetterCounts) -> LetterCounts:
+        """The sums."""
+        return LetterCounts(self.letters + other.letters, self.as_rows + other.as_rows, self.masked + other.masked)
+
+
+def counts_of(letters: pa.RecordBatch) -> LetterCounts:
+    """How many letters a batch of them has, of each kind; with the column `stage`, and `masked` if there is one."""
+    index = letters.schema.get_field_index("masked")
+    masked = letters.num_rows - letters.column(index).null_count if index >= 0 else 0
+    rows = sum(each == DISCARDED_ROW for each in letters.column("stage").to_pylist())
+    return LetterCounts(letters.num_rows, rows, masked)
+
+
+def letters_of(table: Table, stream: str, at: datetime) -> LetterCounts:
+    """The letters of a discard that the table of dead letters has: all of them, for they came at once, or none.
+
+    Args:
+        table: Of the letters.
+        stream: Whose they are.
+        at: When the discard was decided: no other letter of it was first seen then.
+    """
+    if table.current_snapshot() is None:
+        return LetterCounts()
+    seen = EqualTo("first_seen", at.astimezone(UTC).isoformat())
+    wanted = And(EqualTo("stream", stream), EqualTo("error_class", DISCARDED), seen)
+    fields = tuple(name for name in ("stage", "masked") if name in table.schema().column_names)
+    batches = table.scan(row_filter=wanted, selected_fields=fields).to_arrow_batch_reader()
+    return sum(map(counts_of, batches), LetterCounts())
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardedLetters:
+    """Makes the letters of an interval.
+
+    Attributes:
+        spec: The stream.
+        table: Its table.
+        files: Those of the interval.
+        discard: The decision.
+        reader: Reads the records again.
+    """
+
+    spec: StreamSpec
+    table: Table
+    files: Sequence[DataFile]
+    discard: Discard
+    reader: RecordReader
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The letters, each record once, in the columns of the dead-letter table.
+
+        Raises:
+            FrazilError: A row does not say which record it is of, or is of a record that Kafka has no more and cannot
+                be kept as JSON.
+            KafkaUnavailableError: Kafka does not answer.
+        """
+        topics: dict[str, int] = {}
+        twice = self._twice(topics)
+        met: set[bytes] = set()
+        for rows in _rows_of(self.table, self.files, self.table.schema()):
+            for start in range(0, rows.num_rows, _AT_ONCE):
+                part = rows.slice(start, _AT_ONCE)
+                keys = record_keys(self._coordinates(part), topics, LETTER_COLUMNS)
+                if twice:
+                    part, keys = _first_only(part, keys, twice, met)
+                if part.num_rows:
+                    yield from self._letters(part, keys, topics)
+
+    def records(self) -> int:
+        """How many records the interval's rows are of."""
+        topics: dict[str, int] = {}
+        keys = [record_keys(each, topics, LETTER_COLUMNS) for each in self._all_coordinates()]
+        return len(pc.unique(pa.chunked_array(keys, pa.binary(24))))
+
+    def _twice(self, topics: dict[str, int]) -> frozenset[bytes]:
+        """Records of which several rows stand in the interval."""
+        keys = [record_keys(each, topics, LETTER_COLUMNS) for each in self._all_coordinates()]
+        counted = pc.value_counts(pa.chunked_array(keys, pa.binary(24)))
+        several = counted.filter(pc.greater(counted.field("counts"), 1))
+        return frozenset(several.field("values").to_pylist())
+
+    def _all_coordinates(self) -> Iterator[pa.RecordBatch]:
+        columns = self.spec.kafka_columns.instant_coordinates
+        for rows in _rows_of(self.table, self.files, self.table.schema().select(*columns)):
+            yield self._coordinates(rows)
+
+    def _coordinates(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Which records rows are of, in the columns that letters have for that."""
+        kafka = self.spec.kafka_columns
+        columns = [rows.column(name) for name in kafka.instant_coordinates]
+        if any(each.null_count for each in columns[:3]):
+            named = ", ".join(kafka.coordinates)
+            raise FrazilError(
+                f"stream {self.spec.stream}: rows of what is held do not say which records they are of: {named} are "
+                f"null. Nothing was discarded.",
+                fix=f"`frazil release {self.spec.stream}`, and delete from main what must go",
+            )
+        kinds = [WHOLE.field(name).type for name in LETTER_COLUMNS]
+        cast = [column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+        return pa.RecordBatch.from_arrays(cast, list(LETTER_COLUMNS))
+
+    def _letters(self, rows: pa.RecordBatch, keys: pa.Array, topics: dict[str, int]) -> Iterator[pa.RecordBatch]:
+        """The letters of rows of as many records."""
+        coordinates = self._coordinates(rows)
+        found = np.zeros(rows.num_rows, dtype=bool)
+        for partition, offsets in _by_partition(coordinates):
+            for records in self.reader.read(partition, offsets):
+                theirs = record_keys(records, topics, LETTER_COLUMNS)
+                wanted = records.filter(pc.is_in(theirs, value_set=keys))
+                if wanted.num_rows:
+                    found |= pc.is_in(keys, value_set=theirs).to_numpy(zero_copy_only=False)
+                    yield self._made(wanted, as_rows=False)
+        if not found.all():
+            gone = pa.array(~found)
+            yield self._made(self._as_records(rows.filter(gone), coordinates.filter(gone)), as_rows=True)
+
+    def _as_records(self, rows: pa.RecordBatch, coordinates: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as JSON, where records are expected; with what else of their records the table has."""
+        kafka, table = self.spec.kafka_columns, self.table.schema()
+        if said := uncarried_column(table, kafka):
+            raise FrazilError(
+                f"stream {self.spec.stream}: Kafka does not have {rows.num_rows:,} records of what is held any more, "
+                f"and their rows cannot be kept as JSON: column {said}. Nothing was discarded.",
+                fix=f"`frazil release {self.spec.stream}`, and delete from main what must go",
+            )
+
+        def of(part: str | None, kind: pa.DataType) -> pa.Array:
+            return pa.nulls(rows.num_rows, kind) if part is None else rows.column(part).cast(kind)
+
+        kinds = of(kafka.timestamp_type, pa.string()).to_pylist()
+        columns = {
+            "key": of(kafka.key, pa.binary()),
+            "value": pa.array(rows_as_json(rows, table, kafka), pa.binary()),
+            "headers": of(kafka.headers, HEADERS),
+            **{name: coordinates.column(name) for name in LETTER_COLUMNS},
+            "timestampType": pa.array([_TYPES.get(each) for each in kinds], pa.int32()),
+        }
+        return pa.RecordBatch.from_arrays([columns[each.name] for each in WHOLE], schema=WHOLE)
+
+    def _made(self, records: pa.RecordBatch, *, as_rows: bool) -> pa.RecordBatch:
+        spec, table, discard = self.spec, self.table, self.discard
+        stage = DISCARDED_ROW if as_rows else DISCARDED
+        failed = f"; {'; '.join(discard.reasons)}" if discard.reasons else ""
+        kept = "; the row is kept as JSON, for Kafka does not have the record any more" if as_rows else ""
+        message = f"discarded by {discard.by}: {discard.why}{failed}{kept}"
+        failures = [Failure(row, stage, DISCARDED, message, None) for row in range(records.num_rows)]
+        resolved = spec.resolved_for(table.schema(), table.properties)
+        rows = carried_columns(table.schema(), spec.kafka_columns) if as_rows else resolved.schema
+        columns = spec.record_columns_for(table.schema(), table.properties)
+        return dead_letter_rows(
+            records,
+            failures,
+            stream=spec.stream,
+            config_hash=spec.config_hash,
+            batch_id=None,
+            epoch=None,
+            first_seen=discard.at,
+            mask=_mask_of_rows(spec.errors.mask, columns) if as_rows else spec.errors.mask,
+            rows=rows,
+            columns=RecordColumns(spec.kafka_columns) if as_rows else columns,
+            json_fields=as_rows or FORMATS[resolved.decoder.kind].json_fields,
+            names=resolved.names,
+        )
+
+
+def _mask_of_rows(mask: Mask, columns: RecordColumns) -> Mask:
+    """The mask of rows as JSON, in which columns that come from key and headers are fields as well."""
+    more = list(columns.key_names) if mask.key else []
+    more += [each.name for each in columns.headers if each.header in mask.headers]
+    # What is masked may have been a field without a column.
+    more += [EXTRA_COLUMN] if mask.columns else []
+    return Mask(columns=(*mask.columns, *map(quoted, more)), headers=mask.headers, key=mask.key)
+
+
+def _rows_of(table: Table, files: Sequence[DataFile], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of data files that are whole: nothing is ever deleted on a branch that is published."""
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    for file in files:
+        yield from scan.to_record_batches([FileScanTask(file)])
+
+
+def _first_only(
+    rows: pa.RecordBatch, keys: pa.Array, twice: frozenset[bytes], met: set[bytes]
+) -> tuple[pa.RecordBatch, pa.Array]:
+    """The rows without those of a record that had another before."""
+    kept: list[int] = []
+    for row, key in enumerate(keys.to_pylist()):
+        if key in twice:
+            if key in met:
+                continue
+            met.add(key)
+        kept.append(row)
+    those = pa.array(kept, pa.int64())
+    return rows.take(those), keys.take(those)
+
+
+def _by_partition(coordinates: pa.RecordBatch) -> Iterator[tuple[TopicPartition, np.ndarray]]:
+    """The offsets of each partition, ascending."""
+    grouped = pa.Table.from_batches([coordinates]).group_by(["topic", "partition"]).aggregate([("offset", "list")])
+    for row in grouped.to_pylist():
+        yield TopicPartition(row["topic"], row["partition"]), np.sort(np.array(row["offset_list"], np.int64))
