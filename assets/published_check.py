@@ -109,8 +109,8 @@ def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) ->
         metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {each}" for each in held.reasons))
         said = (
             f"{held.rows:,} rows are held, offsets {describe_ranges(held.ranges)}: {'; '.join(held.reasons[:3])}. "
-            f"Next: frazil release {spec.stream} --reason TEXT; or correct the contract, then frazil publish "
-            f"{spec.stream}"
+            f"Next: frazil release {spec.stream} --reason TEXT; or frazil discard {spec.stream} --reason TEXT; or "
+            f"correct the contract, then frazil publish {spec.stream}"
         )
     severity = dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(

@@ -36,6 +36,8 @@ from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.contract import contract_job, contract_schedules
 from orchestration.jobs.control import control_job
 from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
+from orchestration.jobs.discard import OP as DISCARD_OP
+from orchestration.jobs.discard import discard_job
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
 from orchestration.jobs.replay import OP as REPLAY_OP
@@ -147,6 +149,7 @@ def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:
     asked = {"stream": stream, "dry_run": True, "reason": "asked in Dagster"}
     return [
         opened_with(reset_offsets_job, RESET_OP, {**asked, "to": "", "topics": []}),
+        opened_with(discard_job, DISCARD_OP, asked),
         opened_with(replay_job, REPLAY_OP, {**asked, "reasons": [], "states": [], "limit": 0}),
     ]
 

@@ -21,6 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from jobs.commit.discards import Discard, Discards, is_discarded
 from jobs.commit.lineage import ancestors
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import PartitionRange, Positions
@@ -94,6 +95,10 @@ class _Landed:
     snapshot: Snapshot
     stamp: Stamp
 
+    def of(self, discards: Sequence[Discard]) -> bool:
+        """Whether its rows were discarded, and are dead letters, which nobody checks again."""
+        return is_discarded(discards, self.snapshot.sequence_number or 0)
+
     @property
     def sequence(self) -> int:
         """The sequence number of the commit that it was, or stands for (see `reissue`)."""
@@ -144,11 +149,13 @@ def increment_since(
     if position is None:
         return _told(replace(found, found="table", why="no check of its rows is recorded"), landed, stream)
     begin, complete = _begin(metadata, along, position, stream, branch)
-    new = [each for each in landed if each.sequence > begin and not _stamp_alone(each.snapshot)]
+    discards = Discards.of(metadata.properties, stream).on(branch)
+    since = [each for each in landed if each.sequence > begin and not _stamp_alone(each.snapshot)]
+    new = [each for each in since if not each.of(discards)]
     found = _told(found, new, stream)
     if complete:
         return _with_files(found, new, io)
-    lost, others = lost_ranges(position.positions, [each.stamp for each in new], positions, stream)
+    lost, others = lost_ranges(position.positions, [each.stamp for each in since], positions, stream)
     kept = {as_landed(each).snapshot_id for each in along if not _stamp_alone(each)}
     uuid = str(metadata.table_uuid)
     lost += [
@@ -218,7 +225,9 @@ def snapshots_since(metadata: TableMetadata, stream: str, sequence: int, branch:
     along = takewhile(
         lambda each: (each.sequence_number or 0) > sequence, ancestors(metadata, ref.snapshot_id) if ref else ()
     )
-    return [each.snapshot for each in _landed(list(along), stream, branch) if each.adds and each.sequence > sequence]
+    discards = Discards.of(metadata.properties, stream).on(branch)
+    landed = [each for each in _landed(list(along), stream, branch) if each.adds and each.sequence > sequence]
+    return [each.snapshot for each in landed if not each.of(discards)]
 
 
 def _begin(

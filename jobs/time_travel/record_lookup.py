@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.table.refs import MAIN_BRANCH
+
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.retention import EXPIRED_BEFORE
+from jobs.formats.problems import DISCARDED
 from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
 from jobs.time_travel.offset_history import OffsetHistory, Passage, offset_history
 from jobs.time_travel.reading import Condition, Reading, reading
@@ -54,6 +57,8 @@ class RecordAnswer:
         letters: Dead letters of the record, with what became of them.
         letter_commit: The commit that brought them.
         conditions: What its row in the table fulfils.
+        discarded: Dead letters of its row, which an operator took out before main had it.
+        in_main: Of a record with such letters, whether main has a row of it all the same: one that came back.
     """
 
     stream: str
@@ -69,6 +74,8 @@ class RecordAnswer:
     letters: tuple[dict[str, Any], ...]
     letter_commit: Commit | None
     conditions: Sequence[Condition]
+    discarded: tuple[dict[str, Any], ...] = ()
+    in_main: bool = False
 
 
 def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int) -> RecordAnswer:
@@ -80,7 +87,9 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
     rows = tables.recorded.of_offset(partition, offset)
     history = offset_history(_of(rows, tables.sink), partition, offset)
     landing = _commit(tables, tables.sink, history.landing)
-    letters = letters_at(tables, partition, offset)
+    every = letters_at(tables, partition, offset)
+    letters = [each for each in every if each.get("error_class") != DISCARDED]
+    discarded = tuple(each for each in every if each.get("error_class") == DISCARDED)
     matched = _matching(letters, history)
     commit = _letter_commit(tables, rows, partition, offset, landing) if matched else None
     first, position = None, tables.positions.get(partition)
@@ -104,7 +113,16 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
         tuple(matched),
         commit,
         asked.conditions(tables.spec.stream, *partition, offset),
+        discarded,
+        bool(discarded) and _is_in_main(tables, partition, offset),
     )
+
+
+def _is_in_main(tables: StreamTables, partition: TopicPartition, offset: int) -> bool:
+    """Whether main's newest snapshot has a row of a record."""
+    head = tables.sink.table.metadata.refs.get(MAIN_BRANCH)
+    conditions = tables.sink.conditions(tables.spec.stream, *partition, offset)
+    return head is not None and bool(conditions) and count_rows(tables.sink, conditions, head.snapshot_id) > 0
 
 
 def _of(rows: Sequence[LedgerRow], looked_at: LookedAt) -> list[LedgerRow]:

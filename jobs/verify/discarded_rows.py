@@ -144,7 +144,8 @@ class DiscardedRows:
         done = [each for each in self.discards if each.finished]
         if done:
             rows, letters = sum(each.rows for each in done), sum(each.letters or 0 for each in done)
+            how = "in one discard" if len(done) == 1 else f"in {len(done):,} discards"
             yield (
-                f"{rows:,} of the rows that were landed were discarded, {len(done):,} times: they are {letters:,} "
-                f"dead letters besides, and main of {self._spec.table.name} has none of them but those that came back"
+                f"{rows:,} of the rows that were landed were discarded {how}: they are {letters:,} dead letters "
+                f"besides, and main of {self._spec.table.name} has none of them but those that came back"
             )

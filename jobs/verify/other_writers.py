@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from jobs.commit.discards import DISCARDED_KEY
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, PartitionRange
 from jobs.commit.stamps import BACKFILL_KEY, SUMMARY_KEY
@@ -26,7 +27,7 @@ _OF_ROWS = frozenset({"missing", "doubled", "unexpected"})
 
 def foreign_snapshots(metadata: TableMetadata) -> list[Snapshot]:
     """Snapshots along main that no stamp of frazil is on, oldest first; those of a backfill bring and take no row."""
-    own = {SUMMARY_KEY, BACKFILL_KEY}
+    own = {SUMMARY_KEY, BACKFILL_KEY, DISCARDED_KEY}
     summaries = [(each, each.summary) for each in ancestors(metadata)]
     found = [each for each, said in summaries if said is not None and own.isdisjoint(said.additional_properties)]
     return found[::-1]

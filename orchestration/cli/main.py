@@ -35,6 +35,7 @@ _COMMANDS = {
     "replay": ("orchestration.cli.replay", "Bring dead letters back, each record once."),
     "publish": ("orchestration.cli.publish.command", "Append to main what a stream has landed on its branch."),
     "release": ("orchestration.cli.publish.release", "Publish what a contract holds, as it is."),
+    "discard": ("orchestration.cli.publish.discard", "Make dead letters of what a contract holds."),
     "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
     "registry": ("orchestration.cli.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "maintain": ("orchestration.cli.maintain.command", "Keep tables healthy: compact, expire, clean up."),

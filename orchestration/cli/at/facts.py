@@ -43,6 +43,7 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
         "landing": _commit_facts(answer.landing) if answer.landing else None,
         "letters": [_letter(each) for each in answer.letters],
         "letters_landing": _commit_facts(answer.letter_commit) if answer.letter_commit else None,
+        "discarded": [_letter(each) for each in answer.discarded],
         "others": [_commit_facts(each) for each in answer.others],
         "branch": where.branch,
         "branch_written": where.target.branch,
@@ -59,6 +60,8 @@ def _published(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any] | N
     found = answer.landing and answer.fate.fate == "row" and tables.published(answer.landing.row.sequence)
     if not found:
         return None
+    if answer.discarded:
+        return {"in_main": answer.in_main, "read": None}
     name, conditions = tables.sink.target.name, list(answer.conditions)
     return {"in_main": found.in_main, "read": reading_facts(tables, name, found.reading, conditions)}
 

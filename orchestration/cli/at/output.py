@@ -20,11 +20,13 @@ def print_record(facts: dict[str, Any]) -> None:
         _line("branch", f"{facts['branch']}; the stream writes {facts['branch_written']}")
     if landing := facts["landing"]:
         _print_commit(stream, landing, facts)
-    for letter in facts["letters"]:
+    for letter in [*facts["letters"], *facts["discarded"]]:
         at = f" at {letter['field']}" if letter.get("field") else ""
         state = letter.get("state", "new")
         _line("letter", f"{letter.get('error_class', 'failed')} in {letter.get('stage', 'a stage')}{at}; {state}")
-        if commit := facts["letters_landing"]:
+        if letter in facts["discarded"]:
+            _line("", f"discarded {_when(str(letter['first_seen']))}, before main had it")
+        elif commit := facts["letters_landing"]:
             _line("", f"came {_when(commit['committed_at'])}, snapshot {commit['snapshot_id'] or 'unknown'}")
         place = f"{facts['topic']}:{facts['partition']}:{facts['offset']}-{facts['offset']}"
         _line("", f"frazil letters {stream} --offsets {place} --state all")
@@ -60,7 +62,9 @@ def _print_source(source: dict[str, Any]) -> None:
 def _print_published(facts: dict[str, Any]) -> None:
     """Whether main has what stands on the stream's branch."""
     published = facts["published"]
-    if not published["in_main"]:
+    if facts["discarded"]:
+        _line("main", "has a row that came back" if published["in_main"] else "has none of it: it was discarded")
+    elif not published["in_main"]:
         _line("main", f"lacks it: it is on branch {facts['branch']} only; frazil publish {facts['stream']}")
     elif (read := published["read"]) is not None:
         since = "since" if read["exact"] else "since before"

@@ -88,6 +88,7 @@ def held_lines(spec: StreamSpec, gate: Gate) -> list[str]:
         f"Held: {held.rows:,} rows on {branch} are not published to main of table {spec.table.name}, for {age}.",
         *([f"  offsets {describe_ranges(held.ranges)}"] if held.ranges else []),
         *(f"  {reason}" for reason in held.reasons),
-        f"  Next: frazil release {spec.stream} --reason TEXT, to publish them as they are; or correct the contract in "
-        f"{file}, then frazil publish {spec.stream}",
+        f"  Next: frazil release {spec.stream} --reason TEXT, to publish them as they are; frazil discard "
+        f"{spec.stream} --reason TEXT, to make dead letters of them; or correct the contract in {file}, then frazil "
+        f"publish {spec.stream}",
     ]

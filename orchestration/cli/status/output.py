@@ -149,7 +149,10 @@ def _branch(status: StreamStatus) -> dict[str, str]:
     if (held := ahead.held) is not None:
         why = "; ".join(held.reasons[:2])
         lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
-        lines["  next"] = f"frazil release {status.stream}, or correct its contract and frazil publish {status.stream}"
+        lines["  next"] = (
+            f"frazil release {status.stream}, frazil discard {status.stream}, or correct its contract and frazil "
+            f"publish {status.stream}"
+        )
     return lines
 
 

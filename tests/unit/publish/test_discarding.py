@@ -16,15 +16,18 @@ from jobs.commit.publications import published_through
 from jobs.deadletter.reader import DEAD_LETTER_ARROW
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
+from jobs.increment.increment import increment_since, snapshots_since
+from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard
 from jobs.publish.publishing import answer_rollback
+from jobs.publish.remake import remake
 from jobs.replay.discarded import stand_in_table
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.state.lease import LeaseHeldError, stream_lease
+from tests.unit.publish.branch_world import NAME, BranchWorld, Killed
 from tests.unit.publish.branch_world import AtStep as At
-from tests.unit.publish.branch_world import BranchWorld, Killed
-from tests.unit.publish.discard_world import DiscardWorld
+from tests.unit.publish.discard_world import BEGAN, DiscardWorld
 
 STEPS = "discard_after_mark", "discard_before_letters", "discard_after_letters", "discard_after_commit", "inside_hold"
 
@@ -315,3 +318,37 @@ def test_the_mask_holds_for_them(tmp_path: Path) -> None:
     world.correct()
     found = world.replay()
     assert (found.replayed, found.failed_again) == (0, 2)
+
+
+def test_what_was_discarded_is_not_checked_again(world: DiscardWorld) -> None:
+    world.land(2)
+    head = world.table().metadata.refs["ingest"].snapshot_id
+    snapshot = world.table().metadata.snapshot_by_id(head)
+    assert snapshot is not None
+    checked = ValidatedPosition(head, snapshot.sequence_number or 0, {}, BEGAN, CheckSummary())
+    world.publish_gated()
+    held(world)
+    world.discard()
+    more = world.land(1)
+    table = world.table()
+    found = increment_since(table.metadata, table.io, "payments", checked, branch="ingest")
+    assert world.ids_in(found.files) == more
+    since = snapshots_since(table.metadata, "payments", checked.sequence, "ingest")
+    assert [each.snapshot_id for each in since] == [table.metadata.refs["ingest"].snapshot_id]
+
+
+def test_a_branch_that_was_made_anew_has_none_of_it(world: DiscardWorld) -> None:
+    world.append_to_main(1)
+    good = world.land(2)
+    world.publish_gated()
+    bad = held(world)
+    world.discard()
+    more = world.land(1)
+    done = remake(world.catalog(), NAME, [world.spec], "ingest", needed=lambda snapshot, stamp: False)
+    assert done.rows == 1
+    assert not set(bad) & set(world.rows("ingest"))
+    world.correct()
+    assert world.replay().replayed == 3
+    assert world.publish_gated().became == "published"
+    assert +(world.rows() - world.rows("ingest")) == Counter()
+    assert Counter({each: n for each, n in world.rows().items() if each >= 0}) == Counter(good + bad + more)

@@ -1,0 +1,93 @@
+"""Discard job: what is held at a gated stream's gate made dead letters as a Dagster run, or the plan of that."""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from jobs.errors import FrazilError
+from orchestration.jobs.discard_report import discard_document
+from orchestration.jobs.runs import action_tags, run_config, tag_run
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+
+JOB = "frazil_discard"
+OP = "discard"
+ACTION = "discard"
+
+
+class DiscardConfig(dg.Config):
+    """Of which stream, why, and whether only to look."""
+
+    stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
+    through: int = Field(default=0, description="Only up to this snapshot of the branch; 0 is all that is held.")
+    without_kafka: bool = Field(default=False, description="Letters keep the rows as JSON; Kafka is not asked.")
+    dry_run: bool = Field(default=True, description="Only tell what would be discarded. Set it to false to do it.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept in the table's stamps and in the letters.")
+    by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
+
+
+def discard_run_config(config: DiscardConfig) -> dict[str, Any]:
+    """The configuration of a run that discards, or tells what that would do."""
+    return run_config(OP, config)
+
+
+@dg.op(name=OP)
+def discard_op(
+    context: dg.OpExecutionContext, config: DiscardConfig, deployment: DeploymentResource, catalog: CatalogResource
+) -> None:
+    """Make dead letters of what is held at a stream's gate, or tell what that would do.
+
+    It may be terminated, and run again: it finishes what was decided.
+    """
+    # Imported here: a code location that only loads should not wait for what a discard needs.
+    from jobs.publish.discard_decision import plan_discard
+    from jobs.publish.discarding import discard, without_records
+    from jobs.translate import translate_errors
+
+    tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
+    try:
+        spec, settings = deployment.stream(config.stream), deployment.settings()
+        through = config.through or None
+        with translate_errors(settings, spec.stream), catalog.catalog() as connected:
+            if config.dry_run:
+                done = plan_discard(spec, connected, config.by, config.reason, through)
+            else:
+                records = without_records if config.without_kafka else None
+                done = discard(spec, settings, connected, config.by, config.reason, through=through, records=records)
+    except FrazilError as problem:
+        raise failure(problem) from None
+    context.add_output_metadata(discard_metadata(discard_document(spec, done)))
+
+
+def discard_metadata(document: dict[str, Any]) -> dict[str, Any]:
+    """A discard as Dagster shows it."""
+    metadata: dict[str, Any] = {
+        name: document[name] for name in ("done", "rows", "letters", "letters_as_rows", "letters_masked", "by", "why")
+    }
+    metadata |= {"branch": document["branch"], "from": dg.MetadataValue.json(document["from"])}
+    metadata |= {"to": dg.MetadataValue.json(document["to"]), "reasons": "\n".join(document["reasons"])}
+    if document["snapshot_id"] is not None:
+        # As text: a snapshot id is greater than what JavaScript can count to.
+        metadata["snapshot_id"] = str(document["snapshot_id"])
+    stream = document["stream"]
+    metadata["next"] = (
+        f"frazil publish {stream}; and, once it is corrected, frazil replay {stream} --reason discarded"
+        if document["done"]
+        else "launch it again with dry_run: false"
+    )
+    return metadata
+
+
+@dg.job(
+    name=JOB,
+    executor_def=dg.in_process_executor,
+    # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
+    tags={"dagster/max_retries": "0"},
+    description="Make dead letters of what a contract holds, and let main go on without it. It only tells what that "
+    "would do until dry_run is false.",
+)
+def discard_job() -> None:
+    """Make dead letters of what is held."""
+    discard_op()
