@@ -82,7 +82,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 
 def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetSpec:
     key = keys[spec.targets.index(target)]
-    return _table_spec(spec, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
+    return _table_spec(spec, target, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
 
 
 def _columns(spec: StreamSpec) -> dict[str, dg.TableSchema]:
@@ -94,7 +94,7 @@ def _columns(spec: StreamSpec) -> dict[str, dg.TableSchema]:
     )
 
 
-def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
+def _table_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.AssetSpec:
     freshness = spec.freshness
     return dg.AssetSpec(
         key,
@@ -103,7 +103,7 @@ def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"spark", "iceberg", "table"},
-        metadata={"dagster/table_name": spec.table.name} | _columns(spec),
+        metadata={"dagster/table_name": target.name} | _columns(spec),
         freshness_policy=(
             dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
             if freshness

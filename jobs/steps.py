@@ -33,6 +33,7 @@ Kind = Literal[
     "branch",
     "publish",
     "check",
+    "route",
 ]
 
 
@@ -84,6 +85,9 @@ STEPS: dict[str, Step] = {
     "inside_anchor_commit": Step("commit", "The manifests for the table are written; the catalog has not been asked."),
     "after_anchor_commit": Step(
         "dead letters", "The table has the batch, the dead letters do not; they get it from the record."
+    ),
+    "after_table_commit": Step(
+        "route", "A further table of the stream has the batch, others do not; they get it from the record."
     ),
     "inside_dead_letters_commit": Step(
         "dead letters", "The manifests for the dead letters are written; the table has the batch already."

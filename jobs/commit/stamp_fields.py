@@ -68,10 +68,12 @@ class PartitionCounts:
     Attributes:
         stood: Where the target stood; it stands at the stamp's position now.
         counts: Of the records in between. On all targets but the coordinator, of the rows it received.
+        elsewhere: On the coordinator of a stream with a route, landed records of which it received no row itself.
     """
 
     stood: int
     counts: Counts = field(default_factory=Counts)
+    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)

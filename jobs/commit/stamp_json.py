@@ -45,7 +45,7 @@ def unpack_positions(
 
 
 def pack_parts(parts: Mapping[TopicPartition, PartitionCounts], start: Positions) -> dict[str, Any]:
-    """By partition: `[landed, dead, tombstones, filtered, stood - start, read beyond their sum]`.
+    """By partition: `[landed, dead, tombstones, filtered, stood - start, read beyond their sum, landed elsewhere]`.
 
     Without the zeros at its end; of one number, the number; null for a partition that the batch had no records of.
     """
@@ -54,7 +54,7 @@ def pack_parts(parts: Mapping[TopicPartition, PartitionCounts], start: Positions
         counts = part.counts
         beyond = counts.read - counts.landed - counts.dead - counts.tombstones - counts.filtered
         stood = part.stood - start.get(partition, 0)
-        entry = [counts.landed, counts.dead, counts.tombstones, counts.filtered, stood, beyond]
+        entry = [counts.landed, counts.dead, counts.tombstones, counts.filtered, stood, beyond, part.elsewhere]
         while len(entry) > 1 and not entry[-1]:
             entry.pop()
         topics.setdefault(partition.topic, {})[partition.partition] = entry if len(entry) > 1 else entry[0]
@@ -66,10 +66,10 @@ def unpack_parts(packed: Mapping[str, Any], start: Positions) -> dict[TopicParti
     parts: dict[TopicPartition, PartitionCounts] = {}
     for partition, entry in by_partition(packed):
         values = [*entry] if isinstance(entry, list) else [entry]
-        landed, dead, tombstones, filtered, stood, beyond = values + [0] * (6 - len(values))
+        landed, dead, tombstones, filtered, stood, beyond, elsewhere = values + [0] * (7 - len(values))
         read = landed + dead + tombstones + filtered + beyond
         parts[partition] = PartitionCounts(
-            start.get(partition, 0) + stood, Counts(read, landed, dead, tombstones, filtered)
+            start.get(partition, 0) + stood, Counts(read, landed, dead, tombstones, filtered), elsewhere
         )
     return parts
 

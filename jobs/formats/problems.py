@@ -37,6 +37,7 @@ LATE = "late"
 EXPRESSION_FAILED = "expression_failed"
 RULE_VIOLATED = "rule_violated"
 DISCARDED = "discarded"
+UNROUTED = "unrouted"
 
 CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 

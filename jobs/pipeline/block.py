@@ -20,6 +20,18 @@ _ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
+class RoutedRows:
+    """Rows of a block for one of several tables, as that table holds them.
+
+    Attributes:
+        positions: The record of each row, ascending.
+    """
+
+    rows: pa.RecordBatch
+    positions: Indices
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Records and what became of them: `positions`, rows of `failures`, `dropped` and `filtered` are records' indices.
 
@@ -37,6 +49,7 @@ class Block:
         changed: What steps have put in place of parts of the records, one entry for each row, see `Frame`.
         gone: Which rows have no value any more, see `jobs.transform.transform.Rows`; None where none is so.
         warned: The records that broke a rule and land nevertheless, by the rule's name.
+        routed: Of a stream with a route, the rows for each target, by name; `rows` are then those of no table.
     """
 
     records: pa.RecordBatch
@@ -52,6 +65,7 @@ class Block:
     changed: Mapping[str, pa.Array] = field(default_factory=dict)
     gone: pa.BooleanArray | None = None
     warned: Mapping[str, Indices] = field(default_factory=dict)
+    routed: Mapping[str, RoutedRows] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
@@ -77,6 +91,7 @@ class Block:
         changed: Mapping[str, pa.Array] | None = None,
         gone: pa.BooleanArray | None = None,
         warned: Mapping[str, Indices] | None = None,
+        routed: Mapping[str, RoutedRows] | None = None,
     ) -> Block:
         """The block behind a stage that looked at rows only, and counted from the first of them.
 
@@ -92,6 +107,7 @@ class Block:
             changed: Of the new rows; without it those of this block are kept.
             gone: Likewise, where `changed` is given.
             warned: By rows of this block.
+            routed: The rows for each of several tables, by records; without it, those that there are.
         """
         at = self.positions
         if changed is None:
@@ -113,6 +129,7 @@ class Block:
             {**self.warned, **{name: _joined(self.warned.get(name, _NONE), at[rows]) for name, rows in warned.items()}}
             if warned
             else self.warned,
+            self.routed if routed is None else routed,
         )
 
     def _changes_of(self, kept: Indices | slice) -> tuple[Mapping[str, pa.Array], pa.BooleanArray | None]:
@@ -143,6 +160,7 @@ class Block:
             changed=changed,
             gone=gone,
             warned={},
+            routed={},
         )
 
     def replaced_by(self, parts: Sequence[Block]) -> Block:
@@ -167,6 +185,7 @@ class Block:
                 name: np.sort(np.concatenate([part.warned.get(name, _NONE) for part in (self, *parts)]))
                 for name in sorted(rules)
             },
+            routed=_routed([part.routed for part in parts]),
         )
 
 
@@ -176,6 +195,19 @@ def _joined(first: Indices, second: Indices) -> Indices:
 
 def _gone(part: Block) -> pa.Array:
     return pa.repeat(pa.scalar(False), part.rows.num_rows) if part.gone is None else part.gone
+
+
+def _routed(parts: Sequence[Mapping[str, RoutedRows]]) -> dict[str, RoutedRows]:
+    found: dict[str, list[RoutedRows]] = {}
+    for part in parts:
+        for name, rows in part.items():
+            found.setdefault(name, []).append(rows)
+    return {
+        name: RoutedRows(
+            pa.concat_batches([each.rows for each in every]), np.concatenate([each.positions for each in every])
+        )
+        for name, every in found.items()
+    }
 
 
 def _ascending(failures: list[Failure]) -> list[Failure]:

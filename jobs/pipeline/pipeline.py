@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -15,8 +16,12 @@ from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
+from jobs.pipeline.route import FitToRoutedTables
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.spec.route import Route
+
+Routed: TypeAlias = tuple[Route, Mapping[str, Fit]]
 
 
 class Pipeline:
@@ -83,6 +88,7 @@ def stream_pipeline(
     steps: RowSteps | None = None,
     first: Sequence[Stage] = (),
     reference: bool = False,
+    routed: Routed | None = None,
 ) -> Pipeline:
     """The pipeline of a stream: in a task of its driver, in a replay, and for a dead-letter topic of Kafka Connect.
 
@@ -94,6 +100,7 @@ def stream_pipeline(
         steps: The stream's own between decoding and the table, if it has any.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
+        routed: The route of the rows, and what gives rows as each of its tables holds them; `fit` is not asked then.
     """
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
@@ -109,4 +116,7 @@ def stream_pipeline(
         more.append(DecodeHeaders(columns.headers))
     if steps is not None:
         more.extend(steps.stages())
-    return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination, values)
+    last: Stage = FitToTable({destination: fit}, kafka=columns.kafka)
+    if routed is not None:
+        last = FitToRoutedTables(*routed, kafka=columns.kafka)
+    return Pipeline([*first, decode, *more, last], destination, values)

@@ -99,7 +99,7 @@ class FitToTable:
 
     def apply(self, block: Block) -> Block:
         """The block with rows that its table holds as they are."""
-        rows = _with_kafka_columns(block, self._kafka)
+        rows = with_kafka_columns(block, self._kafka)
         try:
             return block.with_rows(self._fits[block.destination](rows))
         except UnfitValueError as problem:
@@ -110,7 +110,8 @@ class FitToTable:
         return block.part(0, 0)
 
 
-def _with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
+def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
+    """A block's rows with the columns that they have of Kafka's own."""
     if not kafka.columns:
         return block.rows
     indices = None if block.is_whole else pa.array(block.positions)

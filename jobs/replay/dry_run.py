@@ -9,7 +9,14 @@ from pyiceberg.catalog import Catalog
 
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, finish_result, requested_batches, requested_tables
+from jobs.replay.request import (
+    MAX_LETTERS,
+    ReplayRequest,
+    finish_result,
+    refuse_routed,
+    requested_batches,
+    requested_tables,
+)
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.spec.models import StreamSpec
 
@@ -31,6 +38,7 @@ def dry_run(
         SelectionError, AlteredTableError: As `replay`.
     """
     began = time.monotonic()
+    refuse_routed(spec)
     sink, letters = requested_tables(spec, catalog, request)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.selected = request.count(letters, spec.stream)

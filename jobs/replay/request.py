@@ -91,6 +91,19 @@ class Pace:
             self._sleep(max(0.0, passed / self._rate - (time.monotonic() - self._began)))
 
 
+def refuse_routed(spec: StreamSpec) -> None:
+    """Refuse what lands records in the stream's own table, of a stream whose route says where they go.
+
+    Raises:
+        FrazilError: It has a route.
+    """
+    if spec.route is not None:
+        raise FrazilError(
+            f"stream {spec.stream}: it has a route, and letters cannot be landed by one yet.",
+            fix=f"frazil replay {spec.stream} --to-topic TOPIC, with a topic that the stream reads: it routes them",
+        )
+
+
 def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
     """The stream's table and its dead letters, seen to be fit for the replay request; nothing is changed yet."""
     missing = [name for name in spec.target_names if not catalog.table_exists(name)]

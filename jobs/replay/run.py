@@ -15,7 +15,14 @@ from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.outcome import ReplayAttempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, finish_result, requested_batches, requested_tables
+from jobs.replay.request import (
+    MAX_LETTERS,
+    ReplayRequest,
+    finish_result,
+    refuse_routed,
+    requested_batches,
+    requested_tables,
+)
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
@@ -49,6 +56,7 @@ def replay(
         SelectionError, AlteredTableError, StreamStopped: Nothing is changed by this call.
     """
     began = time.monotonic()
+    refuse_routed(spec)
     sink, letters = requested_tables(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)

@@ -42,8 +42,9 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     for name in ("transform", "rules"):
         if not stream[name]:
             stream.pop(name)
-    if spec.event_time is None:
-        stream.pop("event_time")
+    for name in ("event_time", "route"):
+        if stream[name] is None:
+            stream.pop(name)
     for name in ("location", "sort_by", "identifier_fields", "force_optional"):
         if not stream["table"][name]:
             stream["table"].pop(name)

@@ -34,9 +34,11 @@ from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.new_table import new_table_schema
 from jobs.spec.publish import Publish, gated_policy
 from jobs.spec.restart import Restart
+from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
+from jobs.spec.stream_targets import stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.rules import RowRule, hashed_rules
@@ -68,6 +70,7 @@ class StreamSpec(SpecModel):
     event_time: EventTime | None = None
     contract: Contract | None = None
     publish: Publish | None = None
+    route: RouteField = None
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -240,15 +243,11 @@ class StreamSpec(SpecModel):
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
-        table = self.table
-        return (
-            TargetSpec(
-                *(table.name, "rows", True, table.partition_by, table.properties),
-                coordinates=self.kafka_columns.coordinates,
-                branch=self.publish.branch if self.publish else table.branch,
-            ),
-            TargetSpec(self.dead_letter_table, "dead_letters"),
-        )
+        return stream_targets(self.table, self.dead_letter_table, self.publish, self.route)
+
+    def table_settings(self, name: str) -> Table:
+        """What the file says of one of the stream's tables of rows, with which it is created."""
+        return table_settings(self.table, self.route, name)
 
     @property
     def target_names(self) -> tuple[str, ...]:

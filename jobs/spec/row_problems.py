@@ -24,7 +24,9 @@ from jobs.spec.column_problems import (
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
 from jobs.spec.publish import publish_problems
+from jobs.spec.route import route_problems
 from jobs.spec.slo import freshness_problems
+from jobs.spec.stream_targets import route_table_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
 
@@ -58,6 +60,9 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
     problems.extend(freshness_problems(spec.freshness, spec.event_time))
     problems.extend(publish_problems(spec.publish, spec.contract, table))
+    beside = {"event_time": spec.event_time, "contract": spec.contract, "publish": spec.publish}
+    given = [name for name, block in beside.items() if block is not None]
+    problems.extend(route_problems(spec.route, table, spec.dead_letter_table, decode, given))
     return problems
 
 
@@ -85,6 +90,7 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *type_problems_of(spec.maintenance, every),
         *table_sort_problems_of(every, spec.table),
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
+        *route_table_problems(spec.route, every, spec.table),
     ]
 
 

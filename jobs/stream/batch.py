@@ -27,7 +27,13 @@ from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_text, with_retries
 from jobs.stream.schema_evolution import SchemaEvolution
-from jobs.stream.second_run import decided_schema, half_committed, table_as_decided, tell_other_decisions
+from jobs.stream.second_run import (
+    decided_schema,
+    half_committed,
+    refuse_other_failures,
+    table_as_decided,
+    tell_other_decisions,
+)
 from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 
@@ -209,6 +215,7 @@ class BatchRunner:
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
+            refuse_other_failures(stream, ranges, needs, results)
             if stream.schemas:
                 stream.schemas.learn(results.schemas)
                 stream.schemas.refuse_all_unknown(results.counts(), results.summed(lambda tally: tally.reasons))

@@ -103,6 +103,8 @@ class BatchCommit:
             stream.positions[name] = pointwise_max([stream.positions[name], end])
             if target is stream.anchor:
                 step("after_anchor_commit")
+            elif len(committed) < len(pending.targets):
+                step("after_table_commit")
         step("after_commits")
         stream.folder.store.delete(record)
         return True

@@ -97,7 +97,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
         return replace(stamp, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
-        stamp = replace(stamp, failed=results.letters(stream.spec.targets))
+        stamp = replace(stamp, failed=stamp.counts.dead)
     uuids = {name: each.uuid for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

@@ -39,6 +39,7 @@ from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening_record import keep_opening
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
+from jobs.stream.routed_tables import ensure_routed_tables
 from jobs.stream.takeover import claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
@@ -214,6 +215,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
     """
     prepare_steps(spec)
     table = _row_table(spec, catalog, new)
+    ensure_routed_tables(spec, catalog)
     ensure_table(
         catalog,
         spec.dead_letter_table,

@@ -63,6 +63,7 @@ class TaskResults:
             target: The coordinator's counts are of all records that it lacked, the others' of the rows they were sent.
         """
         counted: dict[TopicPartition, Counts] = {}
+        elsewhere: dict[TopicPartition, int] = {}
         for tally in self.tallies:
             partition = TopicPartition(tally.topic, tally.partition)
             if target.coordinator:
@@ -70,11 +71,13 @@ class TaskResults:
             else:
                 counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts
+            if target.coordinator:
+                elsewhere[partition] = elsewhere.get(partition, 0) + tally.elsewhere
         parts: dict[TopicPartition, PartitionCounts] = {}
         for partition, (start, end) in ranges.items():
             stood = max(start, position.get(partition, start))
             if stood < end:
-                parts[partition] = PartitionCounts(stood, counted.get(partition, Counts()))
+                parts[partition] = PartitionCounts(stood, counted.get(partition, Counts()), elsewhere.get(partition, 0))
         return parts
 
     def marks(self, end: Positions, before: LastReads) -> dict[TopicPartition, LastRead]:

@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
+from jobs.errors import FrazilError
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 
@@ -105,3 +106,37 @@ def tell_other_decisions(
             *(stream.spec.stream, stream.anchor.name, said, made, stream.spec.stream),
         )
     return said - made
+
+
+def refuse_other_failures(
+    stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
+) -> None:
+    """Refuse what would lose a record of a stream with a route: it landed, or was to, and fails now.
+
+    A table that still lacks the batch may have been altered since, so that it holds a row of it no more. The dead
+    letters have the batch already, and the record would be in neither.
+
+    Args:
+        stream: The stream.
+        ranges: The batch's.
+        needs: What its targets lack of the batch.
+        results: Of the tasks.
+
+    Raises:
+        FrazilError: With the tables that lack the batch.
+    """
+    newest = stream.anchor.newest
+    if newest is None or newest.failed is None or not needs[stream.anchor.name].nothing:
+        return
+    landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
+    if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
+        return
+    failures = sum(tally.failures for tally in results.tallies)
+    if failures <= newest.failed:
+        return
+    lack = sorted(name for name, each in needs.items() if not each.nothing)
+    raise FrazilError(
+        f"stream {stream.spec.stream}: {', '.join(lack)} lacks a batch that the stream's other tables have, and "
+        f"{failures - newest.failed} of its records fail now that did not: a table, or what decodes them, has changed.",
+        fix=f"alter {', '.join(lack)} back to the columns of {stream.spec.table.name}, then start the stream again",
+    )

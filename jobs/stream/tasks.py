@@ -151,6 +151,7 @@ def slice_plan(
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
         event_time=event_time_plan(stream, ranges, needs, first_seen),
+        route=spec.route,
     )
 
 

@@ -14,6 +14,7 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
+from jobs.spec.route import Route
 from jobs.spec.targets import TargetSpec
 from jobs.task.event_time import EventTimePlan
 
@@ -52,6 +53,7 @@ class TaskPlan:
         mask: What of a failed record its dead letter does not keep.
         event_time: Which rows are late; None of a stream whose file names no event time.
         steps: The stream's own between decoding and the table; None where it has none.
+        route: Which tables a row goes to; None of a stream with one table of rows.
     """
 
     stream: str
@@ -68,6 +70,7 @@ class TaskPlan:
     mask: Mask = NO_MASK
     event_time: EventTimePlan | None = None
     steps: RowSteps | None = None
+    route: Route | None = None
 
 
 def task_metadata(metadata: TableMetadata) -> str:

@@ -16,8 +16,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyiceberg.io import load_file_io
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.rows import dead_letter_rows
@@ -28,14 +26,14 @@ from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
-from jobs.spec.targets import Role, TargetSpec
+from jobs.pipeline.stages import Fit
+from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block
 from jobs.task.joining import joined_blocks
 from jobs.task.needs import TaskNeeds
-from jobs.task.plan import TargetPlan, TaskPlan
+from jobs.task.plan import TaskPlan
+from jobs.task.sinks import Sink, keep_within_budget
 from jobs.task.tally import Tally, count_block, count_events
-from jobs.write.datafile_json import to_json
-from jobs.write.target_writer import TargetWriter
 
 MakePipeline: TypeAlias = Callable[..., Pipeline]
 """As `stream_pipeline`, of a decoder, a destination and a fit."""
@@ -108,10 +106,10 @@ class _Split:
         self._tallies: dict[TopicPartition, Tally] = {}
         self._needs: TaskNeeds = TaskNeeds()
         self._undecided: bool = False
-        self._sinks: dict[str, _Sink] = {each.target.name: _Sink(each, plan.file_prefix) for each in plan.targets}
+        self._sinks: dict[str, Sink] = {each.target.name: Sink(each, plan.file_prefix) for each in plan.targets}
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
-        self._rows: _Sink = self._sink_of("rows")
-        self._dead: _Sink = self._sink_of("dead_letters")
+        self._rows: Sink = self._sink_of("rows")
+        self._dead: Sink = self._sink_of("dead_letters")
         fetched = plan.columns.fetched | (plan.steps.asks if plan.steps else frozenset())
         self._pipeline: Pipeline = make_pipeline(
             plan.resolved.decoder,
@@ -120,6 +118,9 @@ class _Split:
             columns=plan.columns,
             steps=plan.steps,
             first=[ReadHeaders()] if "headers" in fetched else [],
+            **(
+                {"routed": (plan.route, {each: _fit(sink) for each, sink in self._sinks.items()})} if plan.route else {}
+            ),
         )
 
     @property
@@ -149,11 +150,16 @@ class _Split:
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
         count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
-        self._land(tally, block, wanted[block.destination])
+        if self._plan.route is None:
+            self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
+        else:
+            self._land_routed(tally, block, wanted)
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
             self._set_aside(fetched, failures)
+        if self._plan.route is not None:
+            keep_within_budget(self._sinks.values())
 
     def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:
         letters = dead_letter_rows(
@@ -172,13 +178,21 @@ class _Split:
         )
         self._dead.writer.write(letters)
 
-    def _land(self, tally: Tally, block: Block, wanted: np.ndarray) -> None:
-        rows = block.rows
+    def _land(self, tally: Tally, target: str, rows: pa.RecordBatch, wanted: np.ndarray) -> None:
         if not wanted.all():
-            rows = rows.filter(pa.array(wanted[block.positions]))
+            rows = rows.filter(pa.array(wanted))
         if rows.num_rows:
-            self._sinks[block.destination].count(tally, rows.num_rows)
-            self._sinks[block.destination].writer.add(rows)
+            self._sinks[target].count(tally, rows.num_rows)
+            self._sinks[target].writer.add(rows)
+
+    def _land_routed(self, tally: Tally, block: Block, wanted: dict[str, np.ndarray]) -> None:
+        tally.failures += len(block.failures)
+        for target, routed in block.routed.items():
+            self._land(tally, target, routed.rows, wanted[target][routed.positions])
+        own = block.routed.get(self._coordinator)
+        landed = int(wanted[self._coordinator][block.positions].sum())
+        mine = int(wanted[self._coordinator][own.positions].sum()) if own is not None else 0
+        tally.elsewhere += landed - mine
 
     def finish(self) -> list[TaskResult]:
         needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
@@ -199,44 +213,9 @@ class _Split:
         for sink in self._sinks.values():
             sink.abort()
 
-    def _sink_of(self, role: Role) -> _Sink:
+    def _sink_of(self, role: Role) -> Sink:
         return next(sink for sink in self._sinks.values() if sink.target.role == role)
 
 
-class _Sink:
-    """One target's writer, opened when its first row comes."""
-
-    def __init__(self, plan: TargetPlan, file_prefix: str) -> None:
-        self.target: TargetSpec = plan.target
-        self._plan: TargetPlan = plan
-        self._file_prefix: str = file_prefix
-        self._metadata: TableMetadata | None = None
-        self._writer: TargetWriter | None = None
-
-    @property
-    def writer(self) -> TargetWriter:
-        if self._writer is None:
-            self._metadata = TableMetadataUtil.parse_raw(self._plan.metadata)
-            io = load_file_io(dict(self._plan.io_properties), self._metadata.location)
-            self._writer = TargetWriter(self._metadata, io, file_prefix=self._file_prefix)
-        return self._writer
-
-    def wants(self, source: TopicPartition, offsets: np.ndarray) -> np.ndarray:
-        """Which of the records the target has not yet."""
-        if source in self._plan.skip:
-            return np.zeros(len(offsets), dtype=bool)
-        floor = self._plan.floors.get(source)
-        return np.ones(len(offsets), dtype=bool) if floor is None else offsets >= floor
-
-    def count(self, tally: Tally, rows: int) -> None:
-        """Note how many rows of a partition it is given."""
-        tally.rows[self.target.name] = tally.rows.get(self.target.name, 0) + rows
-
-    def close(self) -> list[str]:
-        if self._writer is None or self._metadata is None:
-            return []
-        return [msgspec.json.encode(to_json(file, self._metadata)).decode() for file in self._writer.close()]
-
-    def abort(self) -> None:
-        if self._writer is not None:
-            self._writer.abort()
+def _fit(sink: Sink) -> Fit:
+    return lambda rows: sink.fit(rows)

@@ -85,6 +85,8 @@ class Tally(msgspec.Struct):
         events: Event times of the rows, of a stream whose file names a column for them.
         greatest_event_ms: The greatest that is believed, also of records that were too late to land.
         warned: Rows that broke a rule of severity `warn`, by its name; they are counted as landed.
+        elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
+        failures: Failed records, whoever lacked them, of a stream with a route.
     """
 
     topic: str
@@ -107,6 +109,8 @@ class Tally(msgspec.Struct):
     events: EventCounts = NO_EVENTS
     greatest_event_ms: int | None = None
     warned: dict[str, int] = {}
+    elsewhere: int = 0
+    failures: int = 0
 
 
 _INDEX = re.compile(r"\[\d+\]")

@@ -125,7 +125,7 @@ class _Track:
             self.cursor = row.range.start
             return
         self._judge_begin(row)
-        rows = None if row.counts is None else row.counts.rows(self._found.target.role)
+        rows = row.rows(self._found.target.role)
         if row.kind == "unknown" or rows is None:
             self._found.unknown.append((self._partition, row.range))
         elif self._found.target.coordinator and row.counts is not None:
@@ -177,8 +177,8 @@ class _Track:
 def _whole(found: ExpectedRows, row: LedgerRow) -> None:
     if row.kind in ("passed", "again", "noted"):
         found.decisions.append(_decision(row))
-    elif row.counts is not None:
-        found.whole.append((row.sequence, row.counts.rows(found.target.role)))
+    elif (rows := row.rows(found.target.role)) is not None:
+        found.whole.append((row.sequence, rows))
 
 
 def _decision(row: LedgerRow) -> OperatorDecision:

@@ -27,7 +27,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded, ledger_to_arrow
+from jobs.verify.ledger_table import ensure_ledger, find_ledger, lacks_columns, ledger_crowded, ledger_to_arrow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from jobs.write.target_writer import TargetWriter
 from jobs.write.unreferenced_files import delete_unreferenced
@@ -82,7 +82,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
     def attempt() -> FillResult:
         ledger = find_ledger(catalog, settings)
         new = _new_rows(catalog, ledger, specs)
-        if ledger is None and new.properties:
+        if new.properties and (ledger is None or lacks_columns(ledger)):
             # Somebody else may make and fill it at the same moment, so it is decided again on what is there then.
             ledger = ensure_ledger(catalog, settings)
             new = _new_rows(catalog, ledger, specs)

@@ -52,6 +52,7 @@ from typing import Literal, get_args
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
+from jobs.spec.targets import Role
 
 # In the order in which the rows of one commit take effect.
 Kind = Literal["unknown", "noted", "removed", "passed", "again", "batch"]
@@ -82,6 +83,7 @@ class LedgerRow:
         answer: What an operator decided, `retired` or `returned`; None if the stamp is of a version that did not say.
         note: Who decided it, and why.
         since: With `removed`: see the module.
+        elsewhere: Landed records of a stream with a route of which the anchor's table got no row itself.
     """
 
     stream: str
@@ -102,6 +104,11 @@ class LedgerRow:
     answer: str | None = None
     note: str | None = None
     since: int | None = None
+    elsewhere: int = 0
+
+    def rows(self, role: Role) -> int | None:
+        """Rows that the table got, of a role; None if that is not known."""
+        return None if self.counts is None else self.counts.rows(role) - self.elsewhere
 
     @property
     def place(self) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from jobs.catalog import existing_table
-from jobs.commit.errors import CommitRefusedError
+from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
@@ -62,7 +63,10 @@ LEDGER_SCHEMA = Schema(
     NestedField(22, "answer", StringType(), doc="What an operator decided."),
     NestedField(23, "note", StringType(), doc="Who decided it, and why."),
     NestedField(24, "since", LongType(), doc="With removed: rows with a later sequence number, before this, are void."),
+    NestedField(25, "elsewhere", LongType(), doc="Landed records of which the anchor's table itself got no row."),
 )
+# Columns that a ledger of an earlier release has only once something was filled in since.
+_LATER = ("elsewhere",)
 LEDGER_PARTITIONS = (PartitionExpr("identity", "stream", None),)
 
 _COUNTS = ("read", "landed", "dead", "tombstones", "filtered")
@@ -70,8 +74,12 @@ _ARROW = arrow_schema_in_files(LEDGER_SCHEMA)
 
 
 def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
-    """The ledger, made if it is not there."""
-    return _checked(
+    """The ledger, made if it is not there, with all its columns.
+
+    Raises:
+        HeadMovedError: Somebody else altered it at the same moment.
+    """
+    table = _checked(
         ensure_table(
             catalog,
             settings.ledger.table,
@@ -80,6 +88,19 @@ def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
             create_table_properties({}),
         )
     )
+    if lacks_columns(table):
+        try:
+            with table.update_schema() as update:
+                for name in _LATER:
+                    update.add_column(name, LEDGER_SCHEMA.find_type(name), LEDGER_SCHEMA.find_field(name).doc)
+        except CommitFailedException as moved:
+            raise HeadMovedError(f"the ledger was altered by somebody else: {moved}") from None
+    return table
+
+
+def lacks_columns(ledger: Table) -> bool:
+    """Whether it is one of an earlier release, which has columns to come; `ensure_ledger` adds them."""
+    return not set(_LATER) <= set(ledger.schema().column_names)
 
 
 def find_ledger(catalog: Catalog, settings: Settings) -> Table | None:
@@ -95,7 +116,7 @@ def _checked(table: Table) -> Table:
         FrazilError: It lacks columns: somebody else's table has the name.
     """
     has = set(table.schema().column_names)
-    lacking = [field.name for field in LEDGER_SCHEMA.fields if field.name not in has]
+    lacking = [each.name for each in LEDGER_SCHEMA.fields if each.name not in has and each.name not in _LATER]
     if lacking:
         raise FrazilError(
             f"table {'.'.join(table.name())} is no ledger: it has no column {', '.join(lacking)}",
@@ -151,13 +172,14 @@ def _values(row: LedgerRow) -> tuple[Any, ...]:
         *((None,) * 4 if whole else (*row.partition, *row.range)),
         *(None if counts is None else getattr(counts, name) for name in _COUNTS),
         *(row.epoch, row.batch, row.sequence, row.snapshot_id or None, row.committed_at),
-        *(row.config, row.generation, row.answer, row.note, row.since),
+        *(row.config, row.generation, row.answer, row.note, row.since, row.elsewhere or None),
     )
 
 
 def ledger_from_arrow(table: pa.Table) -> list[LedgerRow]:
     """The inverse of `ledger_to_arrow`, in the ledger's order."""
-    columns = [table.column(field.name).to_pylist() for field in _ARROW]
+    there = set(table.column_names)
+    columns = [table[field.name].to_pylist() if field.name in there else [None] * table.num_rows for field in _ARROW]
     # A ledger has millions of rows with the same few names: each is kept once.
     kept: dict[Any, Any] = {}
     return sorted((_row(kept, *values) for values in zip(*columns, strict=True)), key=lambda row: row.place)
@@ -177,7 +199,7 @@ def _row(
     *rest: Any,
 ) -> LedgerRow:
     counts, others = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
-    epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since = others
+    epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since, elsewhere = others
     source = WHOLE_TABLE if topic is None else TopicPartition(topic, partition or 0)
     stream, name, uuid, kind, source, config, generation, answer, note = (
         kept.setdefault(each, each) for each in (stream, name, uuid, kind, source, config, generation, answer, note)
@@ -201,6 +223,7 @@ def _row(
         answer,
         note,
         since,
+        elsewhere or 0,
     )
 
 

@@ -82,7 +82,10 @@ def _batch(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow) -> list
         who = (blank.stream, blank.table, blank.table_uuid, blank.anchor, blank.kind)
         when = (blank.epoch, blank.batch, blank.sequence, blank.snapshot_id, blank.committed_at, blank.config)
         return [
-            LedgerRow(*who, p, OffsetRange(part.stood, stamp.position[p]), *when, blank.generation, part.counts)
+            LedgerRow(
+                *(*who, p, OffsetRange(part.stood, stamp.position[p]), *when, blank.generation, part.counts),
+                elsewhere=part.elsewhere,
+            )
             for p, part in stamp.parts.items()
         ]
     before = _before(stamp, known)
@@ -176,6 +179,9 @@ def _unknown(stamp: Stamp, known: FillCheckpoint | None, blank: LedgerRow, targe
         # All but the coordinator pass over what is not theirs without a stamp.
         return _of_kind(blank, "unknown", differing) if blank.anchor else []
     differing |= {p: OffsetRange(0, at) for p, at in before.items() if p not in positions and at}
+    if blank.anchor and stamp.in_bitmaps:
+        # The sums do not say how many of the records became rows of this very table.
+        return _of_kind(blank, "unknown", differing)
     if not blank.anchor:
         missing = Counts.of_rows(missing.rows(target.role), target.role)
     return _sharing(blank, differing, missing)

@@ -146,14 +146,19 @@ class TargetWriter:
         Raises:
             OSError: A file cannot be written. Call `abort`.
         """
+        self.flush()
+        self._ended = True
+        return list(self._finished)
+
+    def flush(self) -> None:
+        """Write what is kept, and finish all files; rows that come later go into others. Raises OSError as `write`."""
         self._check_open()
         self._split_staged()
         for destination in sorted(self._destinations.values(), key=lambda one: one.file is None):
             if destination.pending:
                 self._write_row_group(destination)
             self._finish(destination)
-        self._ended = True
-        return list(self._finished)
+        self._destinations.clear()
 
     def abort(self) -> list[str]:
         """Delete every file written, finished or not. May follow anything, `close` included.

@@ -97,6 +97,8 @@ def propose_replay(
     Raises:
         FrazilError: The tables are not fit for a replay.
     """
+    if spec.route is not None:
+        return Proposal(spec.stream, spec.config_hash, counted.snapshot_id)
     waiting = counted.of_other_configurations(spec.config_hash)
     first = Proposal(spec.stream, spec.config_hash, counted.snapshot_id)
     total, left, found = sum(waiting.values()), SAMPLE, []

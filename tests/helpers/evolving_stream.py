@@ -101,7 +101,7 @@ class EvolvingStream:
         kafka: Any = SimpleNamespace(
             ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
         )
-        self.runner: BatchRunner = _Runner(self, kafka)
+        self.runner: BatchRunner = MemoryRunner(self, kafka)
 
     def _opened(self, home: Path, epoch: int) -> OpenStream:
         name = self.spec.stream
@@ -158,7 +158,9 @@ class EvolvingStream:
         return sorted(Path(self.table.location().removeprefix("file://")).rglob("*.parquet"))
 
 
-class _Runner(BatchRunner):
+class MemoryRunner(BatchRunner):
+    """A batch runner whose tasks run here, on the log in memory."""
+
     def __init__(self, world: EvolvingStream, kafka: Any) -> None:
         super().__init__(world.stream, kafka)
         self._world = world

@@ -139,6 +139,7 @@ class TaskWorld:
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
             event_time=self.event_time,
+            route=self.spec.route,
         )
 
     def run(self, *blocks: pa.RecordBatch) -> TaskOutput:

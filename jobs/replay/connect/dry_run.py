@@ -24,7 +24,7 @@ from jobs.replay.connect.importer import (
 )
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.replay.request import ReplayRequest
+from jobs.replay.request import ReplayRequest, refuse_routed
 from jobs.replay.result import Reasons, ReplayProgress
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -48,6 +48,7 @@ def dry_run_queue(
         FrazilError: As `import_queue`; also that the stream has no tables yet.
     """
     began = time.monotonic()
+    refuse_routed(spec)
     refuse_own_topic(spec, topic)
     for name in spec.target_names:
         if not catalog.table_exists(name):

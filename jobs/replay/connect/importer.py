@@ -26,7 +26,7 @@ from jobs.replay.connect.checkpoint import ImportCheckpoint
 from jobs.replay.connect.opening import as_stream, open_queue
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.opening import replay_session
-from jobs.replay.request import Pace, ReplayRequest
+from jobs.replay.request import Pace, ReplayRequest, refuse_routed
 from jobs.replay.result import Reason, ReplayProgress
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -91,6 +91,7 @@ def import_queue(
         FrazilError: The topic does not exist, is one that the stream reads, or the table cannot say what stands in it.
     """
     began = time.monotonic()
+    refuse_routed(spec)
     refuse_own_topic(spec, topic)
     ensure_tables(spec, catalog)
     corrected = request.corrected(spec)

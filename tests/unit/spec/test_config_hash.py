@@ -138,6 +138,8 @@ CHANGES_ROWS = {
     "evolve.add", "evolve.widen", "evolve.relax", "evolve.clash",
     "event_time.column", "event_time.grace", "event_time.late",
     "transform", "rules",
+    # Of its tables only what says where rows go, and how they are partitioned.
+    "route",
 }  # fmt: skip
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
@@ -149,6 +151,7 @@ CHANGES_NONE = {
     "errors.dead_letters.table", "errors.dead_letters.keep",
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
     "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",
+    "route.by", "route.tables", "route.unmatched.table", "route.limit",
     "event_time.idle_after", "event_time.closes", "event_time.zone", "event_time.since",
 }  # fmt: skip
 # Blocks that are about a stream's driver, its watching and its tables' upkeep, whatever they will hold.

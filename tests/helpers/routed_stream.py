@@ -1,0 +1,112 @@
+"""A stream with a route: real tables, the driver's own batches, and tasks without Spark over a log in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from jobs.catalog import connect_catalog
+from jobs.commit.log_state import LogState
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.starting_point import StartingPoint
+from jobs.commit.target import Target
+from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.kafka.metadata import LogEnds
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import load_settings
+from jobs.state.stream_folder import StreamFolder
+from jobs.stream import takeover
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.opening import ensure_tables
+from tests.helpers.evolving_stream import SINK, EvolvingStream, MemoryRunner
+
+COLUMNS = "id string not null, type string, n int"
+ROUTE: dict[str, Any] = {
+    "by": "type",
+    "tables": [
+        {"match": "INS|UPD", "table": "orders.changes", "partition_by": ["bucket(2, id)"]},
+        {"match": ["DEL", "UPD"], "table": "orders.deletes"},
+        {"match": "OWN", "table": SINK},
+    ],
+}
+
+
+class RoutedStream(EvolvingStream):
+    """One stream, open.
+
+    Args:
+        home: The deployment's folder.
+        route: The block of its file; None: it has none.
+        epoch: The driver's.
+        more: Further blocks of its file.
+    """
+
+    def __init__(self, home: Path, route: dict[str, Any] | None = None, epoch: int = 1, **more: Any) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.spec: StreamSpec = StreamSpec.model_validate(
+            {
+                "stream": "payments",
+                "source": {"topics": ["payments"]},
+                "decode": {"value": "json", "schema": COLUMNS},
+                "table": {"name": SINK},
+                "errors": {"stop_above": "off"},
+                **({"route": route} if route else {}),
+                **more,
+            }
+        )
+        (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
+        self.settings = load_settings(None, home=home)
+        self.catalog = connect_catalog(self.settings)
+        ensure_tables(self.spec, self.catalog)
+        self.keys: dict[int, bytes] = {}
+        self.log: list[bytes | None] = []
+        self.at = TopicPartition("payments", 0)
+        self.runs = self.surveys = 0
+        self.survey = True
+        self.between = lambda: None
+        self.stream = self._opened(home, epoch)
+        kafka: Any = SimpleNamespace(
+            ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+        )
+        self.runner = MemoryRunner(self, kafka)
+
+    def _opened(self, home: Path, epoch: int) -> OpenStream:
+        """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
+        lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
+        targets = {each: Target(self.catalog, each, "payments") for each in self.spec.target_names}
+        for target in targets.values():
+            target.read()
+        folder = StreamFolder.at(home / "state-payments")
+        folder.root.mkdir(exist_ok=True)
+        given = ("payments", self.spec.config_hash, lease, targets, "", epoch)
+        stream = OpenStream(*given, spec=self.spec, settings=self.settings, folder=folder, log=LogState({}, {}, {}))
+        kafka: Any = SimpleNamespace(first_start=lambda source, log: {self.at: 0})
+        takeover.claim(stream, kafka)
+        takeover.recover(stream, self.catalog)
+        stamps = {name: target.newest for name, target in targets.items()}
+        stream.positions = target_positions(stamps, self.spec.coordinator)
+        stream.begin = StartingPoint(restart_positions(stream.positions))
+        return stream
+
+    def offsets(self, table: str) -> list[int]:
+        """The offsets of a table's rows, ascending."""
+        found = self.catalog.load_table(table).scan().to_arrow()
+        return sorted(found.column("offset" if table.endswith("_dead") else "_kafka_offset").to_pylist())
+
+    def placed(self) -> dict[str, list[int]]:
+        """The offsets in each of its tables that has any."""
+        return {name: found for name in self.spec.target_names if (found := self.offsets(name))}
+
+    def expected(self) -> dict[str, list[int]]:
+        """The same as the route has it, one record at a time, of records that all decode."""
+        found: dict[str, list[int]] = {}
+        assert self.spec.route is not None
+        for offset, value in enumerate(self.log):
+            if value is None:
+                continue
+            names = self.spec.route.destinations(json.loads(value).get("type"))
+            for name in names or (self.spec.dead_letter_table,):
+                found.setdefault(name, []).append(offset)
+        return found

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.errors import FrazilError
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.route import Route
+
+ROUTE: dict[str, Any] = {
+    "by": "type",
+    "tables": [
+        {"match": "INS|UPD", "table": "ev.changes", "partition_by": ["bucket(4, id)"], "properties": {"b": 2}},
+        {"match": ["DEL", "UPD"], "table": "ev.deletes"},
+        {"match": "X", "table": "ev.deletes"},
+    ],
+}
+DOCUMENT: dict[str, Any] = {
+    "stream": "events",
+    "source": {"topics": ["events"]},
+    "decode": {"value": "json", "schema": "id string, type string, n int, at timestamp, p struct<k: string>"},
+    "table": {"name": "ev.other", "partition_by": ["day(at)"], "properties": {"a": 1}},
+}
+
+
+def spec(route: dict[str, Any] | None = None, **more: Any) -> StreamSpec:
+    return StreamSpec.model_validate({**DOCUMENT, **more, "route": {**ROUTE, **(route or {})}})
+
+
+def refused(tmp_path: Path, route: dict[str, Any] | None = None, **more: Any) -> str:
+    """What `frazil validate` says of a file with this route."""
+    file = tmp_path / "streams" / "events.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump({**DOCUMENT, **more, "route": {**ROUTE, **(route or {})}}))
+    with pytest.raises(FrazilError) as error:
+        load_stream(file)
+    return str(error.value)
+
+
+def test_targets_are_the_streams_own_table_its_dead_letters_and_each_table_once() -> None:
+    own, letters, changes, deletes = spec().targets
+    assert (own.name, own.coordinator, letters.role) == ("ev.other", True, "dead_letters")
+    assert [each.name for each in (changes, deletes)] == ["ev.changes", "ev.deletes"]
+    assert not changes.coordinator and changes.role == "rows" and changes.coordinates == own.coordinates
+    assert [str(each) for each in changes.partition_by] == ["bucket(4, id)"]
+    assert [str(each) for each in deletes.partition_by] == ["day(at)"], "as the stream's own table"
+    assert dict(changes.properties) == {"a": "1", "b": "2"} and dict(deletes.properties) == {"a": "1"}
+    assert [each.name for each in spec({"unmatched": {"table": "ev.rest"}}).targets][-1] == "ev.rest"
+
+
+@pytest.mark.parametrize(
+    ("value", "tables"),
+    [
+        ("INS", ("ev.changes",)),
+        ("UPD", ("ev.changes", "ev.deletes")),
+        ("X", ("ev.deletes",)),
+        ("INSERT", ()),
+        ("ins", ()),
+        ("", ()),
+        (None, ()),
+    ],
+)
+def test_whole_values_are_matched(value: str | None, tables: tuple[str, ...]) -> None:
+    assert Route.model_validate(ROUTE).destinations(value) == tables
+    rest = Route.model_validate({**ROUTE, "unmatched": {"table": "ev.rest"}})
+    assert rest.destinations(value) == (tables or ("ev.rest",))
+
+
+@given(st.text(max_size=6), st.lists(st.text(max_size=3), min_size=1, max_size=3))
+def test_a_list_is_of_exact_values(value: str, values: list[str]) -> None:
+    route = Route.model_validate({"by": "type", "tables": [{"match": values, "table": "a.b"}]})
+    assert bool(route.destinations(value)) == (value in values)
+
+
+def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_like_does_not() -> None:
+    plain, known = StreamSpec.model_validate(DOCUMENT), spec().config_hash
+    assert known != plain.config_hash == StreamSpec.model_validate({**DOCUMENT, "route": None}).config_hash
+    first, *others = ROUTE["tables"]
+    assert spec({"tables": [{**first, "properties": {"c": 3}}, *others], "limit": 9}).config_hash == known
+    for change in ({"by": "topic"}, {"unmatched": {"table": "ev.other"}}, {"tables": [first]}):
+        assert spec(change).config_hash != known
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        ({"by": "typ"}, "route.by: no column 'typ' in decode.schema; did you mean 'type'?"),
+        ({"by": "p.q"}, "no column 'p.q' in decode.schema; known: k"),
+        ({"by": "at"}, "cannot be a column of type timestamp"),
+        ({"by": "p"}, "cannot be a column of type struct"),
+        ({"by": "header:x"}, "make a column of the header in decode.headers"),
+        ({"by": "a b"}, "must be a column such as type"),
+        ({"unmatched": "drop"}, "cannot be drop"),
+        ({"unmatched": "fail"}, "errors.tolerance: none stops the stream"),
+        ({"unmatched": {"table": "ev.other_dead"}}, "write dead_letter"),
+        ({"limit": 1}, "2 tables are more than route.limit, which is 1"),
+        ({"tables": []}, "route.tables"),
+        ({"tables": [{"match": "(", "table": "a.b"}]}, "is no regular expression"),
+        ({"tables": [{"match": 3, "table": "a.b"}]}, "must be a regular expression of whole values"),
+        ({"tables": [{"match": "a", "table": "a.b", "partition_by": ["day(n)"]}]}, "tables[0].partition_by[0]"),
+        ({"tables": [{"match": "a", "table": "a.b", "sort_by": ["nn"]}]}, "tables[0].sort_by[0]"),
+        ({"tables": [{"match": "a", "table": "ev.other", "properties": {"a": 2}}]}, "belongs into the block table"),
+        ({"tables": [{"match": "a", "table": "ev.other_dead"}]}, "is the table of the stream's dead letters"),
+        ({"to": "ev.{value}"}, "to"),
+    ],
+)
+def test_a_route_that_cannot_be_is_refused_with_its_place(tmp_path: Path, route: dict[str, Any], said: str) -> None:
+    assert said in refused(tmp_path, route)
+
+
+def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> None:
+    twice = [{"match": each, "table": "a.b", "properties": {"p": each}} for each in ("x", "y")]
+    assert "is said of a.b in an entry before" in refused(tmp_path, {"tables": twice})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"event_time": {"column": "at"}}, "event_time: is for a stream with one table of rows"),
+        ({"table": {"name": "ev.other", "branch": "b"}}, "table.branch: is for a stream with one table of rows"),
+        ({"decode": {"value": "json", "schema": "infer"}}, "route: needs the columns in decode.schema"),
+    ],
+)
+def test_what_does_not_go_with_a_route_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    assert said in refused(tmp_path, **more)
+
+
+def test_a_column_may_be_called_topic() -> None:
+    schema = {"value": "json", "schema": "topic string"}
+    table = {"name": "ev.other"}
+    tables = [{"match": "a", "table": "a.b"}]
+    assert spec({"by": "column:topic", "tables": tables}, decode=schema, table=table).route.column == ("topic",)  # pyright: ignore[reportOptionalMemberAccess]
+    assert spec({"by": "topic", "tables": tables}, decode=schema, table=table).route.column is None  # pyright: ignore[reportOptionalMemberAccess]

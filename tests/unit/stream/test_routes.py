@@ -1,0 +1,226 @@
+"""Streams with a route, on real tables: every record in the tables that its value names, once, and audited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import LongType
+
+from jobs.commit.stamp_history import history
+from jobs.errors import FrazilError
+from jobs.replay.request import ReplayRequest
+from jobs.replay.run import replay
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
+from jobs.verify.ledger_table import find_ledger, read_ledger
+from tests.helpers.evolving_stream import SINK
+from tests.helpers.routed_stream import ROUTE, RoutedStream
+
+KINDS = ["INS", "UPD", "DEL", "OWN", "other", None]
+DOCUMENTS: list[dict[str, Any]] = [
+    {"id": f"a{number}", "type": KINDS[number % len(KINDS)], "n": number} for number in range(30)
+]
+
+
+def audited(one: RoutedStream) -> None:
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    found = audit(one.spec, one.settings, one.catalog, full=True)
+    assert not found.problems and not found.pending, (found.problems, found.pending)
+
+
+def test_each_record_stands_in_the_tables_that_its_value_names(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    first = one.land(*DOCUMENTS[:13])
+    second = one.land(*DOCUMENTS[13:], b"{", batch=1)
+    assert one.spec.target_names == (SINK, f"{SINK}_dead", "orders.changes", "orders.deletes")
+    placed = one.placed()
+    expected = {name: [o for o in offsets if o < 30] for name, offsets in expected_of(one).items()}
+    expected[f"{SINK}_dead"].append(30)
+    assert placed == expected
+    counts = first.counts + second.counts
+    assert (counts.read, counts.landed, counts.dead, counts.tombstones) == (31, 20, 11, 0)
+    assert set(one.letters.values()) == {"unrouted", "malformed_json"}
+    changes = one.catalog.load_table("orders.changes")
+    assert len(changes.spec().fields) == 1 and not one.table.spec().fields
+    audited(one)
+
+
+def expected_of(one: RoutedStream) -> dict[str, list[int]]:
+    one.log, kept = [each for each in one.log if each != b"{"], one.log
+    found = one.expected()
+    one.log = kept
+    return found
+
+
+def test_a_record_that_one_of_its_tables_cannot_hold_goes_to_none_of_them(tmp_path: Path) -> None:
+    route = {**ROUTE, "tables": [*ROUTE["tables"], {"match": "UPD", "table": "orders.by_n", "partition_by": ["n"]}]}
+    RoutedStream(tmp_path / "home", route)
+    table = RoutedStream(tmp_path / "home", route, epoch=2).catalog.load_table("orders.by_n")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("_must", LongType())
+    one = RoutedStream(tmp_path / "home", route, epoch=3)
+    one.land({"id": "a", "type": "UPD", "n": 1}, {"id": None, "type": "UPD", "n": 1}, {"id": "c", "type": "INS"})
+    assert one.placed() == {"orders.by_n": [0], "orders.changes": [0, 2], "orders.deletes": [0], f"{SINK}_dead": [1]}
+    audited(one)
+
+
+@pytest.mark.parametrize("unmatched", [SINK, "orders.rest"])
+def test_what_no_table_takes_goes_where_the_file_says(tmp_path: Path, unmatched: str) -> None:
+    one = RoutedStream(tmp_path / "home", {**ROUTE, "unmatched": {"table": unmatched}})
+    one.land(*DOCUMENTS)
+    assert one.placed() == one.expected() and not one.letters
+    assert one.offsets(unmatched)[:2] == ([3, 4] if unmatched == SINK else [4, 5])
+    audited(one)
+
+
+def test_a_route_by_topic_and_one_by_a_number(tmp_path: Path) -> None:
+    by_topic = {"by": "topic", "tables": [{"match": "pay.*", "table": "orders.pay"}, {"match": "x", "table": SINK}]}
+    one = RoutedStream(tmp_path / "one", by_topic)
+    one.land(*DOCUMENTS[:4])
+    assert one.placed() == {"orders.pay": [0, 1, 2, 3]}
+    audited(one)
+    by_number = {"by": "n", "tables": [{"match": ["1", "3"], "table": "orders.odd"}], "unmatched": {"table": SINK}}
+    two = RoutedStream(tmp_path / "two", by_number)
+    two.land(*DOCUMENTS[:4])
+    assert two.placed() == {SINK: [0, 2], "orders.odd": [1, 3]}
+
+
+def test_rows_are_routed_behind_the_streams_own_steps(tmp_path: Path) -> None:
+    steps = [{"where": "n <> 2"}, {"compute": {"size": "CASE WHEN n > 2 THEN 'big' ELSE 'small' END"}}]
+    route = {"by": "size", "tables": [{"match": "big", "table": "orders.big"}], "unmatched": {"table": SINK}}
+    rules = [{"name": "known", "expect": "type IS NOT NULL"}]
+    one = RoutedStream(tmp_path / "home", route, transform=steps, rules=rules)
+    done = one.land(*DOCUMENTS[:6])
+    assert one.placed() == {SINK: [0, 1], "orders.big": [3, 4], f"{SINK}_dead": [5]}
+    assert (done.counts.read, done.counts.landed, done.counts.dead, done.counts.filtered) == (6, 4, 1, 1)
+    audited(one)
+
+
+def test_a_route_is_added_to_a_stream_that_has_landed(tmp_path: Path) -> None:
+    plain = RoutedStream(tmp_path / "home")
+    plain.land(*DOCUMENTS[:6])
+    routed = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
+    routed.log = plain.log
+    routed.land(*DOCUMENTS[6:12], batch=1)
+    assert routed.placed() == {
+        SINK: [0, 1, 2, 3, 4, 5, 9],
+        f"{SINK}_dead": [10, 11],
+        "orders.changes": [6, 7],
+        "orders.deletes": [7, 8],
+    }
+    audited(routed)
+    after = RoutedStream(tmp_path / "home", epoch=3)
+    after.log = routed.log
+    after.land(*DOCUMENTS[12:18], batch=2)
+    assert after.offsets(SINK) == [0, 1, 2, 3, 4, 5, 9, *range(12, 18)]
+    audited(after)
+
+
+def test_an_audit_names_a_row_that_is_gone_and_one_too_many_in_any_table(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS)
+    table = one.catalog.load_table("orders.deletes")
+    table.delete("n = 2")
+    own = one.table
+    own.append(own.scan(row_filter="n = 3").to_arrow())
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    found = audit(one.spec, one.settings, one.catalog, full=True)
+    told = {(each.kind, each.table) for each in found.problems}
+    assert told == {("missing", "orders.deletes"), ("doubled", SINK)}
+
+
+def test_the_coordinator_says_who_has_rows_and_how_many_records_landed_elsewhere(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:4])
+    one.land(DOCUMENTS[6], batch=1)
+    newest = history(one.table.metadata, "payments").newest
+    assert newest is not None and set(newest.rows) == {"orders.changes"}
+    assert set(newest.targets) == set(one.spec.target_names)
+    assert newest.parts[one.at].elsewhere == 1 and newest.counts.landed == 1
+    assert '"orders.changes"' not in one.table.properties["frazil.stamp.payments"]
+    of_other = history(one.catalog.load_table("orders.changes").metadata, "payments").newest
+    assert of_other is not None and dict(of_other.rows) == {"orders.changes": 1}
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    rows = [row for row in read_ledger(one.catalog, one.settings, "payments", SINK) if row.counts]
+    assert [(row.counts.landed, row.elsewhere, row.rows("rows")) for row in rows if row.counts] == [
+        (4, 3, 1),
+        (1, 1, 0),
+    ]
+
+
+def test_a_ledger_of_an_earlier_release_gets_its_column(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home")
+    one.land(*DOCUMENTS[:6])
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    ledger = find_ledger(one.catalog, one.settings)
+    assert ledger is not None
+    with ledger.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("elsewhere")
+    assert [row.elsewhere for row in read_ledger(one.catalog, one.settings, "payments") if row.counts] == [0]
+    routed = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
+    routed.log = one.log
+    routed.land(*DOCUMENTS[6:12], batch=1)
+    audited(routed)
+
+
+def test_a_table_that_is_altered_after_the_others_have_the_batch_stops_the_stream_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:2])
+    target = one.stream.targets["orders.deletes"]
+
+    def altered(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        with one.catalog.load_table("orders.deletes").update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("n")
+        return target.land(*args, **kwargs)
+
+    monkeypatch.setattr(target, "land", altered)
+    with pytest.raises(FrazilError):
+        one.land(*DOCUMENTS[2:8], batch=1)
+    assert one.offsets("orders.deletes") == [1]
+    newest = history(one.table.metadata, "payments").newest
+    assert newest is not None and newest.rows.get("orders.deletes"), "the coordinator says who lacks the batch"
+    with one.catalog.load_table("orders.deletes").update_schema() as change:
+        change.add_column("n", LongType())
+
+
+def test_letters_of_a_routed_stream_are_not_landed_past_its_route(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    with pytest.raises(FrazilError, match="it has a route") as refused:
+        replay(one.spec, one.settings, one.catalog, ReplayRequest())
+    assert "--to-topic" in str(refused.value.fix)
+
+
+class Killed(BaseException):
+    """The driver's process was killed here."""
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("killed_at", ["orders.changes", "orders.deletes", f"{SINK}_dead"])
+def test_a_batch_that_a_crash_left_in_some_tables_is_completed_in_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str, recorded: bool
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(one.stream.targets[killed_at], "land", killed)
+    with pytest.raises(Killed):
+        one.land(*DOCUMENTS[6:14], batch=1)
+    assert one.placed() != one.expected()
+    if not recorded:
+        for record in one.stream.folder.pending_records():
+            one.stream.folder.store.delete(record)
+    after = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
+    after.log = one.log
+    assert after.stream.recovered == int(recorded)
+    after.land(*DOCUMENTS[14:], batch=0)
+    assert after.placed() == after.expected()
+    audited(after)
