@@ -17,6 +17,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BooleanType,
     IntegerType,
@@ -98,7 +99,7 @@ def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
     return table
 
 
-def lacks_columns(ledger: Table) -> bool:
+def lacks_columns(ledger: Table | TableMetadata) -> bool:
     """Whether it is one of an earlier release, which has columns to come; `ensure_ledger` adds them."""
     return not set(_LATER) <= set(ledger.schema().column_names)
 

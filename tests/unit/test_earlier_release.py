@@ -39,7 +39,7 @@ from jobs.verify.ledger_checkpoints import (
     fill_checkpoints_of,
     fill_checkpoints_text,
 )
-from jobs.verify.ledger_table import LEDGER_SCHEMA
+from jobs.verify.ledger_table import LEDGER_SCHEMA, lacks_columns
 from tests.integration.earlier_release.contents import ARCHIVE
 
 DEPLOYMENT = Path(__file__).parents[1] / "integration/earlier_release" / ARCHIVE
@@ -151,7 +151,9 @@ def test_stamps(tables: dict[str, TableMetadata]) -> None:
 
 def test_tables(tables: dict[str, TableMetadata]) -> None:
     ledger = tables["frazil.ledger"]
-    assert columns(ledger.schema()) == columns(LEDGER_SCHEMA)
+    # The ledger's column of a later version is added when it is filled (`ensure_ledger`).
+    assert columns(ledger.schema()) == [each for each in columns(LEDGER_SCHEMA) if each[0] != "elsewhere"]
+    assert lacks_columns(ledger)
     # A column of a later version is added when the stream opens its tables, or a replay does.
     later = {"row_before"}
     for letters in ("shop.orders_failed", "shop.refunds_dead", "web.clicks_dead"):
