@@ -21,29 +21,30 @@ from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
 MICROS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 # Of each type a value as Arrow takes it for the storage of the column.
-VALUES: dict[ice.IcebergType, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
-    ice.BooleanType(): (pa.bool_(), st.booleans()),
-    ice.IntegerType(): (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
-    ice.LongType(): (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
-    ice.FloatType(): (pa.float32(), st.floats(width=32)),
-    ice.DoubleType(): (pa.float64(), st.floats()),
-    ice.DecimalType(12, 2): (
+VALUES: list[tuple[ice.IcebergType, pa.DataType, st.SearchStrategy[Any]]] = [
+    (ice.BooleanType(), pa.bool_(), st.booleans()),
+    (ice.IntegerType(), pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (ice.LongType(), pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (ice.FloatType(), pa.float32(), st.floats(width=32)),
+    (ice.DoubleType(), pa.float64(), st.floats()),
+    (
+        ice.DecimalType(12, 2),
         pa.decimal128(12, 2),
         st.integers(-(10**12) + 1, 10**12 - 1).map(lambda n: Decimal(n).scaleb(-2)),
     ),
-    ice.DateType(): (pa.int32(), st.integers(-719_162, 2_932_896)),
-    ice.TimestampType(): (pa.int64(), MICROS),
-    ice.TimestamptzType(): (pa.int64(), MICROS),
-    ice.TimeType(): (pa.int64(), st.integers(0, 86_399_999_999)),
-    ice.StringType(): (pa.string(), st.text()),
-    ice.UUIDType(): (pa.binary(16), st.uuids().map(lambda each: each.bytes)),
-    ice.BinaryType(): (pa.binary(), st.binary()),
-    ice.FixedType(3): (pa.binary(3), st.binary(min_size=3, max_size=3)),
-}
+    (ice.DateType(), pa.int32(), st.integers(-719_162, 2_932_896)),
+    (ice.TimestampType(), pa.int64(), MICROS),
+    (ice.TimestamptzType(), pa.int64(), MICROS),
+    (ice.TimeType(), pa.int64(), st.integers(0, 86_399_999_999)),
+    (ice.StringType(), pa.string(), st.text()),
+    (ice.UUIDType(), pa.binary(16), st.uuids().map(lambda each: each.bytes)),
+    (ice.BinaryType(), pa.binary(), st.binary()),
+    (ice.FixedType(3), pa.binary(3), st.binary(min_size=3, max_size=3)),
+]
 
 
 def table(*more: NestedField) -> Schema:
-    fields = [NestedField(n + 1, f"c{n}", kind, required=False) for n, kind in enumerate(VALUES)]
+    fields = [NestedField(n + 1, f"c{n}", kind, required=False) for n, (kind, _, _) in enumerate(VALUES)]
     return Schema(*fields, *more, NestedField(99, "_kafka_topic", ice.StringType(), required=False))
 
 
@@ -52,16 +53,14 @@ def read_back(values: list[bytes], schema: Schema) -> Decoded:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(*(st.none() | values for _, values in VALUES.values())), min_size=1, max_size=4))
+@given(st.lists(st.tuples(*(st.none() | values for _, _, values in VALUES)), min_size=1, max_size=4))
 def test_every_type_is_read_back_exactly(rows: list[tuple[Any, ...]]) -> None:
-    columns = [
-        pa.array(column, kind) for column, (kind, _) in zip(zip(*rows, strict=True), VALUES.values(), strict=True)
-    ]
+    columns = [pa.array(column, kind) for column, (_, kind, _) in zip(zip(*rows, strict=True), VALUES, strict=True)]
     names = [f"c{n}" for n in range(len(columns))]
     batch = pa.RecordBatch.from_arrays([*columns, pa.array(["t"] * len(rows))], [*names, "_kafka_topic"])
     decoded = read_back(rows_as_json(batch, table(), KAFKA_COLUMNS), table())
     assert decoded.failures == []
-    for name, column, (kind, _) in zip(names, columns, VALUES.values(), strict=True):
+    for name, column, (_, kind, _) in zip(names, columns, VALUES, strict=True):
         found = decoded.rows.column(name)
         storage = found.storage if isinstance(found, pa.ExtensionArray) else found
         assert _same(storage.cast(kind).to_pylist(), column.to_pylist())

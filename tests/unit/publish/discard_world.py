@@ -61,7 +61,7 @@ class RecordLog:
                 "headers": [[{"key": "trace", "value": b"1"}]] * len(ids),
                 "topic": ["payments"] * len(ids),
                 "partition": [0] * len(ids),
-                "offset": there,
+                "offset": [*there],
                 "timestamp": [micros(each) + self.again for each in there],
                 "timestampType": [0] * len(ids),
             }

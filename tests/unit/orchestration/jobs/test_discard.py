@@ -48,4 +48,7 @@ def test_it_only_tells_until_it_is_asked_to(tmp_path: Path, instance: dg.Dagster
     assert (world.rows(), world.lettered()) == (Counter(), Counter({0: 1, 1: 1}))
     refused = run(world, instance, dry_run=False)
     assert not refused.success
-    assert "nothing is held at its gate" in (refused.failure_data_for_node(OP).user_failure_data.description or "")
+    failure = refused.failure_data_for_node(OP)
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    assert "nothing is held at its gate" in (failure.user_failure_data.description or "")
