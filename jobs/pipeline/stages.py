@@ -14,6 +14,7 @@ from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
 from jobs.pipeline.schema_ids import headed_decode, with_subject
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.transform.frame import timestamp_types
 from jobs.write.projection import UnfitValueError
 
 
@@ -130,10 +131,7 @@ def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
 def _part(records: pa.RecordBatch, part: str) -> pa.Array:
     if part == "timestamp_type" and part not in records.schema.names:
         # Kafka's number, where dead letters have its name.
-        return _TIMESTAMP_TYPES.take(records.column("timestampType"))
+        return timestamp_types(records)
     column = records.column(part)
     # A letter of a record without headers has none; a record has a list of them in any case.
     return type(column).from_arrays(column.offsets, column.values) if part == "headers" else column
-
-
-_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])

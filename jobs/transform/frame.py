@@ -25,7 +25,11 @@ PARTS: Mapping[str, pa.DataType] = {
 """The parts of a frame, with their types. A step names those of the last three that it asks for: they are fetched."""
 FETCHED: Final = frozenset({"timestamp_type", "key", "headers"})
 
-_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
+
+def timestamp_types(records: pa.RecordBatch) -> pa.Array:
+    """Kafka's names of the records' kinds of timestamp, from its numbers in the column `timestampType`."""
+    # Made here: where this is imported, an array would import pandas, too.
+    return pa.array(["CreateTime", "LogAppendTime"]).take(records.column("timestampType"))
 
 
 class Frame:
@@ -91,7 +95,7 @@ class Frame:
     def _taken(self, name: str) -> pa.Array:
         kind = PARTS[name]
         if name == "timestamp_type" and name not in self._records.schema.names:
-            found = _TIMESTAMP_TYPES.take(self._records.column("timestampType"))
+            found = timestamp_types(self._records)
         else:
             found = self._records.column(name)
         if pa.types.is_dictionary(found.type):
