@@ -40,6 +40,8 @@ from orchestration.jobs.discard import OP as DISCARD_OP
 from orchestration.jobs.discard import discard_job
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
+from orchestration.jobs.release import OP as RELEASE_OP
+from orchestration.jobs.release import release_job
 from orchestration.jobs.replay import OP as REPLAY_OP
 from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
@@ -150,6 +152,7 @@ def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:
     return [
         opened_with(reset_offsets_job, RESET_OP, {**asked, "to": "", "topics": []}),
         opened_with(discard_job, DISCARD_OP, asked),
+        opened_with(release_job, RELEASE_OP, asked),
         opened_with(replay_job, REPLAY_OP, {**asked, "reasons": [], "states": [], "limit": 0}),
     ]
 

@@ -17,6 +17,7 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
 from jobs.publish.gate import Gate
+from jobs.publish.gated import refuse_without_gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
 from jobs.publish.publishing import interval_of, main_rolled_back
 from jobs.spec.models import StreamSpec
@@ -73,10 +74,7 @@ def refuse_undiscardable(spec: StreamSpec, table: Table) -> None:
     Raises:
         FrazilError: It has none, or they do not.
     """
-    if spec.publish is None:
-        raise FrazilError(
-            f"stream {spec.stream} has no gate: nothing of it is held.", fix=f"frazil status {spec.stream}"
-        )
+    refuse_without_gate(spec)
     if not spec.kafka_columns.locate_rows_of(table.schema()):
         raise FrazilError(
             f"stream {spec.stream}: the rows of table {spec.table.name} do not say which records they are of, so no "

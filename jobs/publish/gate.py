@@ -70,6 +70,11 @@ class Held:
     reasons: tuple[str, ...]
     judged_by: str
 
+    @property
+    def verdict(self) -> Verdict:
+        """What was judged of it."""
+        return Verdict(False, self.reasons, self.judged_by, self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:

@@ -14,24 +14,28 @@ from functools import partial
 from typing import Literal
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import Backoff
+from jobs.commit.errors import table_gone
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
-from jobs.commit.publications import THROUGH
+from jobs.commit.publications import THROUGH, publications
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.publish.gate import Gate, Verdict, gate_property
+from jobs.publish.gate import Gate, Held, Verdict, gate_property
 from jobs.publish.interval import Interval
 from jobs.publish.publication import PUBLISHED_KEY, publication_text
 from jobs.publish.publishing import (
     appended,
     given_up,
     interval_of,
+    main_rolled_back,
     past_others,
     publication_stamp,
     publishing_session,
@@ -57,7 +61,7 @@ class GateResult:
         became: What; `still held` if it was not judged again, since nothing has come up by which it might pass.
         interval: None if the branch is not there yet.
         gate: As it is now.
-        verdict: Where it was judged.
+        verdict: What was judged of it, now or when it was held; None if it was not looked at.
         snapshot_id: Main's new head, if it was published.
     """
 
@@ -186,25 +190,70 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
     with publishing_session(spec, settings, catalog, Backoff) as session:
         target = session.targets[spec.table.name]
 
-        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Interval]:
-            gate = Gate.of(metadata.properties, spec.stream)
-            held = gate.held
-            found = interval_of(spec, target.table, newest, held.until) if held else None
-            if held is None or found is None or found.after != held.after:
-                raise FrazilError(
-                    f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}"
-                )
-            refuse_other_spec(spec, found, metadata)
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[Interval, Held]]:
+            gate, held, found = _held(spec, target.table, newest)
             step("publish_before_commit")
             told = {"gate": gate.generation + 1, "why": why, "reasons": list(held.reasons)}
             said = {PUBLISHED_KEY: publication_text(found, by, verdict="released", **told)}
             stamp = replace(publication_stamp(session, spec, newest, found), note=f"{by}: {why}")
-            return Proposal(found, appended(found), stamp, said, gate_state(spec, gate.decided()))
+            return Proposal((found, held), appended(found), stamp, said, gate_state(spec, gate.decided()))
 
-        found = target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
+        found, held = target.swap(
+            propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)
+        )
         step("publish_after_commit")
         gate = Gate.of(target.table.metadata.properties, spec.stream)
-        return GateResult("published", found, gate, snapshot_id=target.snapshot_id)
+        return GateResult("published", found, gate, held.verdict, target.snapshot_id)
+
+
+def plan_release(spec: StreamSpec, catalog: Catalog) -> GateResult:
+    """What `release` would publish now; nothing is changed.
+
+    Raises:
+        RolledBackError: Main was rolled back to before a publication.
+        FrazilError: The stream has no gate, or nothing is held there.
+    """
+    refuse_without_gate(spec)
+    table = find_table(catalog, spec.table.name)
+    if table is None:
+        raise table_gone(spec.stream, spec.table.name)
+    past = publications(table, spec.stream)
+    if past.rolled_back:
+        raise main_rolled_back(spec)
+    gate, held, found = _held(spec, table, past.newest)
+    return GateResult("still held", found, gate, held.verdict)
+
+
+def refuse_without_gate(spec: StreamSpec) -> None:
+    """See that the stream has a gate.
+
+    Raises:
+        FrazilError: It has none.
+    """
+    if spec.publish is None:
+        raise FrazilError(
+            f"stream {spec.stream} has no gate: nothing of it is held.", fix=f"frazil status {spec.stream}"
+        )
+
+
+def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, Held, Interval]:
+    """The gate, and what is held there, as an interval that can be published as it is.
+
+    Args:
+        spec: The stream.
+        table: Its own, not as a branch has it.
+        newest: The stamp of the last publication.
+
+    Raises:
+        FrazilError: Nothing is held.
+    """
+    gate = Gate.of(table.metadata.properties, spec.stream)
+    held = gate.held
+    found = interval_of(spec, table, newest, held.until) if held else None
+    if held is None or found is None or found.after != held.after:
+        raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
+    refuse_other_spec(spec, found, table.metadata)
+    return gate, held, found
 
 
 def gate_state(spec: StreamSpec, gate: Gate) -> dict[str, str]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from jobs.commit.offsets import describe_ranges
 from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
 from orchestration.formatting import span, thousands
 
@@ -27,6 +28,7 @@ _COLUMNS = (
     "dead",
 )
 _SHOWN_FIELDS = 5
+_SHOWN_PARTITIONS = 10
 _NUMBERS = {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
 _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": {"retrying", "fenced", "stopping"}}
 
@@ -149,6 +151,8 @@ def _branch(status: StreamStatus) -> dict[str, str]:
     if (held := ahead.held) is not None:
         why = "; ".join(held.reasons[:2])
         lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
+        if held.ranges:
+            lines["  offsets"] = describe_ranges(held.ranges, limit=_SHOWN_PARTITIONS)
         lines["  next"] = (
             f"frazil release {status.stream}, frazil discard {status.stream}, or correct its contract and frazil "
             f"publish {status.stream}"

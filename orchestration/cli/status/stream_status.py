@@ -169,6 +169,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
             "held": status.ahead.held
             and {
                 "rows": status.ahead.held.rows,
+                "from": by_topic({p: range_.start for p, range_ in status.ahead.held.ranges.items()}),
+                "to": by_topic({p: range_.end for p, range_ in status.ahead.held.ranges.items()}),
                 "since": _time(status.ahead.held.since),
                 "reasons": list(status.ahead.held.reasons),
             },

@@ -58,11 +58,23 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     status = frazil(world, "status", "payments").stdout
     assert "held at the gate" in status
     assert "2 rows" in status
+    assert "payments-0 [3, 5)" in status
+    held_facts = json.loads(frazil(world, "status", "payments", "--json").stdout)["streams"][0]["branch"]["held"]
+    assert (held_facts["rows"], held_facts["from"], held_facts["to"]) == (
+        2,
+        {"payments": {"0": 3}},
+        {"payments": {"0": 5}},
+    )
     facts = json.loads(frazil(world, "publish", "payments", "--json").stdout)
     assert facts["gate"]["became"] == "still held"
     assert facts["gate"]["held"]["to"] == {"payments": {"0": 5}}
     shown = frazil(world, "publish", "payments", "--dry-run")
     assert (shown.exit_code, "Held: 2 rows" in shown.stdout) == (0, True)
+    to_come = frazil(world, "release", "payments", "--dry-run")
+    assert to_come.exit_code == 0, to_come.output
+    assert "To be published to main of table orders.payments: 2 rows" in to_come.stdout
+    assert "2 of 2 rows are not accepted" in to_come.stdout
+    assert (world.rows(), gate(world).generation) == (Counter(ids), 0), "it is only shown"
     released = frazil(world, "release", "payments", "--reason", "known")
     assert released.exit_code == 0, released.output
     assert world.rows() == Counter(ids + bad)

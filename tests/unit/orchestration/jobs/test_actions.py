@@ -55,7 +55,7 @@ def test_the_launchpad_opens_with_what_a_person_is_asked(tmp_path: Path) -> None
         assert asked == {"streams": ["card-payments"], "reason": "asked in Dagster"}
         # Nobody stops a stream by a slip.
         assert launchpad(many, action_job_name(action))["streams"] == []
-    for job in ("frazil_replay", "frazil_reset_offsets", "frazil_discard"):
+    for job in ("frazil_replay", "frazil_reset_offsets", "frazil_discard", "frazil_release"):
         assert (launchpad(one, job)["stream"], launchpad(many, job)["stream"]) == ("card-payments", "")
         assert launchpad(many, job)["dry_run"] is True
         assert not {"by", "request"} & launchpad(many, job).keys()

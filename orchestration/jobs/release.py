@@ -1,0 +1,97 @@
+"""Release job: what is held at a gated stream's gate published as a Dagster run, or the plan of that."""
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from jobs.commit.offsets import by_topic
+from jobs.errors import FrazilError
+from orchestration.jobs.runs import action_tags, run_config, tag_run
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from jobs.publish.gated import GateResult
+
+JOB = "frazil_release"
+OP = "release"
+ACTION = "release"
+
+
+class ReleaseConfig(dg.Config):
+    """Of which stream, why, and whether only to look."""
+
+    stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
+    dry_run: bool = Field(default=True, description="Only tell what would be published. Set it to false to do it.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept in the snapshot that main gets.")
+    by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
+
+
+def release_run_config(config: ReleaseConfig) -> dict[str, Any]:
+    """The configuration of a run that releases, or tells what that would do."""
+    return run_config(OP, config)
+
+
+@dg.op(name=OP)
+def release_op(
+    context: dg.OpExecutionContext, config: ReleaseConfig, deployment: DeploymentResource, catalog: CatalogResource
+) -> None:
+    """Publish what is held at a stream's gate as it is, or tell what that would do.
+
+    It may be terminated, and run again: what is held is published in one commit, or not at all.
+    """
+    # Imported here: a code location that only loads should not wait for what a release needs.
+    from jobs.publish.gated import plan_release, refuse_without_gate, release
+    from jobs.translate import translate_errors
+
+    tag_run(context, action_tags(ACTION, config.reason, config.by, stream=config.stream))
+    try:
+        spec, settings = deployment.stream(config.stream), deployment.settings()
+        refuse_without_gate(spec)
+        with translate_errors(settings, spec.stream), catalog.catalog() as connected:
+            if config.dry_run:
+                done = plan_release(spec, connected)
+            else:
+                done = release(spec, settings, connected, config.by, config.reason)
+    except FrazilError as problem:
+        raise failure(problem) from None
+    context.add_output_metadata(release_metadata(spec.stream, done, config))
+
+
+def release_metadata(stream: str, done: "GateResult", config: ReleaseConfig) -> dict[str, Any]:
+    """A release as Dagster shows it."""
+    found, verdict, made = done.interval, done.verdict, done.snapshot_id is not None
+    ranges = found.ranges if found else {}
+    metadata: dict[str, Any] = {
+        "done": made,
+        "rows": found.rows if found else 0,
+        "files": len(found.files) if found else 0,
+        "branch": found.branch if found else "",
+        "from": dg.MetadataValue.json(by_topic({p: range_.start for p, range_ in ranges.items()})),
+        "to": dg.MetadataValue.json(by_topic({p: range_.end for p, range_ in ranges.items()})),
+        "reasons": "\n".join(verdict.reasons if verdict else ()),
+        "gate_generation": done.gate.generation,
+        "by": config.by,
+        "why": config.reason,
+        "next": f"frazil publish {stream}, which judges what has landed since"
+        if made
+        else "launch it again with dry_run: false",
+    }
+    if made:
+        # As text: a snapshot id is greater than what JavaScript can count to.
+        metadata["snapshot_id"] = str(done.snapshot_id)
+    return metadata
+
+
+@dg.job(
+    name=JOB,
+    executor_def=dg.in_process_executor,
+    # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
+    tags={"dagster/max_retries": "0"},
+    description="Publish what a contract holds, as it is. It only tells what that would do until dry_run is false.",
+)
+def release_job() -> None:
+    """Publish what is held."""
+    release_op()
