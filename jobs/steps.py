@@ -34,6 +34,8 @@ Kind = Literal[
     "publish",
     "check",
     "route",
+    "event time",
+    "tag",
 ]
 
 
@@ -242,6 +244,14 @@ STEPS: dict[str, Step] = {
     "discard_after_commit": Step(
         "publish", "main is past the interval, and has none of it; nobody was told. There is nothing to do.", "action"
     ),
+    "answer_before_commit": Step("publish", "An operator's answer to a rollback is decided, and not said.", "action"),
+    "inside_answer": Step("publish", "The manifests of an answer are written; the catalog was not asked.", "action"),
+    "answer_after_commit": Step("publish", "The table has the answer; nothing is to be answered any more.", "action"),
+    "idle_before_stamp": Step("event time", "A quiet stream's watermark is to move on; no table says so."),
+    "idle_after_stamp": Step("event time", "The table has the watermark; whoever comes next reads it there."),
+    "closed_before_report": Step("event time", "What has closed is known, and Dagster was not told.", "action"),
+    "tag_before_commit": Step("tag", "Which snapshot gets, or loses, the name is known; nothing is changed.", "action"),
+    "tag_after_commit": Step("tag", "The table has it, with who and why; nobody was told.", "action"),
     "check_before_record": Step(
         "check",
         "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",

@@ -15,6 +15,8 @@ def pass_written(operation: Operation, stamp: Stamp | None) -> None:
         step("inside_remake")
     elif stamp and stamp.kind == "claim":
         step("inside_claim")
+    elif stamp and stamp.kind == "accept":
+        step("inside_answer")
     elif isinstance(operation, Append) and operation.beside:
         step("inside_publish" if operation.files else "inside_hold")
     elif stamp and stamp.kind == "batch":

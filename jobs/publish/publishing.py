@@ -160,12 +160,10 @@ def past_others(
 def answer_rollback(
     spec: StreamSpec, settings: Settings, catalog: Catalog, answer: RollbackAnswer, note: str
 ) -> Interval | None:
-    """Say what becomes of what a rollback of main, or a break of the branch, has left in question (see `continuity`).
-
-    It is published again, or left out; what is to be published now is given.
+    """Publish again, or leave out, what a rollback of main, or a break of the branch, has left in question.
 
     Args:
-        note: Who decides, and why.
+        note: Who decides, and why; see `continuity` for what is in question.
 
     Raises:
         UnpublishableError: Publishing again would double rows, or nobody can say whether it would.
@@ -192,7 +190,9 @@ def answer_rollback(
         newest = newest or Stamp(session.id, "accept", -1, session.epoch, spec.config_hash, start={}, position={})
         decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands})
         left_out = {left_out_property(branch): str(stands)} if answer == "leave-out" else {}
+        step("answer_before_commit")
         target.restamp(signed_answer(replace(decided, published=published), session.epoch, note), left_out)
+        step("answer_after_commit")
         return interval_of(spec, target.table, target.newest, unfinished=True)
 
 

@@ -11,6 +11,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.event_time import EventTime
+from jobs.steps import step
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import WorkLog
@@ -93,11 +94,13 @@ class IdleWatermark:
         if not is_worth_a_stamp(before, times, event_time):
             return
         stream.lease.verify()
+        step("idle_before_stamp")
         stream.anchor.claim(
             stream.epoch,
             lambda newest: replace(stream.claim_of(newest), event_time=times, valid_through_ms=through_ms),
             again=True,
         )
+        step("idle_after_stamp")
         self._work.watermark(stream.watermark_ms)
 
 

@@ -15,6 +15,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
 from jobs.errors import FrazilError
+from jobs.steps import step
 from jobs.time_travel.reading import instant
 from jobs.time_travel.tags import TAG_PREFIX, Tag, TagNote, tags_of
 
@@ -75,11 +76,13 @@ def tag_snapshot(
         age = None if keep is None else datetime.now(UTC) - instant(snapshot.timestamp_ms) + keep
         before = loaded.metadata.refs[name].max_ref_age_ms if known is not None else None
         made = TagNote(by, time.time(), note or (known.made.note if known is not None and known.made else ""))
+        step("tag_before_commit")
         with conflicts_as_moved_head(), loaded.transaction() as change:
             change.set_properties({TAG_PREFIX + name: msgspec.json.encode(made).decode()})
             ManageSnapshots(change).create_tag(
                 snapshot_id, name, max_ref_age_ms=before if age is None else max(1, int(age.total_seconds() * 1000))
             ).commit()
+        step("tag_after_commit")
         return next(each for each in tags_of(loaded.metadata) if each.name == name), True
 
     return compare_and_swap(table, attempt, _given_up)
@@ -98,10 +101,12 @@ def delete_tag(catalog: Catalog, table: str, name: str) -> Tag:
         if known is None:
             has = ", ".join(each.name for each in tags_of(loaded.metadata)) or "none"
             raise FrazilError(f"table {table} has no tag {name}; it has {has}.", fix="frazil tag STREAM --list")
+        step("tag_before_commit")
         with conflicts_as_moved_head(), loaded.transaction() as change:
             ManageSnapshots(change).remove_tag(name).commit()
             if TAG_PREFIX + name in loaded.metadata.properties:
                 change.remove_properties(TAG_PREFIX + name)
+        step("tag_after_commit")
         return known
 
     return compare_and_swap(table, attempt, _given_up)

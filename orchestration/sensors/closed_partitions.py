@@ -7,6 +7,7 @@ import time
 import dagster as dg
 
 from jobs.errors import FrazilError
+from jobs.steps import step
 from orchestration.sensors.closed_partitions_tick import ClosedCursor, run_closed_tick
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
@@ -38,6 +39,8 @@ def closed_partitions_sensor() -> dg.SensorDefinition:
             )
         except FrazilError as problem:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
+        if tick.events:
+            step("closed_before_report")
         told = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
         return dg.SensorResult(
             skip_reason=told or "Nothing has closed.", cursor=memory.to_cursor(), asset_events=tick.events

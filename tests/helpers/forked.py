@@ -22,7 +22,13 @@ from pathlib import Path
 from typing import Any
 
 # What the server imports with this module, before its first fork.
-import orchestration.cli.replay  # noqa: F401
+import pyiceberg.catalog.sql
+import pyiceberg.io.pyarrow  # noqa: F401
+
+import orchestration.cli.publish.command
+import orchestration.cli.publish.release
+import orchestration.cli.replay
+import orchestration.cli.tag  # noqa: F401
 from jobs import steps
 from orchestration.cli.main import main
 

@@ -12,7 +12,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.steps import STEPS, _armed, step
 
-JOBS = Path(__file__).resolve().parents[2] / "jobs"
+ROOT = Path(__file__).resolve().parents[2]
 PASS_ALL = """
 from jobs.steps import STEPS, step
 for _ in range(3):
@@ -33,7 +33,8 @@ def run(steps: str) -> subprocess.Popen[str]:
 
 
 def test_the_steps_that_are_listed_are_those_that_are_passed() -> None:
-    code = "\n".join(path.read_text() for path in JOBS.rglob("*.py"))
+    files = [path for room in ("jobs", "orchestration") for path in (ROOT / room).rglob("*.py")]
+    code = "\n".join(path.read_text() for path in files)
     passed = re.findall(r'\bstep\(\s*"(\w+)"(?: if [\w.]+ else "(\w+)")?', code)
     assert {name for names in passed for name in names if name} == STEPS.keys()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from jobs.errors import FrazilError
 from jobs.time_travel.tagging import check_tag_name, delete_tag, tag_snapshot
 from jobs.time_travel.tags import TAG_PREFIX, tags_of
 from orchestration.cli.main import main
+from tests.helpers.forked import Forked, frazil
 from tests.helpers.real_stream import DEAD, SINK, RealStream
 from tests.helpers.stream_history import FAILED, ROW
 
@@ -180,3 +182,36 @@ def test_a_writer_that_never_rests_is_told(stream: RealStream, monkeypatch: pyte
         refused.exit_code == 1 and "the catalog refused 3 commits in a row on table orders.payments" in refused.stderr
     )
     assert "nothing was changed" in refused.stderr
+
+
+@pytest.mark.parametrize("step", ["tag_before_commit", "tag_after_commit"])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_killed_it_is_there_with_who_and_why_or_not_at_all(stream: RealStream, step: str, deletes: bool) -> None:
+    first = snapshot_ids(stream)[0]
+    made = ("month-end", "--snapshot", str(first), "--note", "the books of January")
+    words = made
+    if deletes:
+        assert command(stream, *made).exit_code == 0
+        words = ("month-end", "--delete")
+    process = Forked(
+        frazil,
+        *("--home", str(stream.home), "tag", "payments", *words),
+        env={"FRAZIL_STEPS": f"{step}=kill"},
+        folder=stream.home,
+    )
+    assert process.wait() == -signal.SIGKILL, process.said()
+    assert f"step {step}: SIGKILL" in process.said()
+    done = step == "tag_after_commit"
+    there = done != deletes
+    # The name and what is said of it are one commit.
+    properties = stream.table().metadata.properties
+    assert ("month-end" in stream.table().metadata.refs, TAG_PREFIX + "month-end" in properties) == (there, there)
+    if deletes:
+        again = command(stream, *words)
+        assert (again.exit_code, "has no tag month-end" in again.stderr) == ((1, True) if done else (0, False))
+        assert tags_of(stream.table().metadata) == []
+        return
+    assert facts(stream, "month-end", "--snapshot", str(first), "--note", "the books of January")["tag"] == "month-end"
+    (found,) = tags_of(stream.table().metadata)
+    assert found.made is not None
+    assert (found.snapshot_id, found.made.note) == (first, "the books of January")
