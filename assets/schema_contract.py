@@ -14,8 +14,10 @@ from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
+from jobs.schema.rename import RenameSuggestion
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
+from jobs.schema_contract.renames import renames_sentence
 from jobs.schema_contract.sentences import listed, subject_sentences
 from jobs.schema_contract.subjects import key_subjects_of, subjects_of
 from jobs.spec.models import StreamSpec
@@ -76,6 +78,7 @@ def contract_outcome(
             wrong = listed([each for each in held.findings if each.level != "ok"])
             said = f"A driver with streams/{spec.stream}.yaml would not start, so the former one goes on: {wrong}."
             bad.append((worst(list(held.findings)), said, fix))
+        bad += _renames(spec, held.renames)
     if other := identifier_sentence(spec, table.schema()):
         bad.append(("warn", f"{other[0].upper()}{other[1:]}.", f"frazil schema apply {spec.stream}"))
     for subject in subjects:
@@ -85,8 +88,11 @@ def contract_outcome(
             good.append(said)
         else:
             bad.append((subject.level, said, f"frazil schema check {spec.stream} --against {subject.name}"))
+        bad += _renames(spec, subject.renames)
     if proposed:
-        figures["proposals"] = _markdown_list([f"`{each.digest}` {each.says}" for each in proposed])
+        figures["proposals"] = _markdown_list(
+            [f"`{each.digest}` {each.says}{f'; or {each.rename}' if each.rename else ''}" for each in proposed]
+        )
         wait = "change waits" if len(proposed) == 1 else "changes wait"
         says = "; ".join(each.says for each in proposed[:3])
         said = f"{len(proposed)} {wait} for somebody to decide: {says}."
@@ -103,6 +109,13 @@ def contract_outcome(
     level: Level = "error" if any(each[0] == "error" for each in bad) else "warn"
     sentence = " ".join([*(said for _, said, _ in bad), *concerned])
     return _outcome(level, f"{sentence} Next: {bad[0][2]}", figures, found, downstream)
+
+
+def _renames(spec: StreamSpec, found: Sequence[RenameSuggestion]) -> list[tuple[Level, str, str]]:
+    """Columns that may be called otherwise: somebody should look before their first record comes."""
+    if not found:
+        return []
+    return [("warn", renames_sentence(spec.stream, found), f"frazil schema apply {spec.stream} {found[0].option}")]
 
 
 def _downstream_sentence(downstream: Sequence[str]) -> list[str]:

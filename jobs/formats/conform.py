@@ -52,6 +52,7 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
+from jobs.schema.rename import with_former_column
 
 NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
 Extra: TypeAlias = Literal["ignore", "fail", "propose", "keep"]
@@ -93,7 +94,7 @@ class Conform:
         self._names: tuple[str, ...] = tuple(each.name for each in rows.fields)
         columns = without_extra_column(rows) if extra == "keep" else rows
         self._plan: StructPlan = struct_plan(writer.as_struct(), columns.as_struct(), names)
-        self.needs: tuple[Need, ...] = tuple(needs(self._plan))
+        self.needs: tuple[Need, ...] = with_former_column(tuple(needs(self._plan)), writer, columns, names)
 
     def apply(self, decoded: Decoded) -> Decoded:
         """The rows in the stream's columns, without those that the columns do not hold: those become failures.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from pyiceberg.types import IcebergType
@@ -23,16 +23,18 @@ class Need:
         path: Of the column.
         type: Of the records' field, of `add` and `widen`; ids in it mean nothing.
         row: A record of the block that needs it.
+        former: Of `add`: a column that the record lacks, and that may be the same under its former name.
     """
 
     change: Change
     path: Path
     type: IcebergType | None = None
     row: int = 0
+    former: Path | None = None
 
     def at(self, row: int) -> Need:
         """The need of another record."""
-        return Need(self.change, self.path, self.type, row)
+        return replace(self, row=row)
 
 
 class Coordinates(NamedTuple):
@@ -50,7 +52,7 @@ class RecordNeed(NamedTuple):
     """A change that a record needs, and where the record is.
 
     Attributes:
-        change: As of `Need`; so are `path` and `type`.
+        change: As of `Need`; so are `path`, `type` and `former`.
         at: The first record with this need.
     """
 
@@ -58,6 +60,7 @@ class RecordNeed(NamedTuple):
     path: Path
     type: IcebergType | None
     at: Coordinates
+    former: Path | None = None
 
 
 def column_name(path: Path) -> str:

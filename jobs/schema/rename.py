@@ -1,19 +1,23 @@
 """Rename suggestions: a column that is gone and a field that is new may be one and the same under another name.
 
-A suggestion is shown to a person and never applied by itself.
+A suggestion is shown to a person and never applied by itself. One new field and one missing column, of the same type
+and at the same position, whose names are alike: in two schemas, or in a record of a writer schema beside its table.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.schema.difference import Difference
-from jobs.schema.needs import Path
+from jobs.schema.difference import Difference, differences
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import NameRule, with_column_names
+from jobs.schema.needs import Coordinates, Need, Path, RecordNeed, column_name
+from jobs.schema.schema_change import SchemaChange, columns_of
 
 _SIMILAR = 0.6
 
@@ -33,7 +37,20 @@ class RenameSuggestion:
     @property
     def option(self) -> str:
         """The option of `frazil schema apply` that renames it."""
-        return f"--rename {'.'.join(self.old)}={'.'.join(self.new)}"
+        return rename_option(self.old, self.new)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The two names as JSON has them."""
+        return {"old": column_name(self.old), "new": column_name(self.new)}
+
+    def __str__(self) -> str:
+        return f"column {column_name(self.old)} may be called {column_name(self.new)} now"
+
+
+def rename_option(old: Path, new: Path) -> str:
+    """The option of `frazil schema apply` that gives a column another name."""
+    return f"--rename {column_name(old)}={column_name(new)}"
 
 
 def rename_suggestions(
@@ -61,10 +78,50 @@ def _suggestions(
         if old_field is None or new_field is None or not _same_type(old_field.field_type, new_field.field_type):
             continue
         columns = [name for name in _names(table, within) if within or name not in own]
-        if columns.index(old_field.name) != _names(rows, within).index(new_field.name):
+        if not _same_position(columns, old_field.name, _names(rows, within), new_field.name):
             continue
         if similar(old_field.name, new_field.name):
             yield RenameSuggestion(gone[0].path, new[0].path)
+
+
+def with_former_column(needs: Sequence[Need], rows: Schema, columns: Schema, names: NameRule) -> tuple[Need, ...]:
+    """The needs of rows, those of new columns with the column that may be the same under its former name.
+
+    Args:
+        needs: What rows of a writer schema need of their table.
+        rows: The fields of the writer schema.
+        columns: The stream's.
+        names: How the two are matched.
+    """
+    if all(need.change != "add" for need in needs):
+        return tuple(needs)
+    fields, own = with_column_names(rows, columns, names), {EXTRA_COLUMN}
+    found = rename_suggestions(differences(fields, columns, own=own), fields, columns, own=own)
+    former = {each.new: each.old for each in found}
+    return tuple(replace(each, former=former.get(each.path)) if each.change == "add" else each for each in needs)
+
+
+def with_former_names(
+    changes: Iterable[SchemaChange], needs: Iterable[RecordNeed], table: Schema
+) -> tuple[SchemaChange, ...]:
+    """Changes of a table, new columns with the one that they look like: the first record that needs each has the word.
+
+    Args:
+        changes: What is made of the needs.
+        needs: Of all records.
+        table: Its schema before.
+    """
+    first: dict[Path, tuple[Coordinates, Path | None]] = {}
+    for each in needs:
+        if each.change == "add" and (each.path not in first or each.at < first[each.path][0]):
+            first[each.path] = (each.at, each.former)
+    there = {path for path, _ in columns_of(table)} if any(former for _, former in first.values()) else set()
+    return tuple(
+        replace(each, former=former)
+        if each.change == "add" and (former := first.get(each.path, (None, None))[1]) in there
+        else each
+        for each in changes
+    )
 
 
 def similar(one: str, other: str) -> bool:
@@ -73,6 +130,16 @@ def similar(one: str, other: str) -> bool:
     if min(len(one), len(other)) >= 3 and (one in other or other in one):
         return True
     return difflib.SequenceMatcher(None, one, other).ratio() >= _SIMILAR
+
+
+def _same_position(columns: Sequence[str], column: str, fields: Sequence[str], field: str) -> bool:
+    """Whether a column stands where a field does: as many before it, or the same neighbour before or behind it."""
+    at, place = columns.index(column), fields.index(field)
+    if at == place:
+        return True
+    before = at > 0 and place > 0 and columns[at - 1] == fields[place - 1]
+    behind = at + 1 < len(columns) and place + 1 < len(fields) and columns[at + 1] == fields[place + 1]
+    return before or behind
 
 
 def _plain(name: str) -> str:

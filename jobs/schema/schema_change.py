@@ -23,12 +23,21 @@ class SchemaChange:
         path: Of the column.
         type: Of a new column, or the wider one; ids in it mean nothing.
         at: A record that needs it; None if nobody's record does.
+        former: Of `add`: a column that may be the same under its former name, which is told and nothing else.
     """
 
     change: Change
     path: Path
     type: ice.IcebergType | None = None
     at: Coordinates | None = None
+    former: Path | None = None
+
+    @property
+    def told(self) -> str:
+        """The change as a sentence, with the column that it looks like."""
+        if self.former is None:
+            return str(self)
+        return f"{self}, which looks like column {column_name(self.former)} under another name"
 
     def __str__(self) -> str:
         name = column_name(self.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
@@ -20,12 +20,15 @@ from jobs.commit.schema_history import new_record, with_record
 from jobs.errors import FrazilError
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import judged, protected_columns
-from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
-from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.needs import Coordinates, RecordNeed, column_name
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.renamed import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
+from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.write.uuid_columns import uuid_properties
 
@@ -84,6 +87,48 @@ def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
         else:
             changes.append(SchemaChange(needs.change, needs.path, needs.type))
     return with_identifiers(spec, metadata, Alteration(tuple(changes), tuple(renames), tuple(refused)))
+
+
+def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn]) -> Alteration:
+    """Other names for columns of a stream whose file declares none of them: they are from its table by the next batch.
+
+    Records under the former name land in the column as before, by the table's name mapping.
+
+    Args:
+        spec: The stream.
+        metadata: The table's.
+        renames: Columns that are called otherwise from now on.
+
+    Raises:
+        FrazilError: A column cannot be renamed so.
+    """
+    own = {*spec.record_columns.names, EXTRA_COLUMN}
+    for rename in renames:
+        if taken := own & {rename.old[0], rename.new[0]}:
+            raise FrazilError(f"column {', '.join(taken)} is not from records' values, and is not renamed.")
+        if rename.new[0].lower().startswith(KAFKA_COLUMN_PREFIX):
+            raise FrazilError(f"names that start with {KAFKA_COLUMN_PREFIX} are kept for frazil's own columns.")
+    renamed = renamed_schema(metadata.schema(), renames)
+    before = _named_problems(spec, metadata.schema())
+    wrong = [each for each in _named_problems(spec, renamed) if each not in before]
+    wrong += [each for rename in renames for each in _unmasked(spec, rename)]
+    return with_identifiers(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
+
+
+def _unmasked(spec: StreamSpec, rename: RenamedColumn) -> Iterator[str]:
+    """Masked columns that another name would uncover, wherever values are shown by the names of columns."""
+    masked, size = set(spec.errors.mask.paths), len(rename.old)
+    for path in sorted(masked):
+        new = (*rename.new, *path[size:])
+        if path[:size] == rename.old and new not in masked:
+            place = "errors.dead_letters.mask.columns in the stream's file"
+            yield f"{place} names {column_name(path)}: name {column_name(new)} beside it"
+
+
+def _named_problems(spec: StreamSpec, table: Schema) -> list[str]:
+    """Where a stream's file names columns that its table does not have so."""
+    found = [*spec.problems_with(table), *contract_problems_of(spec.contract, table, NO_EVOLUTION)]
+    return [f"{'.'.join(map(str, place))} in the stream's file: {said}" for place, said in found]
 
 
 def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:

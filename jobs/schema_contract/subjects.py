@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyiceberg.partitioning import PartitionSpec
@@ -15,10 +15,12 @@ from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import declared_of
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
-from jobs.registry.client import RegistryClient
+from jobs.registry.client import RegistryClient, SubjectVersion
 from jobs.registry.errors import NotInRegistryError
+from jobs.schema.rename import RenameSuggestion
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.forecast import forecast
+from jobs.schema_contract.renames import subject_renames
 from jobs.spec.decode import Decode
 from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
@@ -34,17 +36,25 @@ class SubjectContract:
         version: None of a file.
         findings: Every difference, with what it leads to.
         problem: Why no record with this schema can be decoded; None if they can.
+        renames: Columns of the table that may be called otherwise in this schema.
     """
 
     name: str
     version: int | None
     findings: tuple[ContractFinding, ...] = ()
     problem: str | None = None
+    renames: tuple[RenameSuggestion, ...] = ()
 
     @property
     def level(self) -> Level:
         """Whether anybody should look at it."""
         return "warn" if self.problem is not None else worst(list(self.findings))
+
+    @property
+    def may_rename(self) -> bool:
+        """Whether something is gone and something new, and no rename was seen: the version before tells."""
+        kinds = {each.difference.kind for each in self.findings}
+        return {"added", "gone"} <= kinds and not self.renames
 
     @property
     def shown(self) -> str:
@@ -108,20 +118,52 @@ def metadata_of(columns: Schema, location: str = "") -> TableMetadata:
 
 
 def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:
-    """The newest version of each of a stream's subjects, those of keys last, held against it; one question for each.
+    """The newest version of each of a stream's subjects, those of keys last, held against it.
+
+    One question for each; two more of one whose fields are not those of the table, for the version before it.
 
     Raises:
         OSError: The registry cannot be asked.
     """
-    held = [(subject, spec, metadata) for subject in subjects_of(spec)]
-    held += [(subject, *of_keys(spec, metadata)) for subject in key_subjects_of(spec)]
-    for subject, as_read, table in held:
-        try:
-            found = client.version(subject)
-        except NotInRegistryError:
-            # Nothing was produced as yet, or its producers use other names.
-            continue
-        yield subject_contract(as_read, table, subject, found.version, found.schema)
+    for subject in subjects_of(spec):
+        # Otherwise nothing was produced as yet, or its producers use other names.
+        if (found := _newest(client, subject)) is not None:
+            yield version_contract(spec, metadata, found, client)
+    for subject in key_subjects_of(spec):
+        if (found := _newest(client, subject)) is not None:
+            as_value, columns = of_keys(spec, metadata)
+            yield without_renames(subject_contract(as_value, columns, subject, found.version, found.schema))
+
+
+def _newest(client: RegistryClient, subject: str) -> SubjectVersion | None:
+    try:
+        return client.version(subject)
+    except NotInRegistryError:
+        return None
+
+
+def without_renames(contract: SubjectContract) -> SubjectContract:
+    """A contract of keys: no command renames their columns."""
+    return replace(contract, renames=())
+
+
+def version_contract(
+    spec: StreamSpec, metadata: TableMetadata, found: SubjectVersion, client: RegistryClient
+) -> SubjectContract:
+    """A version of a subject, held against a stream, with the version before it where that tells a rename.
+
+    Raises:
+        OSError: The registry cannot be asked.
+    """
+    held = subject_contract(spec, metadata, found.subject, found.version, found.schema)
+    if not held.may_rename:
+        return held
+    try:
+        earlier = [each for each in client.versions(found.subject) if each < found.version]
+        before = client.version(found.subject, earlier[-1]).schema if earlier else None
+    except NotInRegistryError:
+        return held
+    return subject_contract(spec, metadata, found.subject, found.version, found.schema, before)
 
 
 def asked_contracts(
@@ -145,16 +187,41 @@ def asked_contracts(
 
 
 def subject_contract(
-    spec: StreamSpec, metadata: TableMetadata, name: str, version: int | None, schema: RegistrySchema
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    name: str,
+    version: int | None,
+    schema: RegistrySchema,
+    before: RegistrySchema | None = None,
 ) -> SubjectContract:
-    """One writer schema, held against a stream."""
+    """One writer schema, held against a stream.
+
+    Args:
+        spec: The stream.
+        metadata: Of its table.
+        name: Of the subject, or of a file.
+        version: None of a file.
+        schema: The schema.
+        before: The one of the version before, where it was asked for: it tells what was renamed.
+    """
     try:
         rows = writer_rows(spec, schema)
     except BadWriterSchema as problem:
         return SubjectContract(name, version, problem=f"it cannot be read: {problem.message}")
     except FrazilError as problem:
         return SubjectContract(name, version, problem=problem.message)
-    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata)))
+    renames = subject_renames(spec, rows, metadata, _rows_before(spec, before))
+    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata)), None, renames)
+
+
+def _rows_before(spec: StreamSpec, schema: RegistrySchema | None) -> Schema | None:
+    if schema is None:
+        return None
+    try:
+        return writer_rows(spec, schema)
+    except (BadWriterSchema, FrazilError):
+        # Whatever it was, it tells nothing.
+        return None
 
 
 def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:

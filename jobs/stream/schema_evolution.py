@@ -23,12 +23,13 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.formats.decoder import EVERY_FIELD
-from jobs.formats.problems import shown_key
 from jobs.schema.evolution import Evolution, judged, protected_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.schema_change import RefusedChange, changed_schema, columns_of
+from jobs.schema.rename import with_former_names
+from jobs.schema.schema_change import RefusedChange, changed_schema
 from jobs.steps import step
+from jobs.stream.field_place import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_proposals import keep_proposal
@@ -203,7 +204,7 @@ class SchemaEvolution:
         if verdict.failed:
             raise self._stopped(verdict)
         if verdict.changes:
-            log.info("table %s: %s", self._table.name, "; ".join(map(str, verdict.changes)))
+            log.info("table %s: %s", self._table.name, "; ".join(each.told for each in verdict.changes))
             step("after_schema_commit")
         for each in verdict.proposed:
             keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
@@ -214,7 +215,7 @@ class SchemaEvolution:
     def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
         schema = metadata.schema()
         hour_ago_ms = (time.time_ns() // 1_000_000) - int(_HOUR_SECONDS * 1000)
-        return judged(
+        found = judged(
             needs,
             schema,
             self._stream.spec.evolution,
@@ -224,6 +225,12 @@ class SchemaEvolution:
             maintained=self._stream.spec.maintenance.enabled,
             always={(EXTRA_COLUMN,)} if self._stream.spec.decode.unknown_fields == "keep" else (),
         )
+        return replace(
+            found,
+            changes=with_former_names(found.changes, needs, schema),
+            proposed=with_former_names(found.proposed, needs, schema),
+            failed=with_former_names(found.failed, needs, schema),
+        )
 
     def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:
         before = metadata.schema()
@@ -232,7 +239,7 @@ class SchemaEvolution:
         head = metadata.current_snapshot()
         record = new_record(
             self._stream.spec.stream,
-            [str(each) for each in found.changes],
+            [each.told for each in found.changes],
             schema_id=max(each.schema_id for each in metadata.schemas) + 1,
             snapshot_id=head.snapshot_id if head else None,
             epoch=self._stream.epoch,
@@ -273,26 +280,7 @@ class SchemaEvolution:
         stream, first = self._stream.spec.stream, verdict.failed[0]
         others = f" and {len(verdict.failed) - 1} more" if len(verdict.failed) > 1 else ""
         return SchemaChangeError(
-            f"stream {stream}: the record at {first.at} needs a change of table {self._table.name}: {first}{others}; "
-            f"evolve.{first.change} is fail. Nothing of the batch is committed.",
+            f"stream {stream}: the record at {first.at} needs a change of table {self._table.name}: "
+            f"{first.told}{others}; evolve.{first.change} is fail. Nothing of the batch is committed.",
             fix=f"alter the table, or set evolve.{first.change} in streams/{stream}.yaml; then frazil run {stream}",
         )
-
-
-def field_place(schema: Schema, path: Path) -> str:
-    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map.
-
-    Args:
-        schema: The table's, which has what the column lies in.
-        path: The column's.
-    """
-    columns, place = dict(columns_of(schema)), "$"
-    for at, name in enumerate(path):
-        above = columns.get(path[:at]) if at else None
-        kind = above.field_type if above else None
-        if kind is not None and not kind.is_primitive and not kind.is_struct:
-            place += "[]" if name == "element" else "{}"
-        else:
-            # As decoders write it: what is no column may have any name.
-            place += f".{name if path[: at + 1] in columns else shown_key(name)}"
-    return place

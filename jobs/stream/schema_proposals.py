@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType
 from jobs.schema.compatibility import holds
 from jobs.schema.iceberg_schema import column_text, column_type
 from jobs.schema.needs import Change, Coordinates, Path
+from jobs.schema.rename import rename_option
 from jobs.schema.schema_change import SchemaChange, columns_of
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
@@ -34,6 +35,7 @@ class SchemaProposal(msgspec.Struct, frozen=True):
         digest: Names it: eight digits, the same for the same change.
         says: The change as a sentence.
         column: A column of the type, as the text of Iceberg's JSON; empty of a column that is to take null.
+        rename: The command that gives another column this name instead, of a new one that looks like it; else empty.
         at: A record that needs it.
         since: When it was met first, seconds since 1970.
         command: Makes the change.
@@ -49,6 +51,7 @@ class SchemaProposal(msgspec.Struct, frozen=True):
     since: float
     command: str
     column: str = ""
+    rename: str = ""
 
     @property
     def type(self) -> IcebergType | None:
@@ -87,17 +90,19 @@ def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChan
         table,
         change.change,
         change.path,
-        str(change),
+        change.told,
         change.at,
         time.time(),
         f"frazil schema apply {stream} --proposal {digest}",
         column_text(change.type) if change.type else "",
+        f"frazil schema apply {stream} {rename_option(change.former, change.path)}" if change.former else "",
     )
+    commands = f"{proposal.command}; or {proposal.rename}" if proposal.rename else proposal.command
     try:
         if store.create_if_absent(_KEYS.replace("*", digest), msgspec.json.encode(proposal)):
-            log.warning("table %s: it is proposed to %s; %s", table, change, proposal.command)
+            log.warning("table %s: it is proposed to %s; %s", table, change.told, commands)
     except OSError as problem:
-        log.warning("table %s: it is proposed to %s, which cannot be written down: %s", table, change, problem)
+        log.warning("table %s: it is proposed to %s, which cannot be written down: %s", table, change.told, problem)
 
 
 def proposals(store: StateStore, schema: Schema | None = None) -> list[SchemaProposal]:

@@ -26,6 +26,7 @@ class _Encoded(msgspec.Struct):
     path: tuple[str, ...]
     at: Coordinates
     column: str = ""
+    former: tuple[str, ...] | None = None
 
 
 class TaskNeeds:
@@ -44,16 +45,17 @@ class TaskNeeds:
             if known is None and len(self._by) >= MOST:
                 continue
             if known is None or at < known.at:
-                self._by[key] = RecordNeed(need.change, need.path, need.type, at)
+                self._by[key] = RecordNeed(need.change, need.path, need.type, at, need.former)
 
     def encoded(self) -> Iterator[str]:
         """Each as JSON."""
         for need in self._by.values():
             column = column_text(need.type) if need.type else ""
-            yield msgspec.json.encode(_Encoded(need.change, need.path, need.at, column)).decode()
+            yield msgspec.json.encode(_Encoded(need.change, need.path, need.at, column, need.former)).decode()
 
 
 def decoded_need(payload: str) -> RecordNeed:
     """The inverse of `TaskNeeds.encoded`."""
     made = msgspec.json.decode(payload, type=_Encoded)
-    return RecordNeed(made.change, made.path, column_type(made.column) if made.column else None, made.at)
+    kind = column_type(made.column) if made.column else None
+    return RecordNeed(made.change, made.path, kind, made.at, made.former)

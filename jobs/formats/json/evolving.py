@@ -6,7 +6,7 @@ none fails. A record alters nothing that its table would refuse anyway: its need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -28,6 +28,7 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.block_text import Indices
 from jobs.formats.json.cures import Cures
 from jobs.formats.json.decoded_rows import with_rows, without_rows
+from jobs.formats.json.former_columns import former_column
 from jobs.formats.json.healing import Heal
 from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
 from jobs.formats.json.renaming import Rename, as_sent
@@ -98,7 +99,18 @@ class EvolvingJsonDecoder:
             decoded = self._healed(values, decoded, found)
         if decoded.unknown_fields and self._policy.add != "ignore":
             decoded = self._with_new_fields(values, decoded, found)
-        return replace(decoded, needs=found.all()) if found.by else decoded
+        return replace(decoded, needs=tuple(self._with_former(values, found.by.values()))) if found.by else decoded
+
+    def _with_former(self, values: pa.BinaryArray, needs: Iterable[Need]) -> Iterator[Need]:
+        """The needs, those of new columns with the one that their record lacks, and that looks the same."""
+        records: dict[int, Any] = {}
+        for each in needs:
+            if each.change != "add":
+                yield each
+                continue
+            if each.row not in records:
+                records[each.row] = parsed(self._rename(values[each.row].as_py()))
+            yield replace(each, former=former_column(self._declared, records[each.row], each.path))
 
     def _with_new_fields(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
         """The rows that land, with the needs of fields that they have beside the columns."""
@@ -240,9 +252,6 @@ class _Needs:
                 continue
             if known is None or need.row < known.row:
                 self.by[key] = need
-
-    def all(self) -> tuple[Need, ...]:
-        return tuple(self.by.values())
 
 
 def _values(values: pa.BinaryArray, rows: np.ndarray) -> list[bytes]:

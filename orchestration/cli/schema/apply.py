@@ -10,7 +10,13 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.schema.renamed import RenamedColumn, parse_rename
-from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
+from jobs.schema_contract.alteration import (
+    Alteration,
+    alter_table,
+    declared_alteration,
+    proposed_alteration,
+    renaming_alteration,
+)
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
@@ -48,7 +54,8 @@ def apply(
     """Change the table of STREAM so that it takes what the file declares; or as is proposed for it.
 
     Shows the change and asks. Columns are added, types widened as Iceberg can, required columns let null in; nothing is
-    dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs.
+    dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs. Records with the
+    former name of a column still land in it.
 
     With --promote a field that the stream keeps in _extra becomes a column, and with --backfill earlier rows get it.
     """
@@ -75,8 +82,11 @@ def apply(
         click.echo(f"{stream}: table {spec.table.name} ({schema_name(table.metadata)}) is to change:")
         for sentence in shown.sentences:
             click.echo(f"  {sentence}")
-        if shown.renames:
+        if shown.renames and spec.decode.declared is not None:
             click.echo("A driver that writes the old name ends with its next batch; the one of the file takes over.")
+        for each in open_proposals:
+            if each.rename:
+                click.echo(f"{'.'.join(each.path)} may be the same under another name; then instead: {each.rename}")
     if not yes:
         if as_json:
             _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=True)
@@ -97,13 +107,12 @@ def _change(
     digests: Sequence[str],
 ) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
     """What is to be changed, and the proposals that it makes true."""
+    if renames and digests:
+        raise click.UsageError("--rename goes without --proposal")
     if spec.decode.declared is not None and not digests:
         return (lambda now: declared_alteration(spec, now, renames)), []
     if renames:
-        raise FrazilError(
-            "--rename is for columns that the stream's file declares.",
-            fix=f"rename the column in the table's own SQL, then run `frazil run {spec.stream}`",
-        )
+        return (lambda now: renaming_alteration(spec, now, renames)), []
     known = proposals(store, metadata.schema())
     chosen = [each for each in known if not digests or each.digest in digests]
     if missing := sorted(set(digests) - {each.digest for each in chosen}):
@@ -126,6 +135,11 @@ def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
             + ". Nothing was changed.",
             fix="choose others with --proposal",
         )
+    if spec.decode.declared is None:
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} is not changed: {'; '.join(shown.refused)}.",
+            fix=f"correct streams/{spec.stream}.yaml first, or choose another name",
+        )
     raise FrazilError(
         f"stream {spec.stream}: no change lets table {spec.table.name} take what the file declares: "
         + "; ".join(shown.refused)
@@ -141,5 +155,6 @@ def _told(stream: str, spec: StreamSpec, schema_id: int, made: Alteration, *, do
     elif not made.sentences:
         click.echo(f"{stream}: nothing to change; table {spec.table.name} takes what the file declares.")
     else:
-        click.echo(f"Done: table {spec.table.name} has schema {schema_id}. The file is rolled out by itself.")
+        after = "The file is rolled out by itself." if spec.decode.declared is not None else ""
+        click.echo(f"Done: table {spec.table.name} has schema {schema_id}. {after}".rstrip())
         click.echo(f"  Next: frazil status {stream}")

@@ -12,6 +12,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.registry.client import registry_client
 from jobs.registry.errors import NotInRegistryError
 from jobs.schema_contract.examples import ExamplesContract, examples_contract
+from jobs.schema_contract.renames import renames_sentence
 from jobs.schema_contract.subjects import (
     SubjectContract,
     key_as_value,
@@ -20,6 +21,8 @@ from jobs.schema_contract.subjects import (
     schema_in_file,
     subject_contract,
     subjects_of,
+    version_contract,
+    without_renames,
 )
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -89,7 +92,7 @@ def _check_keys(spec: StreamSpec, settings: Settings, table: TableMetadata, agai
     if spec.decode.key is None:
         raise click.UsageError(f"stream {spec.stream} has no columns of keys (decode.key)")
     as_value, columns = of_keys(spec, table)
-    found = _contract(as_value, settings, columns, against)
+    found = without_renames(_contract(as_value, settings, columns, against))
     print_json(_facts(spec, table, found)) if as_json else print_subject(as_value, found)
     return 0 if found.level == "ok" else 1
 
@@ -109,11 +112,11 @@ def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, agains
     client = registry_client(settings.registry)
     try:
         found = client.version(subject, int(number) if number else None)
+        return version_contract(spec, table, found, client)
     except NotInRegistryError as problem:
         raise click.UsageError(f"{against} is no file, and {problem.message}") from None
     finally:
         client.close()
-    return subject_contract(spec, table, subject, found.version, found.schema)
 
 
 def _lines(file: Path) -> list[bytes]:
@@ -137,6 +140,8 @@ def _print_examples(spec: StreamSpec, against: str, found: ExamplesContract) -> 
         click.echo(f"  and {len(found.failures) - _SHOWN:,} more")
     for path, count in sorted(found.left_out.items()):
         click.echo(f"  {path} is left out of {count:,} records: no column takes it")
+    if found.renames:
+        click.echo(renames_sentence(spec.stream, found.renames))
 
 
 def _facts(spec: StreamSpec, table: TableMetadata, found: SubjectContract) -> dict[str, Any]:
@@ -149,6 +154,7 @@ def _facts(spec: StreamSpec, table: TableMetadata, found: SubjectContract) -> di
         "verdict": found.level,
         "problem": found.problem,
         "differences": [finding.facts for finding in found.findings],
+        "renames": [each.facts for each in found.renames],
     }
 
 
@@ -165,4 +171,5 @@ def _example_facts(spec: StreamSpec, against: str, found: ExamplesContract) -> d
         "records": found.records,
         "failures": failures,
         "left_out": dict(found.left_out),
+        "renames": [each.facts for each in found.renames],
     }

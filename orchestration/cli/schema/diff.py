@@ -68,6 +68,8 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
     for each in proposed:
         click.echo(f"Proposed: {each.says}")
         click.echo(f"  Next: {each.command}")
+        if each.rename:
+            click.echo(f"  or, if it is the same under another name: {each.rename}")
     ctx.exit(0 if fits else 1)
 
 
@@ -78,11 +80,13 @@ def _subject_facts(subject: SubjectContract) -> dict[str, Any]:
         "verdict": subject.level,
         "problem": subject.problem,
         "differences": [finding.facts for finding in subject.findings],
+        "renames": [each.facts for each in subject.renames],
     }
 
 
 def _offer(proposal: SchemaProposal) -> dict[str, Any]:
-    return {"id": proposal.digest, "says": proposal.says, "next": proposal.command}
+    rename = {"rename": proposal.rename} if proposal.rename else {}
+    return {"id": proposal.digest, "says": proposal.says, "next": proposal.command} | rename
 
 
 def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
@@ -146,6 +150,6 @@ def _facts(
         "schema_id": table.metadata.current_schema_id if table else None,
         "fits": found.fits if found else True,
         "differences": [finding.facts for finding in found.findings] if found else [],
-        "renames": [{"old": ".".join(each.old), "new": ".".join(each.new)} for each in found.renames] if found else [],
+        "renames": [each.facts for each in found.renames] if found else [],
         "sentence": sentence,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.schema.iceberg_schema import with_null
+from jobs.schema_contract.renames import renames_sentence
 from jobs.schema_contract.sentences import advice
 from jobs.schema_contract.subjects import SubjectContract
 from jobs.spec.models import StreamSpec
@@ -34,6 +35,8 @@ def print_subject(spec: StreamSpec, found: SubjectContract) -> None:
         for finding in found.findings
     ]
     print_columns(["column", "difference", "the records", "the table has", "then"], rows, text=_TEXT)
+    if found.renames:
+        click.echo(renames_sentence(spec.stream, found.renames))
     _print_advice(spec, found)
 
 

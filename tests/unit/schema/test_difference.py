@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, NestedField
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
 from jobs.schema.compatibility import disagreements, widened_type
 from jobs.schema.difference import differences
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.schema.needs import Coordinates, Need, RecordNeed
 from jobs.schema.parser import parse_schema
-from jobs.schema.rename import rename_suggestions, similar
+from jobs.schema.rename import rename_suggestions, similar, with_former_column, with_former_names
+from jobs.schema.schema_change import SchemaChange
 
 KAFKA = tuple(KAFKA_COLUMNS.names)
 
@@ -153,6 +156,10 @@ def differences_fit(value: IcebergType, column: IcebergType) -> bool:
         ("id string, payerId string", "id string, payer_id string", ["--rename payer_id=payerId"]),
         ("a struct<x int, cents long>", "a struct<x int, cent long>", ["--rename a.cent=a.cents"]),
         ("a list<struct<sku_code int>>", "a list<struct<sku int>>", ["--rename a.element.sku=a.element.sku_code"]),
+        # The position is told by a neighbour, too: new columns of a table come last.
+        ("more int, id string, full_name string", "id string, name string, more int", ["--rename name=full_name"]),
+        ("full_name string, more int, id string", "id string, name string, more int", ["--rename name=full_name"]),
+        ("full_name string, id string, more int", "id string, name string, more int", []),
         ("id string, name long", "id string, full_name string", []),
         ("full_name string, id string", "id string, name string", []),
         ("id string, colour string", "id string, weight string", []),
@@ -179,3 +186,40 @@ def test_a_rename_is_suggested_only_where_nothing_else_can_be_meant(rows: str, t
 )
 def test_names_that_are_alike(one: str, other: str, alike: bool) -> None:
     assert similar(one, other) == alike
+
+
+def test_the_need_of_a_new_field_names_the_column_that_its_writer_lacks() -> None:
+    columns, rows = schema("id string, name string"), schema("id string, full_name string")
+    needs = [Need("relax", ("id",)), Need("add", ("full_name",), StringType())]
+    assert [each.former for each in with_former_column(needs, rows, columns, EXACT_NAMES)] == [None, ("name",)]
+    # Under an alias the field is the column itself, and nothing is new.
+    names = NameRule(((("name",), ("full_name",)),))
+    assert [each.former for each in with_former_column(needs, rows, columns, names)] == [None, None]
+    assert needs[1].at(7).former is None
+    assert Need("add", ("b",), former=("a",)).at(7) == Need("add", ("b",), row=7, former=("a",))
+
+
+def test_of_many_records_the_first_says_what_a_new_column_looks_like() -> None:
+    table, add = schema("a int, b int"), SchemaChange("add", ("x",), LongType())
+
+    def told(*needs: tuple[int, str | None]) -> tuple[str, ...] | None:
+        given = [
+            RecordNeed("add", ("x",), LongType(), Coordinates("t", 0, at), (former,) if former else None)
+            for at, former in needs
+        ]
+        (made,) = with_former_names([add], given, table)
+        return made.former
+
+    assert told((5, None), (3, "a"), (4, "b")) == ("a",)
+    assert told((5, "a"), (3, None)) is None
+    assert told((5, "gone by now")) is None
+    assert told() is None
+    (relaxed,) = with_former_names([SchemaChange("relax", ("x",))], [], table)
+    assert relaxed.former is None
+
+
+def test_a_change_says_what_it_looks_like() -> None:
+    change = SchemaChange("add", ("s", "x"), LongType(), None, ("s", "w"))
+    assert str(change) == "add column s.x long"
+    assert change.told == "add column s.x long, which looks like column s.w under another name"
+    assert SchemaChange("add", ("x",), LongType()).told == "add column x long"

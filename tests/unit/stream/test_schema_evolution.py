@@ -20,8 +20,8 @@ from jobs.commit.target_positions import need
 from jobs.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import schema_evolution
+from jobs.stream.field_place import field_place
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.schema_evolution import field_place
 from jobs.stream.schema_proposals import forget_proposal, proposals
 from jobs.task import needs as task_needs
 from tests.helpers.evolving_stream import SINK, EvolvingStream

@@ -162,4 +162,5 @@ def test_records_that_look_alike_are_not_looked_at_singly(monkeypatch: pytest.Mo
         "add x decimal(38,0) 700",
         "add x long 0",
     ]
-    assert set(looked) == {records[700], records[900]}
+    # The first one for the names of its fields, whatever it needs.
+    assert sorted(set(looked)) == sorted([records[0], records[700], records[900]]) and len(looked) <= 5

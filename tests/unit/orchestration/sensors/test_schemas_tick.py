@@ -57,6 +57,10 @@ class Place:
             raise RegistryUnavailableError("the registry is away")
         return self
 
+    def versions(self, subject: str) -> list[int]:
+        """As a registry's client: there is the newest version alone."""
+        return [len(self.schema or "")]
+
     def version(self, subject: str) -> SubjectVersion:
         """As a registry's client."""
         self.questions.append(subject)
@@ -171,6 +175,29 @@ def test_what_the_policy_would_do_is_said_with_who_is_downstream(events: Place) 
     assert event.metadata["next"].value == "frazil schema check events --against events-value"
 
 
+@pytest.mark.parametrize("answer", ["auto", "ignore", "propose"])
+def test_a_field_that_was_renamed_is_told_before_it_is_a_column_of_its_own(events: Place, answer: str) -> None:
+    file = events.deployment.streams_folder / "events.yaml"
+    file.write_text(file.read_text().replace("add: propose", f"add: {answer}"))
+    with events.catalog.load_table("orders.events").update_schema() as update:
+        update.rename_column("id", "ids")
+    (event,) = events.tick().events
+    assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
+    said = "column ids may be called id now: frazil schema apply events --rename ids=id keeps its values together."
+    assert f"Nothing is renamed by itself; {said}" in (event.description or "")
+    if answer != "propose":
+        assert event.metadata["next"].value == "frazil schema apply events --rename ids=id"
+
+
+def test_a_column_renamed_in_the_file_is_told(place: Place) -> None:
+    place.tick()
+    file = place.deployment.streams_folder / "payments.yaml"
+    file.write_text(file.read_text().replace("id string not null", "ids string not null"))
+    (event,) = place.tick().events
+    assert event.severity is dg.AssetCheckSeverity.ERROR
+    assert "frazil schema apply payments --rename id=ids keeps its values" in (event.description or "")
+
+
 def test_a_registry_that_is_away_changes_no_check(events: Place) -> None:
     events.schema = PROTO % " string more = 3;"
     assert [event.passed for event in events.tick().events] == [False]
@@ -183,10 +210,13 @@ def test_a_registry_that_is_away_changes_no_check(events: Place) -> None:
 def test_a_proposal_is_told_until_it_is_made(events: Place) -> None:
     events.tick()
     store = stream_folder(events.deployment.settings(), "events").store
-    keep_proposal(store, "events", "orders.events", SchemaChange("add", ("more",), StringType()))
+    keep_proposal(store, "events", "orders.events", SchemaChange("add", ("more",), StringType(), None, ("id",)))
     (event,) = events.tick().events
     assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert (event.description or "").endswith("add column more string. Next: frazil schema apply events")
+    assert (event.description or "").endswith(
+        "add column more string, which looks like column id under another name. Next: frazil schema apply events"
+    )
+    assert "; or frazil schema apply events --rename id=more" in str(event.metadata["proposals"].value)
     with events.catalog.load_table("orders.events").update_schema() as update:
         update.add_column("more", StringType())
     assert [event.passed for event in events.tick().events] == [True]

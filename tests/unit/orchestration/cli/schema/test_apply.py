@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, StringType
 
 from jobs.catalog import connect_catalog
 from jobs.schema.schema_change import SchemaChange
@@ -104,3 +104,35 @@ def test_a_proposal_is_made_by_its_id(home: Path) -> None:
     assert made.exit_code == 0, made.output
     assert "retries" in columns(home)
     assert [each.path for each in proposals(store)] == [("other",)]
+
+
+def test_a_proposal_that_looks_like_a_column_names_the_other_way(home: Path) -> None:
+    file = home / "streams" / "payments.yaml"
+    said = file.read_text()
+    columns_of_file = said[said.index("schema:") : said.index("\n", said.index("schema:"))]
+    file.write_text(said.replace(columns_of_file, "schema: table") + "evolve: {add: propose}\n")
+    store = stream_folder(Deployment.at(home).settings(), "payments").store
+    keep_proposal(store, "payments", "orders.payments", SchemaChange("add", ("ident",), StringType(), None, ("id",)))
+    (found,) = proposals(store)
+    shown = typed(home, "diff", "payments")
+    assert f"  Next: {found.command}\n  or, if it is the same under another name: {found.rename}\n" in shown.stdout
+    (offer,) = json.loads(typed(home, "diff", "payments", "--json").stdout)["proposals"]
+    assert offer["rename"] == found.rename == "frazil schema apply payments --rename id=ident"
+    refused = typed(home, "apply", "payments", answer="n\n")
+    assert f"ident may be the same under another name; then instead: {found.rename}" in refused.stdout
+    assert typed(home, "apply", "payments", "--rename", "id=ident", "--proposal", found.digest).exit_code == 2
+    made = typed(home, "apply", "payments", "--rename", "id=ident", "--yes")
+    assert made.exit_code == 0, made.output
+    assert "ident" in columns(home) and "id" not in columns(home)
+    assert "Proposed" not in typed(home, "diff", "payments").stdout
+
+
+def test_a_column_that_the_file_names_is_not_renamed_from_under_it(home: Path) -> None:
+    file = home / "streams" / "payments.yaml"
+    said = file.read_text()
+    columns_of_file = said[said.index("schema:") : said.index("\n", said.index("schema:"))]
+    file.write_text(said.replace(columns_of_file, "schema: table"))
+    renamed = typed(home, "apply", "payments", "--rename", "created_at=made_at", "--yes")
+    assert renamed.exit_code == 1 and "table.partition_by" in renamed.stderr
+    assert "correct streams/payments.yaml first" in renamed.stderr
+    assert "created_at" in columns(home)

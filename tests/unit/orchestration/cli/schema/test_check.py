@@ -258,3 +258,42 @@ def test_a_table_that_is_not_there_yet_is_judged_by_the_file_or_made_of_the_reco
     (home / "m.proto").write_text("no schema")
     assert check(home, "events", home / "m.proto").exit_code == 1
     assert check(home, "events", "nothing:x").exit_code == 2
+
+
+def test_a_renamed_field_is_told_and_fails_no_build_where_records_land(home: Path) -> None:
+    file = home / "streams" / "events.yaml"
+    file.write_text(file.read_text().replace("add: propose", "add: auto"))
+    renamed = schema_file(home)
+    renamed.write_text(renamed.read_text().replace("string id", "string ids"))
+    said = check(home, "events", renamed)
+    assert said.exit_code == 0
+    told = "column id may be called ids now: frazil schema apply events --rename id=ids keeps its values together."
+    assert said.stdout.splitlines()[-1] == f"Nothing is renamed by itself; {told}"
+    facts = json.loads(check(home, "events", renamed, "--json").stdout)
+    assert facts["renames"] == [{"old": "id", "new": "ids"}]
+    assert json.loads(check(home, "events", schema_file(home), "--json").stdout)["renames"] == []
+    # Once it is done, records of either schema land in the one column.
+    apply = ["--home", str(home), "schema", "apply", "events", "--rename", "id=ids"]
+    shown = CliRunner().invoke(main, apply, input="y\n")
+    assert shown.exit_code == 0, shown.output
+    assert "rename column id to ids" in shown.stdout
+    assert "A driver that writes the old name ends" not in shown.stdout
+    assert "Done: table orders.events has schema 1.\n" in shown.stdout
+    for schema in (renamed, schema_file(home)):
+        facts = json.loads(check(home, "events", schema, "--json").stdout)
+        assert [each for each in facts["differences"] if each["outcome"] != "lands"] == [] and facts["renames"] == []
+
+
+def test_a_renamed_field_in_examples_is_told(home: Path) -> None:
+    (home / "streams" / "notes.yaml").write_text(
+        "stream: notes\nsource: {topics: [notes]}\ndecode: {value: json, schema: infer}\ntable: {name: orders.notes}\n"
+    )
+    deployment = Deployment.at(home)
+    with connect_catalog(deployment.settings()) as catalog:
+        rows = iceberg_schema(parse_schema("id string, note string"))
+        catalog.create_table("orders.notes", deployment.stream("notes").table_schema_of(rows))
+    file = home / "records.jsonl"
+    file.write_text('{"id": "a", "note": "x"}\n{"id": "b", "note_text": "x"}\n')
+    facts = json.loads(check(home, "notes", file, "--json").stdout)
+    assert facts["renames"] == [{"old": "note", "new": "note_text"}]
+    assert "frazil schema apply notes --rename note=note_text keeps" in check(home, "notes", file).stdout

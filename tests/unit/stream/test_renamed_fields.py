@@ -1,0 +1,159 @@
+"""Fields that their producers renamed: it is told, never done; and one command lets them land where they belong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import LongType
+
+from jobs.errors import FrazilError
+from jobs.schema.renamed import parse_rename
+from jobs.schema_contract.alteration import alter_table, renaming_alteration
+from jobs.spec.models import StreamSpec
+from jobs.stream.schema_proposals import proposals
+from tests.helpers.evolving_stream import EvolvingStream
+
+COLUMNS = "id string, amount long, payer struct<name string>"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "deployment"
+
+
+def rename(one: EvolvingStream, *texts: str) -> None:
+    """As `frazil schema apply STREAM --rename` does."""
+    renames = [parse_rename(text) for text in texts]
+    given = (one.table.metadata.current_schema_id, "me@here")
+    alter_table(one.catalog, one.spec, lambda now: renaming_alteration(one.spec, now, renames), *given)
+
+
+def test_a_new_column_is_made_and_it_is_told_what_it_looks_like(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    one = EvolvingStream(home, columns=COLUMNS)
+    one.land({"id": "a", "amount": 1}, {"id": "b", "amount_eur": 2, "payer": {"full_name": "x"}})
+    said = "add column amount_eur long, which looks like column amount under another name"
+    (record,) = one.history
+    assert set(record.changes) == {
+        said,
+        "add column payer.full_name string, which looks like column payer.name under another name",
+    }
+    assert said in caplog.text
+    assert one.rows == [
+        {"id": "a", "amount": 1},
+        {"id": "b", "amount_eur": 2, "payer": {"name": None, "full_name": "x"}},
+    ]
+
+
+def test_a_column_beside_that_is_no_rename_is_added_without_a_word(home: Path) -> None:
+    one = EvolvingStream(home, columns=COLUMNS)
+    one.land({"id": "a", "amount": 1, "amount_eur": 1})
+    assert one.history[0].changes == ("add column amount_eur long",)
+
+
+def test_a_proposal_names_both_commands_and_the_rename_lets_both_names_land(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = EvolvingStream(home, columns=COLUMNS, add="propose")
+    one.land({"id": "a", "amount": 1}, {"id": "b", "amount_eur": 2})
+    store = one.stream.folder.store
+    (found,) = proposals(store, one.table.schema())
+    assert found.rename == "frazil schema apply payments --rename amount=amount_eur"
+    assert found.says == "add column amount_eur long, which looks like column amount under another name"
+    assert f"{found.command}; or {found.rename}" in caplog.text
+    assert one.letters == {1: "schema_change_proposed"}
+    ident = one.table.schema().find_field("amount").field_id
+    rename(one, "amount=amount_eur", "payer.name=full_name")
+    assert one.table.schema().find_field("amount_eur").field_id == ident
+    assert proposals(store, one.table.schema()) == [], "what was proposed is there"
+    # The driver goes on with the table as it is; records under either name land.
+    one.stream.targets["orders.payments"].read()
+    one.land({"id": "c", "amount_eur": 3, "payer": {"full_name": "x"}}, {"id": "d", "amount": 4}, batch=1)
+    assert one.runs == 1
+    assert one.rows == [
+        {"id": "a", "amount_eur": 1},
+        {"id": "c", "amount_eur": 3, "payer": {"full_name": "x"}},
+        {"id": "d", "amount_eur": 4},
+    ]
+
+
+def test_a_rename_while_tasks_run_takes_no_value(home: Path) -> None:
+    one = EvolvingStream(home, columns=COLUMNS)
+    one.land({"id": "a", "amount": 1})
+    renamed: list[int] = []
+
+    def between() -> None:
+        if not renamed:
+            renamed.append(1)
+            rename(one, "amount=amount_eur")
+
+    one.between = between
+    one.land({"id": "b", "amount": 2}, batch=1)
+    one.land({"id": "c", "amount": 3}, {"id": "d", "amount_eur": 4}, batch=2)
+    assert [row["amount_eur"] for row in one.rows] == [1, 2, 3, 4]
+    assert one.columns == {"id": "string", "amount_eur": "long", "payer": one.columns["payer"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("_kafka_offset=position", "_kafka_offset is not from records' values"),
+        ("amount=_kafka_amount", "names that start with _kafka"),
+        ("amount=_extra", "_extra is not from records' values"),
+        ("amount=ID", "there is a column id already"),
+        ("nothing=something", "the table has no column nothing"),
+    ],
+)
+def test_what_cannot_be_renamed_is_told(home: Path, text: str, why: str) -> None:
+    one = EvolvingStream(home, columns=COLUMNS)
+    with pytest.raises(FrazilError, match=why):
+        renaming_alteration(one.spec, one.table.metadata, [parse_rename(text)])
+
+
+def test_a_column_that_the_file_names_keeps_its_name(home: Path) -> None:
+    one = EvolvingStream(home, columns=COLUMNS, mask=["amount"])
+    found = renaming_alteration(one.spec, one.table.metadata, [parse_rename("amount=amount_eur")])
+    place = "errors.dead_letters.mask.columns in the stream's file"
+    assert found.refused == (f"{place} names amount: name amount_eur beside it",)
+    assert not renaming_alteration(one.spec, one.table.metadata, [parse_rename("payer.name=who")]).refused
+    both = EvolvingStream(home / "both", columns=COLUMNS, mask=["payer.name", "who.name"])
+    assert not renaming_alteration(both.spec, both.table.metadata, [parse_rename("payer=who")]).refused
+    assert renaming_alteration(both.spec, both.table.metadata, [parse_rename("payer=whose")]).refused
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"table": {"name": "orders.payments", "partition_by": ["amount"]}}, "table.partition_by.0"),
+        ({"table": {"name": "orders.payments", "sort_by": ["amount"]}}, "table.sort_by.0"),
+        (
+            {"contract": {"expectations": [{"expect_column_values_to_not_be_null": {"column": "amount"}}]}},
+            "contract.expectations.0",
+        ),
+    ],
+)
+def test_whatever_names_a_column_in_the_file_goes_first(home: Path, more: dict[str, Any], said: str) -> None:
+    one = EvolvingStream(home, columns=COLUMNS)
+    spec = StreamSpec.model_validate(
+        {"stream": "payments", "source": {"topics": ["payments"]}, "decode": {"value": "json", "schema": "infer"},
+         "table": {"name": "orders.payments"}} | more
+    )  # fmt: skip
+    found = renaming_alteration(spec, one.table.metadata, [parse_rename("amount=amount_eur")])
+    assert [each.partition(" ")[0].startswith(said) for each in found.refused] == [True]
+
+
+def test_a_new_column_that_looks_like_one_stops_a_stream_with_that_word(home: Path) -> None:
+    one = EvolvingStream(home, columns=COLUMNS, add="fail")
+    with pytest.raises(FrazilError, match=r"looks like column amount under another name; evolve.add is fail"):
+        one.land({"id": "a", "amount_eur": 1})
+
+
+def test_a_column_of_the_table_that_came_since_is_no_proposal_any_more(home: Path) -> None:
+    one = EvolvingStream(home, columns=COLUMNS, add="propose")
+    one.land({"id": "b", "amount_eur": 2})
+    with one.table.update_schema() as update:
+        update.add_column("amount_eur", LongType())
+    assert proposals(one.stream.folder.store, one.table.schema()) == []
