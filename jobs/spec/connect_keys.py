@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 
 _SETTINGS = "in frazil.yaml"
-_ONE_TABLE = "a stream writes to one table, table.name; for another table write another stream's file"
+_ROUTES = "route: {by: …, tables: [{match: …, table: …}]}"
 _NO_COORDINATOR = (
     "is not needed: there is no control topic and no coordinator. A batch's offsets are committed with its rows, in "
     "the table's own snapshot"
 )
 _NO_REWRITES = "has no counterpart: frazil appends, and rewrites no rows by a key"
-_NO_TRANSFORMS = (
-    "has no counterpart: records land as they are declared in decode.schema; derive what else is wanted from the "
-    "table, in a view or a job"
+_TRANSFORMS = (
+    "is transform, a list of steps in their order: {smt: {type: CLASS, …}} with the properties of Kafka Connect, or "
+    "steps of frazil's own"
 )
 _BY_READER = "is not needed: tasks read by offset, in batches whose bounds source.max_records_per_batch sets"
 _SECURITY = f"is kafka.security {_SETTINGS}: protocol, mechanism, user, password, ca, certificate, key"
@@ -43,10 +43,12 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
         f"is spark.master {_SETTINGS}, such as local[4]: how many partitions the topic has does not bound it",
     ),
     (r"topics\.regex", "is source.topics_pattern: a regular expression that a topic's whole name matches"),
-    (r"iceberg\.tables", f"is table.name: {_ONE_TABLE}"),
+    (r"iceberg\.tables", f"is table.name; several are the tables of a route, {_ROUTES}"),
+    (r"iceberg\.tables\.route-field", f"is by of a route: {_ROUTES}"),
+    (r"iceberg\.table\..+\.route-regex", f"is match of that table in a route, of the whole value: {_ROUTES}"),
     (
-        r"iceberg\.tables\.(dynamic-enabled|route-field)|iceberg\.table\..+\.route-regex",
-        f"has no counterpart: {_ONE_TABLE}",
+        r"iceberg\.tables\.dynamic-enabled",
+        f"is not needed: a route names its tables, {_ROUTES}; without one all rows go to table.name",
     ),
     (r"iceberg\.tables\.auto-create-enabled", "is not needed: the first run creates the table as it is declared"),
     (r"iceberg\.tables\.auto-create-props(\..+)?", "is table.properties, set when the table is created"),
@@ -118,7 +120,12 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
         r"header\.converter(\..+)?",
         "is decode.headers, where headers are wanted as columns: {trace_id: string}; their types are never guessed",
     ),
-    (r"(transforms|predicates)(\..+)?", _NO_TRANSFORMS),
+    (r"transforms(\..+)?", _TRANSFORMS),
+    (
+        r"predicates(\..+)?",
+        "is predicate of a step: {smt: {type: CLASS, predicate: {type: CLASS, …}, negate: false}}, or the condition "
+        "when of any other",
+    ),
     (r"errors\.tolerance", "is tolerance under errors: none, data or all"),
     (r"errors\.retry\.timeout", "is timeout under errors.retry, with a unit: 5m; forever in place of -1"),
     (r"errors\.retry\.delay\.max\.ms", "is max_delay under errors.retry, with a unit: 60s"),

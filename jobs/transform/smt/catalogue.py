@@ -27,7 +27,7 @@ REFUSED: Mapping[str, str] = {
     ),
     f"{_DEBEZIUM}ContentBasedRouter": (
         'its topic.expression is a program in Groovy; write an SQL expression, such as route: {by: "case when '
-        "region = 'eu' then 'orders_eu' else 'orders' end\"}"
+        "region = 'eu' then 'eu' else 'rest' end\", tables: [{match: eu, table: orders.eu}, …]}"
     ),
     f"{ICEBERG}JsonToMapTransform": "not supported yet; write parse_json with the schema of the text",
     f"{ICEBERG}MongoDebeziumTransform": "not supported yet; land before and after as text, and write parse_json",
