@@ -66,6 +66,10 @@ class Failure:
         """The failure with another message."""
         return Failure(self.row, self.stage, self.error_class, message, self.field, self.before)
 
+    def met(self, before: str) -> Failure:
+        """The failure with the row as the stage met it."""
+        return Failure(self.row, self.stage, self.error_class, self.message, self.field, before)
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:

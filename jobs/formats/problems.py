@@ -91,6 +91,11 @@ def without_value(message: str) -> str | None:
     return message.partition(": ")[0] if message.startswith(_WITHOUT_VALUES) else None
 
 
+def untold(message: str) -> str:
+    """A problem's message where no value may stand."""
+    return without_value(message) or "what was found is masked"
+
+
 def shown_key(key: str) -> str:
     """A key of a record as a path shows it: cut when it is long, and still another one than every other key."""
     if len(key) <= _LONGEST_SHOWN:

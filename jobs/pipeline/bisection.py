@@ -13,7 +13,7 @@ from pathlib import PurePath
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import ValueProblem
 from jobs.pipeline.block import Block
-from jobs.pipeline.stages import Stage
+from jobs.pipeline.stages import RowStage, Stage
 from jobs.write.projection import ProjectionError
 
 UNEXPECTED = "unexpected_error"
@@ -38,6 +38,8 @@ def _isolated(stage: Stage, part: Block, failure: Failure) -> Iterator[Block]:
     """What a stage makes of the parts of a part that it has failed for, in their order."""
     count = part.rows.num_rows
     if count == 1:
+        if isinstance(stage, RowStage):
+            failure = failure.met(stage.before(part))
         yield part.with_rows(part.rows.slice(0, 0), slice(0, 0), failures=[failure])
         return
     for half in (part.part(0, count // 2), part.part(count // 2, count)):

@@ -89,6 +89,7 @@ def stream_pipeline(
     first: Sequence[Stage] = (),
     reference: bool = False,
     routed: Routed | None = None,
+    hide_values: bool = True,
 ) -> Pipeline:
     """The pipeline of a stream: in a task of its driver, in a replay, and for a dead-letter topic of Kafka Connect.
 
@@ -101,6 +102,8 @@ def stream_pipeline(
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
         routed: The route of the rows, and what gives rows as each of its tables holds them; `fit` is not asked then.
+            `steps` say what the rows are that it is asked of.
+        hide_values: Whether dead letters of rows tell nothing of their values.
     """
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
@@ -116,7 +119,8 @@ def stream_pipeline(
         more.append(DecodeHeaders(columns.headers))
     if steps is not None:
         more.extend(steps.stages())
-    last: Stage = FitToTable({destination: fit}, kafka=columns.kafka)
+    last: Stage = FitToTable({destination: fit}, kafka=columns.kafka, hide_values=hide_values)
     if routed is not None:
-        last = FitToRoutedTables(*routed, kafka=columns.kafka)
+        rows = steps.columns if steps else None
+        last = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, hide_values=hide_values)
     return Pipeline([*first, decode, *more, last], destination, values)

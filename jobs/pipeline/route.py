@@ -1,5 +1,8 @@
 """Route stage: each row to the tables that its route names, fitted to every one of them before any is written."""
 
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,11 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.formats.decoder import Failure
-from jobs.formats.problems import UNROUTED, ValueProblem
+from jobs.formats.problems import UNROUTED, untold
 from jobs.pipeline.block import Block, RoutedRows
-from jobs.pipeline.stages import Fit, with_kafka_columns
+from jobs.pipeline.route_dispatch import Dispatch
+from jobs.pipeline.row_steps import aligned
+from jobs.pipeline.stages import WRITE, Fit, unfit, with_kafka_columns
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.route import Route
+from jobs.transform.columns import Columns
+from jobs.transform.row_json import row_json
+from jobs.transform.sql import compiled, evaluated, failures_of
+from jobs.transform.transform import RowFailure, Rows
 from jobs.write.projection import UnfitValueError
 
 STAGE = "route"
@@ -31,82 +40,100 @@ class FitToRoutedTables:
         route: Says which those are.
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
         kafka: The columns that rows have of Kafka's own.
+        columns: Those of the rows; needed only of a route by an expression.
+        hide_values: Whether dead letters tell nothing of the row's values.
     """
 
-    name: str = "write"
+    name: str = WRITE
 
-    def __init__(self, route: Route, fits: Mapping[str, Fit], *, kafka: KafkaColumns) -> None:
+    def __init__(
+        self,
+        route: Route,
+        fits: Mapping[str, Fit],
+        *,
+        kafka: KafkaColumns,
+        columns: Columns | None = None,
+        hide_values: bool = True,
+    ) -> None:
         self._route: Route = route
         self._fits: Mapping[str, Fit] = fits
         self._kafka: KafkaColumns = kafka
-        self._known: dict[str | None, tuple[str, ...]] = {}
+        self._columns: Columns | None = columns
+        self._hide_values: bool = hide_values
+        self._dispatch: Dispatch = Dispatch(route)
 
     def apply(self, block: Block) -> Block:
-        """The block with the rows of each table; a record that none takes has failed."""
+        """The block with the rows of each table; a record that none takes has failed, or is filtered."""
         rows = with_kafka_columns(block, self._kafka)
         if not rows.num_rows:
             for name in self._route.table_names:
                 self._fits[name](rows)
             return block
-        tables, nowhere = self._tables_of(block)
+        values, failed = self._values(block)
+        found = self._dispatch.rows_of(values)
+        refused = {each.row: each for each in failed}
+        tables = found.tables
+        if refused:
+            of_failed = np.array(sorted(refused), np.int64)
+            tables = {name: np.setdiff1d(at, of_failed, assume_unique=True) for name, at in tables.items()}
         routed: dict[str, RoutedRows] = {}
         for name, at in tables.items():
+            if not len(at):
+                continue
             mine = rows if len(at) == rows.num_rows else rows.take(pa.array(at))
             try:
                 routed[name] = RoutedRows(self._fits[name](mine), block.positions[at])
             except UnfitValueError as problem:
-                raise ValueProblem(problem.error_class, problem.message, f"$.{problem.path}") from None
-        if not nowhere:
+                raise unfit(problem, hide_values=self._hide_values) from None
+        nowhere = np.array([each for each in found.nowhere.tolist() if each not in refused], np.int64)
+        if not len(nowhere) and not refused:
             return block.with_rows(rows, routed=routed)
-        kept = np.delete(np.arange(rows.num_rows, dtype=np.int64), list(nowhere))
-        failures = [self._unrouted(row, value) for row, value in sorted(nowhere.items())]
-        return block.with_rows(rows.take(pa.array(kept)), kept, failures=failures, routed=routed)
+        dropped = self._route.unmatched == "drop"
+        if not dropped:
+            refused |= {row: self._unrouted(row, values[row].as_py()) for row in nowhere.tolist()}
+        gone = np.union1d(nowhere, np.array(sorted(refused), np.int64))
+        kept = np.setdiff1d(np.arange(rows.num_rows, dtype=np.int64), gone, assume_unique=True)
+        return block.with_rows(
+            rows.take(pa.array(kept)),
+            kept,
+            failures=[self._failure(block, refused[row]) for row in sorted(refused)],
+            filtered=nowhere if dropped else np.zeros(0, np.int64),
+            routed=routed,
+        )
 
     def probe(self, block: Block) -> Block:
         """No rows: a table that cannot hold even those holds no row of the stream."""
         return block.part(0, 0)
 
-    def _tables_of(self, block: Block) -> tuple[dict[str, np.ndarray], dict[int, str | None]]:
-        """The rows of each table that has any, ascending; and those of none, with their values."""
-        values = self._values(block)
-        encoded = values.dictionary_encode(null_encoding="encode")
-        codes, found = np.asarray(encoded.indices), dict[str, list[int]]()
-        nowhere: dict[int, str | None] = {}
-        for code, value in enumerate(encoded.dictionary.to_pylist()):
-            destinations = self._destinations(value)
-            for name in destinations:
-                found.setdefault(name, []).append(code)
-            if not destinations:
-                nowhere |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), value)
-        every = len(encoded.dictionary)
-        at = {
-            name: np.arange(len(codes), dtype=np.int64)
-            if len(mine) == every
-            else np.flatnonzero(np.isin(codes, np.array(mine)))
-            for name, mine in found.items()
-        }
-        return at, nowhere
+    def before(self, block: Block) -> str:
+        """The first row, without the columns of Kafka's own."""
+        return row_json(block.rows, 0, hidden=self._hide_values)
 
-    def _values(self, block: Block) -> pa.Array:
-        path = self._route.column
-        if path is None:
-            topics = block.records.column("topic")
-            return topics if block.is_whole else topics.take(pa.array(block.positions))
+    def _values(self, block: Block) -> tuple[pa.Array, list[RowFailure]]:
+        """What decides where each row goes, as text; and the rows of which that cannot be said."""
+        if (text := self._route.expression) is not None:
+            return self._evaluated(block, text)
+        if (path := self._route.column) is None:
+            return block.frame.part("topic"), []
         column = block.rows.column(path[0])
         if len(path) > 1:
-            column = pc.struct_field(column, list(path[1:]))  # pyright: ignore[reportAttributeAccessIssue]
-        return column.cast(pa.string())
+            column = pc.struct_field(column, list(path[1:]))
+        return column.cast(pa.string()), []
 
-    def _destinations(self, value: str | None) -> tuple[str, ...]:
-        if (known := self._known.get(value)) is None:
-            # A key of many values must not fill the task.
-            if len(self._known) >= 100_000:
-                self._known.clear()
-            known = self._known[value] = self._route.destinations(value)
-        return known
+    def _evaluated(self, block: Block, text: str) -> tuple[pa.Array, list[RowFailure]]:
+        if self._columns is None:
+            raise TypeError("a route by an expression needs the columns of its rows")
+        rows = Rows(self._columns, aligned(block.rows, self._columns), block.frame)
+        found = evaluated(compiled(text, self._columns), rows)
+        return found.values.cast(pa.string()), failures_of(found, text)
 
-    def _unrouted(self, row: int, value: str | None) -> Failure:
+    def _unrouted(self, row: int, value: str | None) -> RowFailure:
         path = self._route.column
         shown = "null" if value is None else repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
         message = f"needs a value that a table of the route takes, found {shown}"
-        return Failure(row, STAGE, UNROUTED, message, f"$.{'.'.join(path)}" if path else None)
+        return RowFailure(row, UNROUTED, message, f"$.{'.'.join(path)}" if path else None)
+
+    def _failure(self, block: Block, failure: RowFailure) -> Failure:
+        message = untold(failure.message) if self._hide_values else failure.message
+        before = row_json(block.rows, failure.row, hidden=self._hide_values)
+        return Failure(failure.row, STAGE, failure.error_class, message, failure.path, before)

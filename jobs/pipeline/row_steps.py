@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.formats.decoder import Failure
-from jobs.formats.problems import ValueProblem, without_value
+from jobs.formats.problems import ValueProblem, untold
 from jobs.pipeline.block import Block
 from jobs.pipeline.stages import Stage
 from jobs.spec.mask import NO_MASK
@@ -36,6 +36,7 @@ class RowSteps:
         hide_values: Whether the row before a step is kept in a dead letter without its values.
         refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
             do not vanish because a filter came later.
+        route_asks: What has to be fetched of a record for the stream's route.
     """
 
     decoded: Columns
@@ -43,11 +44,12 @@ class RowSteps:
     rules: Chain = NO_CHAIN
     hide_values: bool = False
     refuse_dropped: bool = False
+    route_asks: frozenset[str] = frozenset()
 
     @property
     def asks(self) -> frozenset[str]:
-        """What has to be fetched of a record for them."""
-        return self.chain.asks | self.rules.asks
+        """What has to be fetched of a record for them, and for the route behind them."""
+        return self.chain.asks | self.rules.asks | self.route_asks
 
     @property
     def columns(self) -> Columns:
@@ -71,12 +73,17 @@ class RowSteps:
 
 
 def row_steps_of(spec: StreamSpec) -> RowSteps | None:
-    """The steps of a stream; None where its rows go to their table as they are decoded."""
-    if not spec.transform and not spec.rules:
+    """The steps of a stream; None where its rows go to their one table as they are decoded."""
+    if not spec.transform and not spec.rules and spec.route is None:
         return None
     decoded = Columns.of(spec.record_columns.beside(spec.resolved.schema))
-    rules = rules_of(spec.rules)
-    return RowSteps(decoded, chain_of(spec.transform), rules, hide_values=spec.errors.mask != NO_MASK)
+    return RowSteps(
+        decoded,
+        chain_of(spec.transform),
+        rules_of(spec.rules),
+        hide_values=spec.errors.mask != NO_MASK,
+        route_asks=spec.route.asks if spec.route else frozenset(),
+    )
 
 
 def prepare_steps(spec: StreamSpec) -> None:
@@ -110,7 +117,7 @@ class TakeStep:
 
     def apply(self, block: Block) -> Block:
         """The block behind the step."""
-        rows = Rows(self._columns, _aligned(block.rows, self._columns), block.frame, block.gone)
+        rows = Rows(self._columns, aligned(block.rows, self._columns), block.frame, block.gone)
         made = self._applied(rows)
         left, kept, gone, dropped = made.rows, made.kept, made.rows.tombstones, np.zeros(0, np.int64)
         if self._last and gone is not None:
@@ -141,12 +148,16 @@ class TakeStep:
         message, before = failure.message, row_json(rows.batch, failure.row, hidden=self._hide_values)
         if self._hide_values:
             # What is masked in the record may stand under any name here.
-            message = without_value(message) or "what was found is masked"
+            message = untold(message)
         return Failure(failure.row, self.name, failure.error_class, message, failure.path, before)
 
     def probe(self, block: Block) -> Block:
         """No rows: a step that fails for those is broken."""
         return block.part(0, 0)
+
+    def before(self, block: Block) -> str:
+        """The first row, as JSON."""
+        return row_json(block.rows, 0, hidden=self._hide_values)
 
 
 class RefuseDropped:
@@ -173,8 +184,12 @@ class RefuseDropped:
         """As of the step."""
         return self._take.probe(block)
 
+    def before(self, block: Block) -> str:
+        """As of the step."""
+        return self._take.before(block)
 
-def _aligned(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+
+def aligned(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     """Rows in the schema of columns: decoders may call the elements of lists otherwise."""
     if rows.schema.equals(columns.arrow):
         return rows

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
 from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
-from jobs.formats.problems import ValueProblem
+from jobs.formats.problems import ValueProblem, untold
 from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
 from jobs.pipeline.schema_ids import headed_decode, with_subject
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.transform.frame import timestamp_types
+from jobs.transform.row_json import row_json
 from jobs.write.projection import UnfitValueError
+
+WRITE = "write"
+"""The stage that refuses a row which its table cannot hold, as dead letters call it."""
 
 
 class Stage(Protocol):
@@ -42,6 +46,15 @@ class Stage(Protocol):
         Args:
             block: One that it has failed for; of another one it may have other columns.
         """
+        ...
+
+
+@runtime_checkable
+class RowStage(Stage, Protocol):
+    """A stage that makes rows of rows: the letter of a record that it refuses keeps the row as it was before."""
+
+    def before(self, block: Block) -> str:
+        """The first row of a block that the stage has not seen, as JSON for people."""
         ...
 
 
@@ -90,13 +103,15 @@ class FitToTable:
     Args:
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
         kafka: The columns that rows have of Kafka's own.
+        hide_values: Whether dead letters tell nothing of the row's values.
     """
 
-    name: str = "write"
+    name: str = WRITE
 
-    def __init__(self, fits: Mapping[str, Fit], *, kafka: KafkaColumns) -> None:
+    def __init__(self, fits: Mapping[str, Fit], *, kafka: KafkaColumns, hide_values: bool = True) -> None:
         self._fits: Mapping[str, Fit] = fits
         self._kafka: KafkaColumns = kafka
+        self._hide_values: bool = hide_values
 
     def apply(self, block: Block) -> Block:
         """The block with rows that its table holds as they are."""
@@ -104,11 +119,21 @@ class FitToTable:
         try:
             return block.with_rows(self._fits[block.destination](rows))
         except UnfitValueError as problem:
-            raise ValueProblem(problem.error_class, problem.message, f"$.{problem.path}") from None
+            raise unfit(problem, hide_values=self._hide_values) from None
 
     def probe(self, block: Block) -> Block:
         """No rows: a table that cannot hold even those holds no row of the stream."""
         return block.part(0, 0)
+
+    def before(self, block: Block) -> str:
+        """The first row, without the columns of Kafka's own."""
+        return row_json(block.rows, 0, hidden=self._hide_values)
+
+
+def unfit(problem: UnfitValueError, *, hide_values: bool) -> ValueProblem:
+    """The problem of a value that a table cannot hold; a masked one may stand under any name in a row."""
+    message = untold(problem.message) if hide_values else problem.message
+    return ValueProblem(problem.error_class, message, f"$.{problem.path}")
 
 
 def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:

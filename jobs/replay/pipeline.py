@@ -29,6 +29,7 @@ from jobs.replay.outcome import ReplayOutcome
 from jobs.replay.whole_letters import WholeLetters, WholeRows
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NAME_MAPPING
+from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
@@ -72,6 +73,7 @@ def record_pipeline(
         steps=replace(steps, refuse_dropped=True) if steps else None,
         first=first,
         reference=True,
+        hide_values=spec.errors.mask != NO_MASK,
     )
 
 
@@ -85,6 +87,7 @@ def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
         columns=RecordColumns(kafka),
         first=[WholeRows(carried_columns(table.schema(), kafka), RecordColumns(kafka).fetched)],
         reference=True,
+        hide_values=spec.errors.mask != NO_MASK,
     )
 
 

@@ -20,25 +20,34 @@ from jobs.spec.mask import path_parts
 from jobs.spec.sort_order import SortText
 from jobs.spec.table import Table
 from jobs.spec.validation import suggestion
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.sql import asks_of, compiled
 
 TOPIC = "topic"
 _COLUMN = "column:"
+_HEADER = "header:"
+_SQL = "sql:"
 _TYPES = (StringType, IntegerType, LongType, BooleanType, DateType)
-_FURTHER = {
-    "header:": "make a column of the header in decode.headers, and route by that column",
-    "sql:": "make a column of it by a compute step, and route by that column",
-}
+_TAKEN = "it takes text, int, long, boolean and date"
 
 
 def _by(value: str) -> str:
-    for prefix, instead in _FURTHER.items():
-        if value.startswith(prefix):
-            raise ValueError(f"is a column or topic, not {prefix}…; {instead}")
+    value = value.strip()
+    kind = next((each for each in (_COLUMN, _HEADER, _SQL) if value.startswith(each)), "")
+    rest = value.removeprefix(kind)
+    if not rest.strip():
+        raise ValueError("must be a column such as type or payload.type, topic, header:NAME, or an SQL expression")
+    if kind == _COLUMN:
+        path_parts(rest)
+    return value
+
+
+def _path_of(by: str) -> tuple[str, ...] | None:
+    """The path of a column, if it is one."""
     try:
-        path_parts(value.removeprefix(_COLUMN))
+        return path_parts(by)
     except ValueError:
-        raise ValueError(f"must be a column such as type or payload.type, or topic; found '{value}'") from None
-    return value.strip()
+        return None
 
 
 def _match(value: object) -> Any:
@@ -54,9 +63,8 @@ def _match(value: object) -> Any:
 
 
 def _unmatched(value: object) -> Any:
-    if value in ("drop", "fail"):
-        instead = "errors.tolerance: none stops the stream" if value == "fail" else "name a table for them"
-        raise ValueError(f"cannot be {value}: must be dead_letter or {{table: namespace.name}}; {instead}")
+    if not isinstance(value, dict | UnmatchedTable) and value not in ("dead_letter", "drop", "fail"):
+        raise ValueError(f"must be dead_letter, drop, fail or {{table: namespace.name}}; found '{value}'")
     return value
 
 
@@ -104,23 +112,28 @@ def _hashed(_: Any, route: Route | None) -> Any:
         [each.match, each.table, None if each.partition_by is None else list(map(str, each.partition_by))]
         for each in route.tables
     ]
-    return {"by": route.by, "tables": every, "unmatched": route.unmatched_table}
+    # Whether the stream stops at what a dead letter would be changes no row.
+    unmatched = "drop" if route.unmatched == "drop" else route.unmatched_table
+    return {"by": route.by, "tables": every, "unmatched": unmatched}
 
 
 class Route(SpecModel):
     """Which tables a record's row goes to: each that matches.
 
     Args:
-        by: The column whose value decides, or ``topic``; ``column:topic`` is the column of that name.
+        by: What decides: a column, ``topic``, ``header:NAME`` or an SQL expression; ``column:topic`` is the column of
+            that name, and ``sql:`` may stand before an expression that is a name.
         tables: Those that there are.
         unmatched: What becomes of a record that none of them takes, or without a value: a dead letter, or a row of
-            the table that is named.
+            the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
         limit: The most tables.
     """
 
     by: Annotated[str, AfterValidator(_by)]
     tables: Annotated[tuple[RoutedTable, ...], Field(min_length=1)]
-    unmatched: Annotated[Literal["dead_letter"] | UnmatchedTable, BeforeValidator(_unmatched)] = "dead_letter"
+    unmatched: Annotated[Literal["dead_letter", "drop", "fail"] | UnmatchedTable, BeforeValidator(_unmatched)] = (
+        "dead_letter"
+    )
     limit: PositiveInt = 500
 
     @model_validator(mode="after")
@@ -131,8 +144,23 @@ class Route(SpecModel):
 
     @property
     def column(self) -> tuple[str, ...] | None:
-        """The column that decides, as its names from the top; None where the topic does."""
-        return None if self.by == TOPIC else path_parts(self.by.removeprefix(_COLUMN))
+        """The column that decides, as its names from the top; None where the topic or an expression does."""
+        return None if self.by == TOPIC else _path_of(self.by.removeprefix(_COLUMN))
+
+    @property
+    def expression(self) -> str | None:
+        """The SQL expression that decides; None where the topic or a column does."""
+        if self.by.startswith(_HEADER):
+            name = self.by.removeprefix(_HEADER).replace("'", "''")
+            return f"header('{name}')"
+        if self.by.startswith(_SQL):
+            return self.by.removeprefix(_SQL).strip()
+        return None if self.by == TOPIC or self.column is not None else self.by
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What has to be fetched of a record for the expression."""
+        return asks_of(self.expression) if self.expression else frozenset()
 
     @property
     def unmatched_table(self) -> str | None:
@@ -152,10 +180,14 @@ class Route(SpecModel):
 
     def destinations(self, value: str | None) -> tuple[str, ...]:
         """The tables that a row of this value goes to; none if its record is a dead letter."""
-        if value is not None:
-            found = tuple(dict.fromkeys(each.table for each in self.tables if each.matches(value)))
-            if found:
-                return found
+        return self.tables_of(
+            [] if value is None else [at for at, each in enumerate(self.tables) if each.matches(value)]
+        )
+
+    def tables_of(self, entries: Sequence[int]) -> tuple[str, ...]:
+        """The tables that a row goes to whose value these entries take, by their indices, ascending."""
+        if entries:
+            return tuple(dict.fromkeys(self.tables[at].table for at in entries))
         return (self.unmatched_table,) if self.unmatched_table else ()
 
 
@@ -163,12 +195,16 @@ RouteField = Annotated[Route | None, ChangesRows(written=_hashed, unless=None)]
 
 
 def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Location, str]]:
-    """Returns what is wrong with the column that a route asks for.
+    """Returns what is wrong with the column, or the expression, that a route asks for.
 
     Args:
         rows: The rows' columns, all of them.
     """
-    if route is None or (path := route.column) is None:
+    if route is None:
+        return []
+    if route.expression is not None:
+        return _expression_problems(route.expression, rows)
+    if (path := route.column) is None:
         return []
     struct: IcebergType = rows.as_struct()
     for at, name in enumerate(path):
@@ -181,7 +217,17 @@ def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Locat
             return [(("route", "by"), f"no column '{'.'.join(path)}' in decode.schema; {hint}")]
         struct = fields[name]
     if not isinstance(struct, _TYPES):
-        return [(("route", "by"), f"cannot be a column of type {struct}; it takes text, int, long, boolean and date")]
+        return [(("route", "by"), f"cannot be a column of type {struct}; {_TAKEN}")]
+    return []
+
+
+def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
+    try:
+        kind = compiled(text, Columns.of(rows)).type
+    except TransformProblem as problem:
+        return [(("route", "by"), problem.message)]
+    if not isinstance(kind, _TYPES):
+        return [(("route", "by"), f"cannot be an expression of type {kind}; {_TAKEN}")]
     return []
 
 

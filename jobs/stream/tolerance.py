@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_fields import Counts
-from jobs.formats.problems import LATE
+from jobs.formats.problems import LATE, UNROUTED
 from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 from jobs.spec.units import format_duration
@@ -48,6 +48,16 @@ def check_tolerance(
             f"{_described(first)}. Nothing of the batch is committed.",
             fix="correct the producer or decode.schema, or set errors.tolerance: data",
         )
+    if spec.route is not None and spec.route.unmatched == "fail":
+        unrouted = sum(tally.reasons.get(UNROUTED, 0) for tally in tallies)
+        if unrouted:
+            raise ToleranceError(
+                f"stream {spec.stream}: route.unmatched is fail, and no table of the route takes {unrouted} of "
+                f"{counts.read} records; {_described(_examples(tallies)[UNROUTED])}. "
+                "Nothing of the batch is committed.",
+                fix=f"add a table for them to route.tables in streams/{spec.stream}.yaml, or say route.unmatched: "
+                "dead_letter",
+            )
     unexpected = [tally.unexpected for tally in tallies if tally.unexpected]
     if unexpected and spec.errors.tolerance != "all":
         raise ToleranceError(

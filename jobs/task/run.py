@@ -27,6 +27,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.pipeline.stages import Fit
+from jobs.spec.mask import NO_MASK
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block
 from jobs.task.joining import joined_blocks
@@ -118,6 +119,7 @@ class _Split:
             columns=plan.columns,
             steps=plan.steps,
             first=[ReadHeaders()] if "headers" in fetched else [],
+            hide_values=plan.mask != NO_MASK,
             **(
                 {"routed": (plan.route, {each: _fit(sink) for each, sink in self._sinks.items()})} if plan.route else {}
             ),

@@ -20,6 +20,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.pipeline.pipeline import stream_pipeline
+from jobs.pipeline.row_steps import row_steps_of
 from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from jobs.task.event_time import EventTimePlan
@@ -139,6 +140,7 @@ class TaskWorld:
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
             event_time=self.event_time,
+            steps=row_steps_of(self.spec),
             route=self.spec.route,
         )
 

@@ -120,6 +120,7 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
         columns: RecordColumns,
         first: Sequence[Stage],
         steps: RowSteps | None,
+        hide_values: bool,
     ) -> Pipeline:
         def breaking_fit(batch: pa.RecordBatch) -> pa.RecordBatch:
             if problem is not None:
@@ -130,7 +131,11 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
 
         decode = BreakingDecoder(decoder, problem) if breaks == "decode" else JSON.block(decoder)
         fits = {destination: breaking_fit if breaks == "write" else fit}
-        stages = [*first, DecodeValue(decode, JSON.probe), FitToTable(fits, kafka=columns.kafka)]
+        stages = [
+            *first,
+            DecodeValue(decode, JSON.probe),
+            FitToTable(fits, kafka=columns.kafka, hide_values=hide_values),
+        ]
         return Pipeline(stages, destination)
 
     return make

@@ -83,8 +83,10 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
     assert known != plain.config_hash == StreamSpec.model_validate({**DOCUMENT, "route": None}).config_hash
     first, *others = ROUTE["tables"]
     assert spec({"tables": [{**first, "properties": {"c": 3}}, *others], "limit": 9}).config_hash == known
-    for change in ({"by": "topic"}, {"unmatched": {"table": "ev.other"}}, {"tables": [first]}):
-        assert spec(change).config_hash != known
+    assert spec({"unmatched": "fail"}).config_hash == known, "what stops the stream changes no row"
+    changes = ({"by": "topic"}, {"unmatched": {"table": "ev.other"}}, {"tables": [first]}, {"unmatched": "drop"})
+    others = {spec(change).config_hash for change in (*changes, {"by": "header:type"}, {"by": "upper(type)"})}
+    assert known not in others and len(others) == 6
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,14 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
         ({"by": "p.q"}, "no column 'p.q' in decode.schema; known: k"),
         ({"by": "at"}, "cannot be a column of type timestamp"),
         ({"by": "p"}, "cannot be a column of type struct"),
-        ({"by": "header:x"}, "make a column of the header in decode.headers"),
-        ({"by": "a b"}, "must be a column such as type"),
-        ({"unmatched": "drop"}, "cannot be drop"),
-        ({"unmatched": "fail"}, "errors.tolerance: none stops the stream"),
+        ({"by": "header:"}, "must be a column such as type"),
+        ({"by": "column:a b"}, "is not a path of keys"),
+        ({"by": "a b"}, "route.by: the expression is wrong at column 3"),
+        ({"by": "upper(typ)"}, "the expression is wrong at column 7: there is no column 'typ'; did you mean type?"),
+        ({"by": "uper(type)"}, "there is no function 'uper'"),
+        ({"by": "n * 1.5"}, "cannot be an expression of type decimal"),
+        ({"by": "sql: current_date"}, "now() is not known here"),
+        ({"unmatched": "dropp"}, "must be dead_letter, drop, fail or {table: namespace.name}; found 'dropp'"),
         ({"unmatched": {"table": "ev.other_dead"}}, "write dead_letter"),
         ({"limit": 1}, "2 tables are more than route.limit, which is 1"),
         ({"tables": []}, "route.tables"),
@@ -129,6 +135,40 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
 )
 def test_what_does_not_go_with_a_route_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     assert said in refused(tmp_path, **more)
+
+
+@pytest.mark.parametrize(
+    ("by", "column", "expression"),
+    [
+        ("type", ("type",), None),
+        (" p.k ", ("p", "k"), None),
+        ("column:type", ("type",), None),
+        ("`type`", ("type",), None),
+        ("topic", None, None),
+        ("header:x-y", None, "header('x-y')"),
+        ("header:o'k", None, "header('o''k')"),
+        ("sql:type", None, "type"),
+        ("sql: _topic", None, "_topic"),
+        ("upper(type)", None, "upper(type)"),
+        ("n + 1", None, "n + 1"),
+        ("cast(at as date)", None, "cast(at as date)"),
+        ("n > 3", None, "n > 3"),
+    ],
+)
+def test_a_column_a_header_or_an_expression_decides(
+    by: str, column: tuple[str, ...] | None, expression: str | None
+) -> None:
+    route = spec({"by": by}).route
+    assert route is not None and (route.column, route.expression) == (column, expression)
+    assert Route.model_validate(route.model_dump(mode="json")) == route
+    assert route.asks == ({"headers"} if by.startswith("header:") else frozenset())
+
+
+def test_where_an_expression_is_wrong_is_told_by_line(tmp_path: Path) -> None:
+    said = refused(tmp_path, {"by": "upper(typ)"})
+    lines = (tmp_path / "streams" / "events.yaml").read_text().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if line.strip() == "by: upper(typ)")
+    assert f"events.yaml:{number}: route.by: the expression is wrong at column 7" in said
 
 
 def test_a_column_may_be_called_topic() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
+from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
@@ -85,6 +86,43 @@ def test_a_route_by_topic_and_one_by_a_number(tmp_path: Path) -> None:
     two = RoutedStream(tmp_path / "two", by_number)
     two.land(*DOCUMENTS[:4])
     assert two.placed() == {SINK: [0, 2], "orders.odd": [1, 3]}
+
+
+def test_what_is_dropped_is_counted_as_filtered_and_the_audit_knows(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", {**ROUTE, "unmatched": "drop"})
+    done = one.land(*DOCUMENTS[:6])
+    counts = done.counts
+    assert (counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered) == (6, 4, 0, 0, 2)
+    assert one.placed() == {SINK: [3], "orders.changes": [0, 1], "orders.deletes": [1, 2]}
+    audited(one)
+
+
+def test_what_no_table_takes_stops_a_stream_whose_file_says_so_and_nothing_of_the_batch_lands(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", {**ROUTE, "unmatched": "fail"})
+    one.land(*DOCUMENTS[:3])
+    before = one.placed()
+    with pytest.raises(ToleranceError, match=r"no table of the route takes 4 of 9 records.*offset 4: unrouted"):
+        one.land(*DOCUMENTS[3:12], batch=1)
+    assert one.placed() == before
+    after = RoutedStream(tmp_path / "home", {**ROUTE, "unmatched": "drop"}, epoch=2)
+    after.log = one.log
+    after.land(batch=1)
+    assert after.offsets("orders.changes") == [0, 1, 6, 7] and not after.letters
+    audited(after)
+
+
+def test_a_route_by_an_expression_and_its_letters(tmp_path: Path) -> None:
+    route = {"by": "case when 6 / n > 2 then 'few' end", "tables": [{"match": "few", "table": "orders.few"}]}
+    one = RoutedStream(tmp_path / "home", route)
+    one.land(*DOCUMENTS[:4])
+    assert one.placed() == {"orders.few": [1, 2], f"{SINK}_dead": [0, 3]}
+    assert one.letters == {0: "expression_failed", 3: "unrouted"}
+    rows = one.catalog.load_table(f"{SINK}_dead").scan().to_arrow().sort_by("offset").to_pylist()
+    assert [(each["stage"], each["row_before"]) for each in rows] == [
+        ("route", '{"id":"a0","type":"INS","n":0}'),
+        ("route", '{"id":"a3","type":"OWN","n":3}'),
+    ]
+    audited(one)
 
 
 def test_rows_are_routed_behind_the_streams_own_steps(tmp_path: Path) -> None:

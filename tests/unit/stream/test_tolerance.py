@@ -11,7 +11,7 @@ from jobs.stream.tolerance import WindowToleranceError, check_tolerance
 from jobs.task.tally import Example, Tally
 
 
-def spec(**errors: Any) -> StreamSpec:
+def spec(route: Any = None, **errors: Any) -> StreamSpec:
     return StreamSpec.model_validate(
         {
             "stream": "payments",
@@ -19,6 +19,7 @@ def spec(**errors: Any) -> StreamSpec:
             "decode": {"value": "json", "schema": "id string not null"},
             "table": {"name": "orders.payments"},
             "errors": errors,
+            "route": route,
         }
     )
 
@@ -172,3 +173,18 @@ def test_a_stop_says_what_was_needed() -> None:
     failed = Tally("payments", 0, dead=30, reasons={"wrong_type": 30}, examples={"wrong_type": example})
     with pytest.raises(ToleranceError, match=r"wrong_type in decode_value, field \$\.n: needs int, found a string"):
         check_tolerance(spec(), Counts(read=30, dead=30), [failed], proved=False)
+
+
+def test_a_record_that_no_table_takes_stops_a_stream_whose_route_says_so() -> None:
+    route = {"by": "id", "tables": [{"match": "a", "table": "orders.a"}]}
+    counts = Counts(read=9, landed=7, dead=2)
+    letters = [tally(1, wrong_type=1), tally(0, unrouted=1)]
+    for unmatched in ("dead_letter", "drop"):
+        check_tolerance(spec(route={**route, "unmatched": unmatched}), counts, letters)
+    stopping = spec(route={**route, "unmatched": "fail"})
+    check_tolerance(stopping, counts, letters[:1])
+    with pytest.raises(ToleranceError) as stop:
+        check_tolerance(stopping, counts, letters)
+    text = str(stop.value)
+    assert "route.unmatched is fail, and no table of the route takes 1 of 9 records" in text
+    assert "topic payments, partition 0, offset 40: unrouted" in text and "route.tables" in text

@@ -1,0 +1,195 @@
+"""Route stage behind a stream's own steps: by column, topic as steps left it, header and expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
+from jobs.pipeline.row_steps import row_steps_of
+from jobs.spec.mask import NO_MASK
+from jobs.spec.models import StreamSpec
+from jobs.transform.frame import HEADERS
+from jobs.write.projection import UnfitValueError
+from tests.unit.pipeline.blocks import records_of
+
+VALUES: list[bytes | None] = [
+    b'{"id": "a", "n": 1, "region": "eu"}',
+    b'{"id": "b", "n": 2, "region": "us"}',
+    b'{"id": "c", "n": 0, "region": null}',
+    None,
+    b'{"id": "e", "n": 4, "region": "eu"}',
+]
+TABLES = [{"match": "orders_eu|eu", "table": "ev.eu"}, {"match": "us|orders_us|big", "table": "ev.us"}]
+
+
+def stream(route: dict[str, Any], **more: Any) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "events",
+            "source": {"topics": ["payments"]},
+            "decode": {"value": "json", "schema": "id string not null, n int, region string"},
+            "table": {"name": "ev.own"},
+            "route": {"tables": TABLES, **route},
+            **more,
+        }
+    )
+
+
+def refusing(*ids: str) -> Any:
+    def fit(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if set(ids) & set(rows.column("id").to_pylist()):
+            raise UnfitValueError("out_of_range", "n", "needs less, found 'secret'")
+        return rows
+
+    return fit
+
+
+def run(spec: StreamSpec, headers: list[Any] | None = None, fits: Mapping[str, Any] | None = None) -> Block:
+    steps = row_steps_of(spec)
+    records = records_of(VALUES)
+    if "headers" in fetched_parts(spec.resolved.decoder, spec.record_columns, steps):
+        records = records.append_column("headers", pa.array(headers or [[]] * len(VALUES), HEADERS))
+    route = spec.route
+    assert route is not None
+    pipeline = stream_pipeline(
+        spec.resolved.decoder,
+        spec.table.name,
+        lambda rows: rows,
+        columns=spec.record_columns,
+        steps=steps,
+        routed=(route, {name: lambda rows: rows for name in spec.target_names} | dict(fits or {})),
+        hide_values=spec.errors.mask != NO_MASK,
+    )
+    return pipeline.run(records)
+
+
+def placed(block: Block) -> dict[str, list[int]]:
+    """The records of each table; those that failed, were dropped or are filtered beside them."""
+    found = {name: rows.positions.tolist() for name, rows in block.routed.items()}
+    for name, rows in block.routed.items():
+        assert [each["_kafka_offset"] - 100 for each in rows.rows.to_pylist()] == found[name]
+    found |= {"failed": [each.row for each in block.failures]} if block.failures else {}
+    found |= {"filtered": block.filtered.tolist()} if len(block.filtered) else {}
+    every = sorted({row for name, rows in found.items() for row in rows} | set(block.dropped.tolist()))
+    assert every == list(range(len(VALUES))) and block.dropped.tolist() == [3]
+    assert sorted(block.positions.tolist()) == sorted({row for each in block.routed.values() for row in each.positions})
+    return found
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"smt": {"type": "RegexRouter", "regex": "pay.*", "replacement": "orders_eu"}},
+        {"smt": {"type": "TimestampRouter", "topic.format": "orders_eu"}},
+        {
+            "smt": {
+                "type": "io.debezium.transforms.ByLogicalTableRouter",
+                "topic.regex": "pay(.*)",
+                "topic.replacement": "orders_eu",
+            }
+        },
+    ],
+)
+def test_a_route_by_topic_sees_the_topic_that_a_router_gave(step: dict[str, Any]) -> None:
+    block = run(stream({"by": "topic"}, transform=[step]))
+    assert placed(block) == {"ev.eu": [0, 1, 2, 4]}
+    assert set(block.routed["ev.eu"].rows.column("_kafka_topic").to_pylist()) == {"payments"}, "where it came from"
+    assert placed(run(stream({"by": "topic"}))) == {"failed": [0, 1, 2, 4]}
+
+
+def test_a_router_under_a_condition_is_seen_row_by_row() -> None:
+    step = {
+        "smt": {"type": "RegexRouter", "regex": ".*", "replacement": "us"},
+        "when": {"sql": "region = 'us'"},
+    }
+    assert placed(run(stream({"by": "topic"}, transform=[step]))) == {"ev.us": [1], "failed": [0, 2, 4]}
+
+
+def test_a_route_by_an_expression_of_the_row_behind_its_steps() -> None:
+    by = "case when amount > 3 then 'big' when region = 'eu' then 'orders_eu' else 'orders_us' end"
+    block = run(stream({"by": by}, transform=[{"rename": {"n": "amount"}}]))
+    assert placed(block) == {"ev.eu": [0], "ev.us": [1, 2, 4]}
+    assert placed(run(stream({"by": "sql: region"}))) == {"ev.eu": [0, 4], "ev.us": [1], "failed": [2]}
+    assert placed(run(stream({"by": "'orders_' || lower(region)"}))) == {
+        "ev.eu": [0, 4],
+        "ev.us": [1],
+        "failed": [2],
+    }
+    tables = [{"match": ["100", "104"], "table": "ev.eu"}, {"match": ".*", "table": "ev.us"}]
+    by_offset = run(stream({"by": "sql: _offset", "tables": tables}))
+    assert placed(by_offset) == {"ev.eu": [0, 4], "ev.us": [0, 1, 2, 4]}
+
+
+@pytest.mark.parametrize("unmatched", ["dead_letter", "drop", "fail", {"table": "ev.own"}])
+def test_a_row_for_which_the_expression_fails_is_a_letter_whatever_is_unmatched(unmatched: Any) -> None:
+    block = run(stream({"by": "case when 4 / n > 2 then 'eu' else 'us' end", "unmatched": unmatched}))
+    assert placed(block) == {"ev.eu": [0], "ev.us": [1, 4], "failed": [2]}
+    (bad,) = block.failures
+    assert (bad.stage, bad.error_class, bad.before) == ("route", "expression_failed", '{"id":"c","n":0,"region":null}')
+    assert "case when 4 / n > 2" in bad.message
+
+
+def test_a_route_by_a_header_takes_the_last_of_that_name() -> None:
+    def header(*values: bytes | None) -> list[dict[str, Any]]:
+        return [{"key": "it's", "value": each} for each in values] + [{"key": "x", "value": b"eu"}]
+
+    headers = [header(b"us", b"eu"), header(b"us"), header(), header(), header(b"\xff")]
+    spec = stream({"by": "header:it's"})
+    assert spec.route is not None and spec.route.asks == {"headers"}
+    block = run(spec, headers)
+    assert placed(block) == {"ev.eu": [0], "ev.us": [1], "failed": [2, 4]}
+    assert [each.error_class for each in block.failures] == ["unrouted", "expression_failed"]
+
+
+def test_what_no_table_takes_is_dropped_and_counted_as_filtered() -> None:
+    block = run(stream({"by": "region", "unmatched": "drop"}))
+    assert placed(block) == {"ev.eu": [0, 4], "ev.us": [1], "filtered": [2]}
+    assert placed(run(stream({"by": "topic", "unmatched": "drop"}))) == {"filtered": [0, 1, 2, 4]}
+
+
+@pytest.mark.parametrize("unmatched", ["drop", "dead_letter"])
+def test_a_row_that_a_table_refuses_fails_alone_and_its_letter_keeps_the_row(unmatched: str) -> None:
+    block = run(stream({"by": "region", "unmatched": unmatched}), fits={"ev.eu": refusing("e")})
+    last = {"filtered": [2], "failed": [4]} if unmatched == "drop" else {"failed": [2, 4]}
+    assert placed(block) == {"ev.eu": [0], "ev.us": [1], **last}
+    bad = block.failures[-1]
+    assert (bad.stage, bad.error_class, bad.field) == ("write", "out_of_range", "$.n")
+    assert bad.before == '{"id":"e","n":4,"region":"eu"}' and "'secret'" in bad.message
+
+
+def test_letters_of_a_stream_that_masks_tell_no_value() -> None:
+    mask = {"dead_letters": {"mask": {"columns": ["region"]}}}
+    spec = stream({"by": "place"}, transform=[{"rename": {"region": "place"}}], errors=mask)
+    spec = spec.model_copy(update={"route": spec.route.model_copy(update={"tables": spec.route.tables[1:]})})  # pyright: ignore[reportOptionalMemberAccess]
+    block = run(spec, fits={"ev.us": refusing("b")})
+    told = {each.row: (each.stage, each.message, each.before) for each in block.failures}
+    kinds = '{"id":"(str)","n":"(int)","place":"(str)"}'
+    assert told[0] == ("route", "needs a value that a table of the route takes", kinds)
+    assert told[1] == ("write", "needs less", kinds)
+    by = "case when place = 'us' then cast(place as int) else 1 end"
+    failed = run(spec.model_copy(update={"route": spec.route.model_copy(update={"by": by})})).failures  # pyright: ignore[reportOptionalMemberAccess]
+    assert all("us" not in each.message.replace(by, "") for each in failed if each.error_class == "expression_failed")
+
+
+def test_a_stream_with_one_table_keeps_the_row_of_a_letter_too() -> None:
+    spec = StreamSpec.model_validate(
+        {
+            "stream": "events",
+            "source": {"topics": ["payments"]},
+            "decode": {"value": "json", "schema": "id string not null, n int"},
+            "table": {"name": "ev.own"},
+        }
+    )
+
+    def letters(*hidden: bool) -> list[tuple[int, str, str | None, str]]:
+        more: Any = {"hide_values": hidden[0]} if hidden else {}
+        pipeline = stream_pipeline(spec.resolved.decoder, "ev.own", refusing("b"), columns=spec.record_columns, **more)
+        return [(each.row, each.stage, each.before, each.message) for each in pipeline.run(records_of(VALUES)).failures]
+
+    assert letters(False) == [(1, "write", '{"id":"b","n":2}', "needs less, found 'secret'")]
+    assert letters() == [(1, "write", '{"id":"(str)","n":"(int)"}', "needs less")], "unless it is said, nothing is told"
