@@ -33,15 +33,15 @@ class PendingTarget:
         stamp: Its stamp, the totals still to be carried forward.
         files: What the tasks wrote for it.
         seen: The table as they saw it.
-        spec_is_gone: The table no longer has the partition spec that the files were written for, so they can be read
-            from the record no more, and fit it no more.
+        unreadable: The table is gone, or has the partition spec no longer that the files were written for, so they can
+            be read from the record no more, and fit it no more.
     """
 
     position: Positions
     stamp: Stamp
     files: tuple[DataFile, ...]
     seen: Seen
-    spec_is_gone: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ class Pending:
 
     batch: Ranges
     targets: Mapping[str, PendingTarget]
+
+    @property
+    def anchor(self) -> str | None:
+        """The coordinator of whoever made the record; None if that had the batch already."""
+        return next((name for name, planned in self.targets.items() if planned.stamp.targets), None)
 
     def encode(self, metadata: Mapping[str, TableMetadata]) -> bytes:
         """As JSON; `metadata` gives each target's schemas and partition specs."""
@@ -80,6 +85,10 @@ class Pending:
     def decode(content: bytes, metadata: Mapping[str, TableMetadata]) -> Pending:
         """The inverse of `encode`.
 
+        Args:
+            content: The record.
+            metadata: Of its targets, as far as they are there.
+
         Raises:
             FrazilError: The record was written by a version with another format.
         """
@@ -91,23 +100,23 @@ class Pending:
             )
         return Pending(
             {TopicPartition(t, p): OffsetRange(start, end) for t, p, start, end in document["batch"]},
-            {name: _target(target, metadata[name]) for name, target in document["targets"].items()},
+            {name: _target(target, metadata.get(name)) for name, target in document["targets"].items()},
         )
 
 
-def _target(document: Mapping[str, Any], metadata: TableMetadata) -> PendingTarget:
+def _target(document: Mapping[str, Any], metadata: TableMetadata | None) -> PendingTarget:
     files = document["files"]
     # Spark's `expire_snapshots` with `clean_expired_metadata` removes specs that no snapshot uses.
-    gone = not {file["spec"] for file in files} <= metadata.specs().keys()
+    gone = metadata is None or not {file["spec"] for file in files} <= metadata.specs().keys()
     return PendingTarget(
         {TopicPartition(t, p): at for t, p, at in document["position"]},
         Stamp.from_json(document["stamp"]),
-        () if gone else tuple(from_json(file, metadata) for file in files),
+        () if metadata is None or gone else tuple(from_json(file, metadata) for file in files),
         Seen(
             document["uuid"],
             Schema.model_validate_json(document["schema"]),
             document["schema_id"],
             document["spec_id"],
         ),
-        spec_is_gone=gone,
+        unreadable=gone,
     )

@@ -66,11 +66,13 @@ def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> b
     """True if `newest` is the commit of what was planned, or a later driver's claim on top of it."""
     stamp = planned.stamp
     reached = pointwise_max([planned.position, {each: range_.end for each, range_ in batch.items()}])
+    # What an operator has begun anew since has no rows of it.
+    anew = stamp.targets.keys() - newest.targets.keys() if newest and newest.targets else ()
     return (
         newest is not None
         and (newest.batch, newest.config) == (stamp.batch, stamp.config)
         and newest.start == stamp.start
-        and all(_same(newest.rows.get(name, 0), rows, stamp) for name, rows in stamp.rows.items())
+        and all(_same(newest.rows.get(name, 0), rows, stamp) for name, rows in stamp.rows.items() if name not in anew)
         and all(newest.position.get(each) == reached[each] for each in batch)
     )
 

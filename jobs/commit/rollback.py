@@ -92,6 +92,8 @@ def rollback(
             if name == anchor:
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
+                # What failed is counted of the newest batch, and more than that is landed again.
+                bare = replace(bare, failed=None)
             decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
             new[name] = replace(
                 bare,

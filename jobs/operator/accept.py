@@ -10,12 +10,14 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.offsets import pointwise_max
+from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.target import Target
-from jobs.commit.target_positions import of_known_topics
+from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
@@ -86,16 +88,34 @@ def _record(
         _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
     session = CommitSession(spec.stream, spec.config_hash, lease, targets)
     with session.held():
-        if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
-            # What was about to be committed belongs to positions that this answer takes back.
-            for pending in folder.pending_records():
-                folder.store.delete(pending)
+        for record in folder.pending_records():
+            content = folder.store.get(record)
+            if content is not None and _takes_back(spec, answer, targets, content):
+                folder.store.delete(record)
         histories = {name: target.history() for name, target in targets.items()}
         new = _decision(spec, kafka, answer, targets, histories)
         session.answer(new, note)
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
+
+
+def _takes_back(spec: StreamSpec, answer: Answer, targets: Mapping[str, Target], content: bytes) -> bool:
+    """Whether what a pending record is about to commit belongs to positions that an answer takes back.
+
+    A table that is begun anew takes nothing back from the others: those that lack a batch which the coordinator has get
+    it from the record.
+    """
+    if answer.rollback == "reland" or answer.recreated_topic or answer.recreated_table == spec.coordinator:
+        return True
+    if answer.recreated_table is None:
+        return False
+    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
+    planned, anchor = pending.targets.get(spec.coordinator), targets.get(spec.coordinator)
+    if planned is None or anchor is None or pending.anchor != spec.coordinator:
+        return True
+    at = anchor.newest.position if anchor.newest else {}
+    return not need(pending.batch, pointwise_max([planned.position, at])).nothing
 
 
 def _decision(

@@ -97,6 +97,9 @@ def tell_other_decisions(
     landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
     if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
         return 0
+    if newest.failed is None and newest.in_bitmaps:
+        # As after an operator's answer: the bitmaps do not say how many.
+        return 0
     said = newest.rows.get(letters, 0) if newest.failed is None else newest.failed
     made = results.rows().get(letters, 0)
     if said != made:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.log_state import another_topic
-from jobs.commit.offsets import Positions
-from jobs.commit.pending_record import Pending
+from jobs.commit.offsets import Positions, Ranges
+from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.recovery import lacking_targets
 from jobs.commit.stamp_history import written_branch
@@ -122,41 +122,65 @@ def recover(stream: OpenStream, catalog: Catalog) -> None:
 
 
 def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
-    """Commit what a record says is missing; returns whether anything was, and is there now."""
+    """Commit what a record says is missing; returns whether anything was, and is there now.
+
+    What cannot be committed to one table, as it is gone or its files are, does not keep the others from theirs. Only
+    without the coordinator nothing is: no other table may be ahead of it.
+    """
     stream_id = stream.spec.stream
-    targets = dict(stream.targets)
+    targets = _targets_of(content, stream, catalog)
+    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
+    anchor = pending.anchor or stream.anchor.name
+    if anchor not in targets:
+        log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, anchor)
+        return False
+    there = {name: planned for name, planned in pending.targets.items() if name in targets}
+    stamps = {name: targets[name].newest for name in {anchor, *there}}
+    names = lacking_targets(pending.batch, there, stamps, anchor)
+    if names is None:
+        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
+        return False
+    recovered = False
+    for name in names:
+        landed = _commit_lacking(stream, targets[name], there[name], pending.batch)
+        recovered |= landed
+        if name == anchor and not landed:
+            return False
+        if landed:
+            step("after_recovery_commit")
+    return recovered
+
+
+def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:
+    """The stream's targets, and those that only a record names: what was decided before goes where it was to go."""
+    stream_id, targets = stream.spec.stream, dict(stream.targets)
     for name in Pending.names(content):
         if name in targets:
             continue
-        # The spec was changed since: what was decided under the old one goes where the old one said.
         if not catalog.table_exists(name):
-            log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
-            return False
+            log.warning("stream %s: table %s of the pending record is gone; its part is dropped", stream_id, name)
+            continue
         targets[name] = Target(catalog, name, stream_id)
         if branch := written_branch(targets[name].table.metadata, stream_id):
             targets[name] = Target(catalog, name, stream_id, branch=branch)
         targets[name].read()
-    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
-    anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)
-    stamps = {name: targets[name].newest for name in {anchor, *pending.targets}}
-    names = lacking_targets(pending.batch, pending.targets, stamps, anchor)
-    if names is None:
-        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
+    return targets
+
+
+def _commit_lacking(stream: OpenStream, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
+    """Commit a record's part for one table; False if that cannot be, so that the tasks have to run for it again."""
+    stream_id, name = stream.spec.stream, target.name
+    if planned.unreadable and planned.seen.uuid == target.uuid:
+        log.warning(_NO_LONGER_FIT, stream_id, name)
         return False
-    for name in names:
-        target, planned = targets[name], pending.targets[name]
-        if planned.spec_is_gone and planned.seen.uuid == target.uuid:
-            log.warning(_NO_LONGER_FIT, stream_id, name)
-            return False
-        io = target.table.io
-        lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
-        if lost:
-            log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
-            return False
-        stream.lease.verify()
-        if stream.commit(target, planned, pending.batch) is ProposalOutcome.RUN_AGAIN:
-            log.warning(_NO_LONGER_FIT, stream_id, name)
-            return False
-        log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
-        step("after_recovery_commit")
-    return bool(names)
+    io = target.table.io
+    lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
+    if lost:
+        log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
+        return False
+    stream.lease.verify()
+    if stream.commit(target, planned, batch) is ProposalOutcome.RUN_AGAIN:
+        log.warning(_NO_LONGER_FIT, stream_id, name)
+        return False
+    log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
+    return True

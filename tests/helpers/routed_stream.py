@@ -16,7 +16,7 @@ from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
-from jobs.state.stream_folder import StreamFolder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
@@ -78,8 +78,8 @@ class RoutedStream(EvolvingStream):
         targets = {each: Target(self.catalog, each, "payments") for each in self.spec.target_names}
         for target in targets.values():
             target.read()
-        folder = StreamFolder.at(home / "state-payments")
-        folder.root.mkdir(exist_ok=True)
+        folder = stream_folder(self.settings, "payments")
+        folder.root.mkdir(parents=True, exist_ok=True)
         given = ("payments", self.spec.config_hash, lease, targets, "", epoch)
         stream = OpenStream(*given, spec=self.spec, settings=self.settings, folder=folder, log=LogState({}, {}, {}))
         kafka: Any = SimpleNamespace(first_start=lambda source, log: {self.at: 0})

@@ -42,7 +42,9 @@ from tests.unit.commit.protocol_driver import Driver, EveryonesLease
 from tests.unit.commit.protocol_pauses import pause
 from tests.unit.commit.protocol_world import (
     DEAD,
+    PAIR,
     TABLE,
+    TARGETS,
     TOPIC,
     World,
     assert_ledger_says_so,
@@ -70,18 +72,21 @@ ONE: dict[str, Stamp | None] = {
     TABLE: replace(_BOTH, rows={TABLE: 9}),
     DEAD: replace(_BOTH, start={P0: 7, P1: 5}, position={P0: 22, P1: 6}),
 }
+# Two more: one that has had no row for long, and one that never had any.
+FOUR: dict[str, Stamp | None] = {**ONE, "orders.seldom": ONE[DEAD], "orders.copies": None}
 KNOWN = {P0: 50, P1: 30}
+COUNTS = (2, 5, len(TARGETS))
 
 
 def in_force(stamps: dict[str, Stamp | None]) -> dict[TopicPartition, int]:
     """Where the stream goes on, if all its targets stand there and none is taken for half committed."""
     assert half_committed(stamps, TABLE) is None
     positions = target_positions(stamps, TABLE)
-    assert positions[TABLE] == positions[DEAD], positions
+    assert all(each == positions[TABLE] for each in positions.values()), positions
     return restart_positions(positions)
 
 
-@pytest.mark.parametrize("stamps", [BOTH, ONE], ids=["both", "one"])
+@pytest.mark.parametrize("stamps", [BOTH, ONE, FOUR], ids=["both", "one", "four"])
 @pytest.mark.parametrize(
     "wanted", [{P0: 20}, {P0: 100}, {P0: 20, P1: 60}, {P0: 44, P1: 6, P2: 9}, {P2: 5}, {P0: 10, P1: 0, P2: 3}]
 )
@@ -92,7 +97,7 @@ def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
     made = reset_moves("s", KNOWN, LOG, wanted)
     known = {name: stamp for name, stamp in stamps.items() if stamp}
     commits = reset_stamps(known, TABLE, KNOWN, made, LOG, valid_through_ms=7, note="me: why", epoch=3)
-    assert [name for name, _ in commits] == [TABLE, DEAD, TABLE]
+    assert [name for name, _ in commits] == [TABLE, *(name for name in known if name != TABLE), TABLE]
     now = dict(stamps)
     for name, stamp in commits:
         assert in_force(now) == KNOWN
@@ -106,18 +111,20 @@ def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
     assert decided is not None and decided.answer == "reset"
     assert dict(decided.again) == {p: (at, KNOWN[p]) for p, at in wanted.items() if at < KNOWN.get(p, 3)}
     assert dict(decided.passed) == {p: (KNOWN.get(p, 3), at) for p, at in wanted.items() if at > KNOWN.get(p, 3)}
-    (others,) = [stamp.decision for name, stamp in commits if name == DEAD]
-    assert others is not None and others.again == decided.again and not others.passed
+    others = [stamp.decision for name, stamp in commits if name != TABLE]
+    assert others and all(each and each.again == decided.again and not each.passed for each in others)
     assert last.counts == Counts()
 
 
-def test_a_batch_on_some_tables_only_has_to_be_completed_first() -> None:
-    half = {**BOTH, DEAD: ONE[DEAD]}
+@pytest.mark.parametrize("lacks", [DEAD, "orders.seldom", "orders.copies"])
+def test_a_batch_on_some_tables_only_has_to_be_completed_first(lacks: str) -> None:
+    rows = replace(_BOTH, rows={TABLE: 9, lacks: 1})
+    half = {**FOUR, TABLE: rows, **({} if lacks == "orders.copies" else {lacks: ONE[DEAD]})}
     with pytest.raises(ResetRefusedError, match="not all stand at the same position") as refused:
         complete_positions("s", half, TABLE)
     assert (refused.value.fix or "").startswith("frazil run s")
     with pytest.raises(ResetRefusedError, match="has never run"):
-        complete_positions("s", {TABLE: None, DEAD: None}, TABLE)
+        complete_positions("s", dict.fromkeys(FOUR), TABLE)
 
 
 def test_what_kafka_does_not_keep_is_refused_with_its_bounds() -> None:
@@ -187,7 +194,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stands(world: World) -> dict[str, dict[TopicPartition, int]]:
-    newest = {name: history(world.tables[name].metadata(), "payments").newest for name in (TABLE, DEAD)}
+    newest = {name: history(world.tables[name].metadata(), "payments").newest for name in world.names}
     return target_positions(newest, TABLE)
 
 
@@ -200,7 +207,8 @@ def ended(world: World, resetter: Resetter, expected: Counter[tuple[TopicPartiti
     made = resetter.planned
     now = stands(world)
     at = {move.partition: now[TABLE].get(move.partition, 0) for move in made}
-    assert at == {move.partition: now[DEAD].get(move.partition, 0) for move in made}
+    for name in world.names:
+        assert at == {move.partition: now[name].get(move.partition, 0) for move in made}, name
     before, after = {m.partition: m.before for m in made}, {m.partition: m.after for m in made}
     assert at in (before, after), (before, after, at)
     assert at == after or resetter.killed
@@ -232,13 +240,24 @@ def act(world: World, story: list[tuple]) -> Counter[tuple[TopicPartition, int]]
 
 
 def assert_as_often_as_wanted(world: World, expected: Counter[tuple[TopicPartition, int]]) -> None:
-    counted = world.counted(TABLE) + world.counted(DEAD)
+    """Each record, as often; where there are more than two targets, in each of those that it belongs to."""
+    if len(world.targets) <= len(PAIR):
+        counted = {"": sum((world.counted(name) for name in world.names), start=Counter[tuple]())}
+    else:
+        counted = {name: world.counted(name) for name in world.names}
     for partition, end in world.log.items():
         for offset in range(end):
-            wanted = 1 + expected[partition, offset] if world.destinations(partition, offset, "one") else 0
-            assert counted.pop((partition, offset), 0) == wanted, (partition, offset, wanted)
-    assert not counted
+            named = world.destinations(partition, offset, "one")
+            for name, there in counted.items():
+                wanted = 1 + expected[partition, offset] if (name in named if name else named) else 0
+                assert there.pop((partition, offset), 0) == wanted, (name, partition, offset, wanted)
+    assert not any(counted.values())
     assert_ledger_says_so(world)
+
+
+def of_one_configuration(story: list[tuple]) -> list[tuple]:
+    """With more than two targets a record may have several rows, and as many as the configuration says."""
+    return [("start", "one", *action[2:]) if action[0] == "start" else action for action in story]
 
 
 shares = st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 0.8, 1.0])] * 2)
@@ -265,14 +284,18 @@ WOKEN_UP_TO_CLEAR_AWAY: list[tuple] = [
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS))
-@example(WOKEN_UP_TO_CLEAR_AWAY, "one")
-def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple], last_config: str) -> None:
+@given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 3, 5, 12]))
+@example(WOKEN_UP_TO_CLEAR_AWAY, "one", 2)
+def test_records_land_as_often_as_the_resets_in_force_say(
+    chapters: list[tuple], last_config: str, targets: int
+) -> None:
     try:
-        world = new_world()
+        world = new_world(TARGETS[:targets])
         story = [
             action for produced, started, driven, reset in chapters for action in (produced, started, *driven, *reset)
         ]
+        if targets > len(PAIR):
+            story, last_config = of_one_configuration(story), "one"
         expected = act(world, story)
         recover(world, last_config)
         assert_as_often_as_wanted(world, expected)
@@ -282,9 +305,10 @@ def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple],
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_killed_at_any_moment_and_given_again(share: float) -> None:
-    for until in range(1, 60):
-        world = new_world()
+@pytest.mark.parametrize("targets", COUNTS)
+def test_killed_at_any_moment_and_given_again(share: float, targets: int) -> None:
+    for until in range(1, 250):
+        world = new_world(TARGETS[:targets])
         story: list[tuple] = [
             ("produce", 0, 9),
             ("produce", 1, 6),
@@ -306,8 +330,9 @@ def test_killed_at_any_moment_and_given_again(share: float) -> None:
     raise AssertionError("the reset never came to its end")
 
 
-def test_a_pending_record_is_committed_before_anything_moves() -> None:
-    world = new_world()
+@pytest.mark.parametrize("targets", COUNTS)
+def test_a_pending_record_is_committed_before_anything_moves(targets: int) -> None:
+    world = new_world(TARGETS[:targets])
     story: list[tuple] = [("produce", 0, 9), ("start", "one", [12]), ("to", 0, "step after_anchor_commit"), ("kill", 0)]
     expected = act(world, [*story, ("reset", (0.0, 0.0), None, set())])
     assert not world.store.documents
@@ -316,8 +341,9 @@ def test_a_pending_record_is_committed_before_anything_moves() -> None:
     assert_as_often_as_wanted(world, expected)
 
 
-def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped() -> None:
-    world = new_world()
+@pytest.mark.parametrize("targets", COUNTS)
+def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped(targets: int) -> None:
+    world = new_world(TARGETS[:targets])
     story: list[tuple] = [("produce", 0, 9), ("start", "one", [6]), ("to", 0, "before Spark notes")]
     expected = act(world, [*story, ("to", 0, "before write"), ("reset", (0.25, 0.0), None, set()), ("advance", 0, 1)])
     assert world.store.documents, "the sleeper wrote what it was about to commit before the reset"

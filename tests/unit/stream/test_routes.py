@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyiceberg.types import LongType
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
+from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.verify.audit import audit
@@ -262,3 +264,114 @@ def test_a_batch_that_a_crash_left_in_some_tables_is_completed_in_the_others(
     after.land(*DOCUMENTS[14:], batch=0)
     assert after.placed() == after.expected()
     audited(after)
+
+
+def killed_before(one: RoutedStream, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    """Land a batch whose driver is killed before its commit to a table."""
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(one.stream.targets[table], "land", killed)
+    with pytest.raises(Killed):
+        one.land(*DOCUMENTS[6:14], batch=1)
+
+
+def without(table: str) -> dict[str, Any]:
+    """The route without a table."""
+    return {**ROUTE, "tables": [each for each in ROUTE["tables"] if each["table"] != table]}
+
+
+@pytest.mark.parametrize("gone", ["orders.changes", "orders.deletes"])
+def test_a_table_that_is_gone_does_not_keep_the_others_from_their_part_of_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    expected = one.expected
+    killed_before(one, monkeypatch, f"{SINK}_dead")
+    one.catalog.drop_table(gone)
+    # Under another configuration nothing of the batch could be run again.
+    after = RoutedStream(tmp_path / "home", without(gone), epoch=2)
+    assert after.stream.recovered == 1 and not after.stream.folder.pending_records()
+    wanted = {name: offsets for name, offsets in expected().items() if name != gone}
+    assert after.placed() == wanted
+
+
+def test_files_that_are_gone_of_one_table_leave_the_others_their_part_of_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    killed_before(one, monkeypatch, f"{SINK}_dead")
+    (record,) = one.stream.folder.pending_records()
+    content = one.stream.folder.store.get(record)
+    assert content is not None
+    files = json.loads(content)["targets"]["orders.changes"]["files"]
+    one.stream.targets["orders.changes"].table.io.delete(files[0]["path"])
+    after = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
+    after.log = one.log
+    assert after.placed() == {**after.expected(), "orders.changes": [0, 1]}, "its part is to be run again, alone"
+    after.land(batch=0)
+    assert after.placed() == after.expected()
+    audited(after)
+
+
+def test_nothing_of_a_record_is_committed_without_the_coordinators_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    before = one.placed()
+    killed_before(one, monkeypatch, SINK)
+    (record,) = one.stream.folder.pending_records()
+    content = one.stream.folder.store.get(record)
+    assert content is not None
+    for file in json.loads(content)["targets"][SINK]["files"]:
+        one.table.io.delete(file["path"])
+    after = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
+    after.log = one.log
+    assert after.stream.recovered == 0 and after.placed() == before
+    after.land(batch=0)
+    assert after.placed() == after.expected()
+    audited(after)
+
+
+@pytest.mark.parametrize("killed_at", [SINK, "orders.deletes", f"{SINK}_dead"])
+def test_a_table_that_is_begun_anew_takes_no_record_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    killed_before(one, monkeypatch, killed_at)
+    one.catalog.drop_table("orders.changes")
+    record_answer(one.spec, one.settings, lambda: None, Answer(recreated_table="orders.changes"), "ada: it was empty")  # type: ignore[arg-type]
+    assert bool(one.stream.folder.pending_records()) == (killed_at != SINK)
+    after = RoutedStream(tmp_path / "home", ROUTE, epoch=9)
+    after.log = one.log
+    assert after.stream.recovered == int(killed_at != SINK)
+    after.land(*DOCUMENTS[14:20], batch=0)
+    # Nobody had the batch yet: then the new table gets it, too.
+    since = 6 if killed_at == SINK else 14
+    changes = [offset for offset in after.expected()["orders.changes"] if offset >= since]
+    assert after.placed() == {**after.expected(), "orders.changes": changes}
+
+
+@pytest.mark.parametrize("rolled", ["orders.deletes", SINK, f"{SINK}_dead"])
+def test_a_table_of_a_route_that_was_rolled_back_is_landed_again_alone(tmp_path: Path, rolled: str) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:6])
+    back = one.catalog.load_table(rolled).metadata.current_snapshot_id
+    assert back is not None
+    for batch, (first, last) in enumerate([(6, 12), (12, 24), (24, 30)], 1):
+        one.land(*DOCUMENTS[first:last], batch=batch)
+    expected = one.placed()
+    one.catalog.load_table(rolled).manage_snapshots().rollback_to_snapshot(back).commit()
+    record_answer(one.spec, one.settings, lambda: None, Answer(rollback="reland"), "ada: a slip")  # type: ignore[arg-type]
+    after = RoutedStream(tmp_path / "home", ROUTE, epoch=9)
+    after.log = one.log
+    # More records fail of what is landed again than of the newest batch.
+    after.land(batch=0)
+    assert after.placed() == expected == after.expected()
+    after.land({"id": "b", "type": "DEL"}, {"id": "c"}, batch=1)
+    assert after.placed() == after.expected()
