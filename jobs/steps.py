@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Literal
 
@@ -284,6 +285,8 @@ def _armed(text: str) -> dict[str, _Armed]:
     return armed
 
 
+# Tables are committed to in several threads.
+_GUARD = threading.Lock()
 _ARMED = _armed(os.environ.get("FRAZIL_STEPS", ""))
 
 
@@ -294,7 +297,9 @@ def step(name: str) -> None:
     armed = _ARMED.get(name)
     if armed is None:
         return
-    armed.passes_left -= 1
-    if armed.passes_left == 0:
+    with _GUARD:
+        armed.passes_left -= 1
+        come = armed.passes_left == 0
+    if come:
         print(f"step {name}: {armed.signal.name}", file=sys.stderr, flush=True)
         os.kill(os.getpid(), armed.signal)

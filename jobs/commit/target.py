@@ -69,7 +69,7 @@ class Target:
         self.stream: str = stream
         self.branch: str = branch
         self.refusals: int = 0
-        self._catalog: Catalog = catalog
+        self.catalog: Catalog = catalog
         self.table: Table = on_branch(catalog.load_table(name), branch)
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
@@ -99,7 +99,7 @@ class Target:
         if time.monotonic() - self._accessed < after_seconds:
             return
         try:
-            fresh = self._catalog.load_table(self.name)
+            fresh = self.catalog.load_table(self.name)
         except NoSuchTableError:
             raise table_gone(self.stream, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
@@ -127,7 +127,7 @@ class Target:
 
     def history(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
-        self.table, self._stale = on_branch(self._catalog.load_table(self.name), self.branch), True
+        self.table, self._stale = on_branch(self.catalog.load_table(self.name), self.branch), True
         past = stamp_history.history_of(self.table, self.stream)
         self.newest, self._stale = past.newest, False
         return past
@@ -143,7 +143,7 @@ class Target:
             FencedError: One has.
         """
         try:
-            theirs = stamp_history.greatest_epoch(self._catalog.load_table(self.name).metadata, self.stream)
+            theirs = stamp_history.greatest_epoch(self.catalog.load_table(self.name).metadata, self.stream)
         except NoSuchTableError:
             raise table_gone(self.stream, self.name) from None
         if theirs > epoch:
@@ -161,7 +161,7 @@ class Target:
             FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
         """
         if former := former_branch(self.table.metadata, self.stream, self.branch):
-            other = Target(self._catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
+            other = Target(self.catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
             again = claim_former_branch(other, proposals.claim(make), epoch) or again
         return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
 
@@ -284,7 +284,7 @@ class Target:
 
     def _load(self) -> None:
         try:
-            self.table, self._stale = on_branch(self._catalog.load_table(self.name), self.branch), True
+            self.table, self._stale = on_branch(self.catalog.load_table(self.name), self.branch), True
         except NoSuchTableError:
             raise table_gone(self.stream, self.name) from None
         if self.uuid != self._first_uuid:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from jobs.commit.offsets import Positions, Ranges, pointwise_max
@@ -13,6 +15,7 @@ from jobs.commit.target_positions import TargetNeed
 from jobs.state.store import NotWrittenError
 from jobs.steps import step
 from jobs.stream.batch_stamps import target_stamp
+from jobs.stream.commit_pool import commit_each
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults, drop_files
@@ -22,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchCommit:
-    """Commits the batches of one open stream, the coordinator first.
+    """Commits the batches of one open stream: to the coordinator first, then to the others, some of them together.
 
     Args:
         stream: The stream, whose positions follow every commit.
@@ -88,26 +91,50 @@ class BatchCommit:
         step("before_commit")
         stream.lease.verify()
         step("after_lease_check")
-        committed = self.committed = set[str]()
-        for name, planned in pending.targets.items():
-            target = stream.targets[name]
-            with self._waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
-                outcome = stream.commit(target, planned, pending.batch)
-            if outcome is ProposalOutcome.RUN_AGAIN:
-                log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
-                reached = target.newest.position if target.newest else {}
-                stream.positions[name] = pointwise_max([stream.positions[name], reached])
-                self._drop_recorded(record, results, keep=committed)
-                return False
-            committed.add(name)
-            stream.positions[name] = pointwise_max([stream.positions[name], end])
-            if target is stream.anchor:
-                step("after_anchor_commit")
-            elif len(committed) < len(pending.targets):
-                step("after_table_commit")
+        self.committed = set[str]()
+        first = [name for name in pending.targets if name == stream.anchor.name]
+        others = [name for name in pending.targets if name != stream.anchor.name]
+        again = self._commit_to(first, pending, end)
+        if first and not again:
+            step("after_anchor_commit")
+        if not again:
+            again = self._commit_to(others, pending, end)
+        if again:
+            # Every commit that was begun has answered: what is not in yet is nobody's.
+            self._drop_recorded(record, results, keep=self.committed)
+            return False
         step("after_commits")
         stream.folder.store.delete(record)
         return True
+
+    def _commit_to(self, names: Sequence[str], pending: Pending, end: Positions) -> list[str]:
+        """Commit to some targets together; returns those that changed so that the tasks have to run again for them."""
+        stream, guard, landed = self._stream, threading.Lock(), 0
+
+        def commit(name: str) -> ProposalOutcome:
+            nonlocal landed
+            with self._waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
+                outcome = stream.commit(stream.targets[name], pending.targets[name], pending.batch)
+            if outcome is ProposalOutcome.LANDED and name != stream.anchor.name:
+                with guard:
+                    landed += 1
+                    left = landed < len(names)
+                if left:
+                    step("after_table_commit")
+            return outcome
+
+        again = []
+        for name, outcome in commit_each(names, commit, stream.most_commits).items():
+            reached = end
+            if outcome is ProposalOutcome.RUN_AGAIN:
+                log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
+                again.append(name)
+                newest = stream.targets[name].newest
+                reached = newest.position if newest else {}
+            else:
+                self.committed.add(name)
+            stream.positions[name] = pointwise_max([stream.positions[name], reached])
+        return again
 
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files that the record names, unless another driver may have read it.

@@ -22,6 +22,7 @@ from jobs.schema.needs import Change, Path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
+from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas
 
 
@@ -56,6 +57,11 @@ class OpenStream(CommitSession):
     refused_changes: set[tuple[Change, Path]] = field(default_factory=set)
     schemas: WriterSchemas | None = None
     complete_ms: int | None = None
+
+    @property
+    def most_commits(self) -> int:
+        """How many of its tables are committed to together."""
+        return most_commits(self.anchor.catalog)
 
     @property
     def rows_table(self) -> Table:

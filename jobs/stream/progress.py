@@ -206,7 +206,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """The progress of a batch that waits for something; written by the thread that lands it, read by the driver's own.
+    """The progress of a batch that waits for something; written by the threads that land it, read by the driver's own.
 
     Args:
         long_seconds: What answers sooner is merely slow.
@@ -217,23 +217,24 @@ class BatchWaits:
         self._long_seconds: float = long_seconds
         self._clock: Callable[[], float] = clock
         self._guard: threading.Lock = threading.Lock()
-        self._asked: tuple[str, float, datetime] | None = None
+        self._asked: dict[object, tuple[str, float, datetime]] = {}
         self._failure: tuple[str, datetime] | None = None
 
     @contextlib.contextmanager
     def asking(self, whom: str) -> Iterator[None]:
-        """Within the block somebody is asked who may take long to answer.
+        """Within the block somebody is asked who may take long to answer; several may be, each by a thread.
 
         Args:
             whom: Who, and what for.
         """
+        asked = object()
         with self._guard:
-            self._asked = whom, self._clock(), datetime.now(UTC)
+            self._asked[asked] = whom, self._clock(), datetime.now(UTC)
         try:
             yield
         finally:
             with self._guard:
-                self._asked = None
+                del self._asked[asked]
 
     def retrying(self, failure: str | None) -> None:
         """Something failed and is tried again; None once it has worked. The time of the first failure stays."""
@@ -244,7 +245,8 @@ class BatchWaits:
     def message(self) -> str | None:
         """What is waited for, as a sentence without values and secrets; None if nothing is, or not for long yet."""
         with self._guard:
-            if self._asked is not None and self._clock() - self._asked[1] >= self._long_seconds:
-                whom, _, since = self._asked
+            # In the order in which they were asked.
+            whom, asked, since = next(iter(self._asked.values()), ("", self._clock(), datetime.now(UTC)))
+            if self._asked and self._clock() - asked >= self._long_seconds:
                 return f"{whom} has not answered since {since:%H:%M:%S} UTC"
             return f"{self._failure[0]} (since {self._failure[1]:%H:%M:%S} UTC)" if self._failure else None

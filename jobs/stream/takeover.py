@@ -18,6 +18,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
+from jobs.stream.commit_pool import commit_each
 from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)
@@ -140,15 +141,16 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     if names is None:
         log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
         return False
-    recovered = False
-    for name in names:
-        landed = _commit_lacking(stream, targets[name], there[name], pending.batch)
-        recovered |= landed
-        if name == anchor and not landed:
-            return False
-        if landed:
+
+    def commit(name: str) -> bool:
+        if landed := _commit_lacking(stream, targets[name], there[name], pending.batch):
             step("after_recovery_commit")
-    return recovered
+        return landed
+
+    if anchor in names and not commit(anchor):
+        return False
+    others = [name for name in names if name != anchor]
+    return any(commit_each(others, commit, stream.most_commits).values()) or anchor in names
 
 
 def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:

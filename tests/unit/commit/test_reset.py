@@ -49,7 +49,15 @@ from tests.unit.commit.protocol_world import (
     World,
     assert_ledger_says_so,
 )
-from tests.unit.commit.test_protocol import CONFIGS, HOT_SPOTS, WORLD, new_world, play, recover
+from tests.unit.commit.test_protocol import (
+    CONFIGS,
+    HOT_SPOTS,
+    WORLD,
+    commit_in_any_order,
+    new_world,
+    play,
+    recover,
+)
 
 P0, P1, P2 = (TopicPartition(TOPIC, number) for number in range(3))
 LOG = LogState({TOPIC: "id"}, {P0: 10, P1: 0, P2: 3}, {P0: 100, P1: 60, P2: 9})
@@ -191,6 +199,8 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     for module in (batch_module, batch_commit_module, takeover_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
+    for module in (batch_commit_module, takeover_module):
+        monkeypatch.setattr(module, "commit_each", commit_in_any_order)
 
 
 def stands(world: World) -> dict[str, dict[TopicPartition, int]]:

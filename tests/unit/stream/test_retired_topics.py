@@ -117,7 +117,7 @@ def test_the_dead_letters_are_claimed_again_once(stream: OpenStream) -> None:
 
 
 def test_a_driver_that_was_taken_over_claims_nothing_again(stream: OpenStream) -> None:
-    other = Target(stream.targets[DEAD]._catalog, DEAD, "payments")
+    other = Target(stream.targets[DEAD].catalog, DEAD, "payments")
     other.claim(2, lambda newest: cast(Stamp, newest).claimed(2))
     with pytest.raises(FencedError):
         decide(stream, WITHOUT)

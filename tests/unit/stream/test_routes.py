@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.types import LongType
 
-from jobs.commit.errors import ToleranceError
+from jobs.commit.errors import CommitUnknownError, ToleranceError
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
@@ -375,3 +376,106 @@ def test_a_table_of_a_route_that_was_rolled_back_is_landed_again_alone(tmp_path:
     assert after.placed() == expected == after.expected()
     after.land({"id": "b", "type": "DEL"}, {"id": "c"}, batch=1)
     assert after.placed() == after.expected()
+
+
+EACH: dict[str, Any] = {
+    "by": "type",
+    "tables": [{"match": [kind], "table": f"orders.t_{kind.lower()}"} for kind in "ABCDEFGH"],
+    "unmatched": {"table": SINK},
+}
+OF_EACH: list[dict[str, Any]] = [{"id": f"i{n}", "type": "ABCDEFGHX"[n % 9], "n": n} for n in range(36)]
+
+
+def test_tables_are_committed_to_together_and_the_coordinator_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", EACH)
+    together, order = threading.Barrier(8), list[str]()
+
+    def watched(name: str, target: Any) -> Any:
+        land = target.land
+
+        def landed(*args: Any, **kwargs: Any) -> Any:
+            order.append(name)
+            if name != SINK:
+                # All eight are under way before any is made.
+                together.wait(30.0)
+            return land(*args, **kwargs)
+
+        return landed
+
+    for name, target in one.stream.targets.items():
+        monkeypatch.setattr(target, "land", watched(name, target))
+    one.land(*OF_EACH)
+    assert order[0] == SINK and len(order) == 9
+    assert one.placed() == one.expected()
+    audited(one)
+
+
+@pytest.mark.parametrize("failing", ["orders.t_a", "orders.t_e", "orders.t_h"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_one_unclear_answer_keeps_files_and_record_while_the_others_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, landed: bool
+) -> None:
+    one = RoutedStream(tmp_path / "home", EACH)
+    target = one.stream.targets[failing]
+    land = target.land
+
+    def unclear(*args: Any, **kwargs: Any) -> Any:
+        if landed:
+            land(*args, **kwargs)
+        raise CommitUnknownError("the catalog did not say")
+
+    monkeypatch.setattr(target, "land", unclear)
+    with pytest.raises(CommitUnknownError):
+        one.land(*OF_EACH)
+    assert len(one.stream.folder.pending_records()) == 1
+    after = RoutedStream(tmp_path / "home", EACH, epoch=2)
+    after.log = one.log
+    assert after.placed() == after.expected(), "all of it is in, from the record: no file was dropped"
+    assert after.stream.recovered == int(not landed or len(one.placed()) < 9)
+    audited(after)
+
+
+def test_a_table_that_was_altered_meanwhile_gets_its_rows_again_and_the_others_keep_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", EACH)
+    target, others = one.stream.targets["orders.t_c"], threading.Event()
+    land = target.land
+
+    def altered(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(target, "land", land)
+        with one.catalog.load_table("orders.t_c").update_spec() as change:
+            change.add_identity("n")
+        # As a head that was found moved: the table is read again.
+        target.read()
+        others.set()
+        return land(*args, **kwargs)
+
+    monkeypatch.setattr(target, "land", altered)
+    one.land(*OF_EACH)
+    assert others.is_set() and one.runs == 2
+    assert one.placed() == one.expected()
+    newest = {name: len(one.catalog.load_table(name).metadata.snapshots) for name in one.spec.target_names}
+    assert newest["orders.t_c"] == newest["orders.t_d"] == 1, "each was committed to once"
+    audited(one)
+
+
+def test_a_batch_of_many_tables_is_completed_from_its_record_by_several_commits_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RoutedStream(tmp_path / "home", EACH)
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        raise Killed
+
+    for name in one.spec.target_names[1:]:
+        monkeypatch.setattr(one.stream.targets[name], "land", killed)
+    with pytest.raises(Killed):
+        one.land(*OF_EACH)
+    assert set(one.placed()) == {SINK}
+    after = RoutedStream(tmp_path / "home", EACH, epoch=2)
+    after.log = one.log
+    assert after.stream.recovered == 1 and after.placed() == after.expected()
+    audited(after)

@@ -1,0 +1,85 @@
+"""Commits to several tables at once: all answer before anything is decided, whatever one of them says."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.commit.errors import CommitUnknownError, FencedError, GapError
+from jobs.stream.commit_pool import MOST, commit_each, most_commits
+
+NAMES = [f"a.t{number}" for number in range(20)]
+SECONDS = 30.0
+
+
+def test_as_many_as_may_be_are_under_way_together_and_no_more() -> None:
+    guard, full, now, most = threading.Lock(), threading.Barrier(4), 0, 0
+
+    def commit(name: str) -> str:
+        nonlocal now, most
+        with guard:
+            now += 1
+            most = max(most, now)
+        # Nobody gets further unless four are here.
+        full.wait(SECONDS)
+        with guard:
+            now -= 1
+        return name.upper()
+
+    assert commit_each(NAMES, commit, 4) == {name: name.upper() for name in NAMES}
+    assert most == 4
+
+
+@pytest.mark.parametrize("most", [1, MOST])
+def test_one_table_or_one_at_a_time_needs_no_thread(most: int) -> None:
+    def commit(name: str) -> threading.Thread:
+        return threading.current_thread()
+
+    names = NAMES if most == 1 else NAMES[:1]
+    assert set(commit_each(names, commit, most).values()) == {threading.current_thread()}
+
+
+def test_after_an_error_what_was_begun_answers_and_nothing_else_is_begun() -> None:
+    begun, ended, failed = list[str](), list[str](), threading.Event()
+    both = threading.Barrier(2)
+
+    def commit(name: str) -> None:
+        begun.append(name)
+        both.wait(SECONDS)
+        if name == NAMES[0]:
+            failed.set()
+            raise CommitUnknownError("the catalog did not say")
+        assert failed.wait(SECONDS)
+        ended.append(name)
+
+    with pytest.raises(CommitUnknownError):
+        commit_each(NAMES, commit, 2)
+    assert sorted(begun) == NAMES[:2] and ended == NAMES[1:2]
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ([CommitUnknownError("c"), FencedError("s", 1, 2, "a.t"), GapError("g")], FencedError),
+        ([CommitUnknownError("c"), GapError("g"), GapError("h")], GapError),
+        ([GapError("g"), KeyboardInterrupt(), FencedError("s", 1, 2, "a.t")], KeyboardInterrupt),
+    ],
+)
+def test_the_gravest_of_several_errors_is_told(raised: list[BaseException], told: type[BaseException]) -> None:
+    every = threading.Barrier(len(raised))
+    errors = dict(zip(NAMES, raised, strict=False))
+
+    def commit(name: str) -> None:
+        every.wait(SECONDS)
+        raise errors[name]
+
+    with pytest.raises(told):
+        commit_each(NAMES[: len(raised)], commit, len(raised))
+
+
+def test_a_catalog_with_one_connection_is_asked_for_one_commit_at_a_time() -> None:
+    hive: Any = type("HiveCatalog", (), {"__module__": "pyiceberg.catalog.hive"})()
+    assert (most_commits(hive), most_commits(SimpleNamespace()), most_commits(None)) == (1, MOST, MOST)  # type: ignore[arg-type]
