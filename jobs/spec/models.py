@@ -256,12 +256,14 @@ class StreamSpec(SpecModel):
 
     def branch_of(self, table: str) -> str:
         """The branch of a table that the stream writes; main of one that it does not name."""
-        return next((target.branch for target in self.targets if target.name == table), MAIN_BRANCH)
+        if table != self.table.name:
+            return MAIN_BRANCH
+        return self.publish.branch if self.publish else self.table.branch
 
     @property
     def coordinator(self) -> str:
         """The name of the target that is stamped in every batch, before all others."""
-        return next(target.name for target in self.targets if target.coordinator)
+        return self.table.name
 
     @property
     def continuous(self) -> bool:
