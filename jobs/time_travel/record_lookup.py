@@ -11,35 +11,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.formats.problems import DISCARDED
-from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
-from jobs.time_travel.offset_history import OffsetHistory, Passage, offset_history
-from jobs.time_travel.reading import Condition, Reading, reading
+from jobs.time_travel.offset_history import OffsetHistory, offset_history
 from jobs.time_travel.record_fate import Found, RecordFate, batch_fate, unlanded_fate
+from jobs.time_travel.record_places import Commit, Place, commit_of, places_of, rows_of
 from jobs.time_travel.stored_rows import count_rows, letters_at
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
 from jobs.verify.ledger_row import LedgerRow
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit that took the record, with what is known of it.
-
-    Attributes:
-        passage: Of the ledger.
-        reading: Where its rows can be read; None where nothing is left of them.
-        opening: The process that made it; None if it is not kept.
-        file: Whether the stream's file is kept as it was: `exact`, with the same rows (`rows`), or not (None).
-    """
-
-    passage: Passage
-    reading: Reading | None
-    opening: EpochRecord | None
-    file: str | None
-
-    @property
-    def row(self) -> LedgerRow:
-        """The row of the ledger."""
-        return self.passage.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +26,15 @@ class RecordAnswer:
     Attributes:
         table: The table that was asked about.
         fate: Of the record.
-        landing: The first commit that stands and took it; None if none does.
+        landing: The first commit on the stream's own table that stands and took it; None if none does.
+        places: The tables that have its row; of a table whose rows do not say which records they are of, those that
+            may.
         others: Other commits that took these coordinates, in order.
         past: Whether the stream stands behind it; if not, it will be read, perhaps again.
         position: Where the stream stands; None if it has no position there.
         first: Where it began there; None if it is not known, or was not asked.
         letters: Dead letters of the record, with what became of them.
         letter_commit: The commit that brought them.
-        conditions: What its row in the table fulfils.
         discarded: Dead letters of its row, which an operator took out before main had it.
         in_main: Of a record with such letters, whether main has a row of it all the same: one that came back.
     """
@@ -67,15 +45,19 @@ class RecordAnswer:
     offset: int
     fate: RecordFate
     landing: Commit | None
+    places: tuple[Place, ...]
     others: tuple[Commit, ...]
     past: bool
     position: int | None
     first: int | None
     letters: tuple[dict[str, Any], ...]
     letter_commit: Commit | None
-    conditions: Sequence[Condition]
     discarded: tuple[dict[str, Any], ...] = ()
     in_main: bool = False
+
+    def place_in(self, table: str) -> Place | None:
+        """Where a table has its row; None if it does not."""
+        return next((each for each in self.places if each.table.target.name == table), None)
 
 
 def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int) -> RecordAnswer:
@@ -85,8 +67,8 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
         FrazilError: A table or the ledger cannot be read.
     """
     rows = tables.recorded.of_offset(partition, offset)
-    history = offset_history(_of(rows, tables.sink), partition, offset)
-    landing = _commit(tables, tables.sink, history.landing)
+    history = offset_history(rows_of(rows, tables.sink), partition, offset)
+    landing = commit_of(tables, tables.sink, history.landing)
     every = letters_at(tables, partition, offset)
     letters = [each for each in every if each.get("error_class") != DISCARDED]
     discarded = tuple(each for each in every if each.get("error_class") == DISCARDED)
@@ -96,23 +78,23 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
     if not history.passages:
         first = tables.recorded.first_offset(tables.sink.uuid, partition)
     fate = unlanded_fate(history, offset, first, position)
-    found = RecordFate(fate) if fate is not None else _fate(tables, landing, matched, partition, offset)
-    kept = [_commit(tables, tables.sink, each) for each in history.passages if each is not history.landing]
-    asked = tables.table
+    places = places_of(tables, rows, history, partition, offset) if fate is None else ()
+    found = RecordFate(fate) if fate is not None else _fate(tables, landing, places, matched)
+    kept = [commit_of(tables, tables.sink, each) for each in history.passages if each is not history.landing]
     return RecordAnswer(
         tables.spec.stream,
-        asked,
+        tables.table,
         partition,
         offset,
         found,
         landing,
+        _having(places) if found.fate == "row" and not found.deleted else (),
         tuple(each for each in kept if each),
         history.past,
         position,
         first,
         tuple(matched),
         commit,
-        asked.conditions(tables.spec.stream, *partition, offset),
         discarded,
         bool(discarded) and _is_in_main(tables, partition, offset),
     )
@@ -125,45 +107,29 @@ def _is_in_main(tables: StreamTables, partition: TopicPartition, offset: int) ->
     return head is not None and bool(conditions) and count_rows(tables.sink, conditions, head.snapshot_id) > 0
 
 
-def _of(rows: Sequence[LedgerRow], looked_at: LookedAt) -> list[LedgerRow]:
-    last = getattr(looked_at.metadata, "last_sequence_number", None)
-    # What the ledger got meanwhile is of a later version of the table.
-    return [r for r in rows if r.table_uuid == looked_at.uuid and (last is None or r.sequence <= last)]
-
-
-def _commit(tables: StreamTables, looked_at: LookedAt, passage: Passage | None) -> Commit | None:
-    if passage is None:
-        return None
-    row, store = passage.row, tables.store
-    # What was rolled back is on no line that leads to a later snapshot.
-    sequence = row.sequence if passage.removed_by is None else 2**62
-    file = "exact" if has_exact_file(store, row.config, row.generation) else None
-    if file is None and read_file(store, row.config, row.generation) is not None:
-        file = "rows"
-    return Commit(passage, reading(looked_at.metadata, row.snapshot_id, sequence), read_epoch(store, row.epoch), file)
-
-
 def _fate(
-    tables: StreamTables,
-    landing: Commit | None,
-    letters: Sequence[dict[str, Any]],
-    partition: TopicPartition,
-    offset: int,
+    tables: StreamTables, landing: Commit | None, places: Sequence[Place], letters: Sequence[dict[str, Any]]
 ) -> RecordFate:
     """The fate of a record that a batch took."""
     assert landing is not None, "a batch took it"
-    sink, dead, row = tables.sink, tables.dead, landing.row
-    conditions = sink.conditions(tables.spec.stream, *partition, offset)
-    rows = None
-    if conditions and landing.reading is not None:
-        rows = count_rows(sink, conditions, landing.reading.snapshot_id)
+    dead, row = tables.dead, landing.row
+    counted = [each.rows for each in places if each.rows is not None]
+    others = sum(each.commit.row.rows("rows") or 0 for each in places if each.table is not tables.sink)
+    # A table whose rows do not tell, or that is gone, may have the row all the same.
+    known = len(counted) == len(places) and others >= row.elsewhere
+    rows = sum(counted) if known or any(counted) else None
     found = Found(
         rows,
         None if dead is None else len(letters),
-        landing.reading is not None and landing.reading.exact,
+        all(each.exact for each in places),
         dead is not None and EXPIRED_BEFORE in dead.metadata.properties,
     )
     return batch_fate(row.counts, row.range.end - row.range.start, found)
+
+
+def _having(places: Sequence[Place]) -> tuple[Place, ...]:
+    """The places that have a row of the record, or may: those whose rows do not tell."""
+    return tuple(each for each in places if each.rows is None or each.rows)
 
 
 def _matching(letters: list[dict[str, Any]], history: OffsetHistory) -> list[dict[str, Any]]:
@@ -185,7 +151,7 @@ def _letter_commit(
     """The commit on the dead letters that goes with the batch."""
     if tables.dead is None or landing is None:
         return None
-    passages = offset_history(_of(rows, tables.dead), partition, offset).passages
+    passages = offset_history(rows_of(rows, tables.dead), partition, offset).passages
     standing = [each for each in passages if each.removed_by is None and each.row.kind == "batch"]
     own = [each for each in standing if each.row.batch == landing.row.batch]
-    return _commit(tables, tables.dead, next(iter(own or standing), None))
+    return commit_of(tables, tables.dead, next(iter(own or standing), None))

@@ -12,7 +12,9 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.reissue import as_landed, last_remade, reissued
+from jobs.commit.stamp_history import history
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
+from jobs.commit.target_positions import target_positions
 from jobs.errors import FrazilError
 from jobs.state.epochs import EpochRecord, read_epoch
 from jobs.time_travel.reading import Reading, current_at, instant, reading
@@ -157,10 +159,30 @@ def stamp_of(snapshot: Snapshot) -> Stamp | None:
 
 
 def _valid_through(tables: StreamTables, along: list[Snapshot]) -> Iterator[tuple[Snapshot, int]]:
+    through = _through_without_rows(tables)
     for snapshot in along:
         stamp = stamp_of(snapshot)
-        if stamp is not None and stamp.stream == tables.spec.stream and stamp.valid_through_ms is not None:
-            yield snapshot, stamp.valid_through_ms
+        if stamp is None or stamp.stream != tables.spec.stream:
+            continue
+        known = [each for each in (stamp.valid_through_ms, through) if each is not None]
+        through = None
+        if known:
+            yield snapshot, max(known)
+
+
+def _through_without_rows(tables: StreamTables) -> int | None:
+    """Through when the newest stamped snapshot of a table is complete by the batches since that had no rows for it.
+
+    Only the stream's own table is stamped in every batch. None of that one, and where a batch is to be committed yet.
+    """
+    newest, asked = tables.newest, tables.table
+    if newest is None or asked is tables.sink or not (asked.written and tables.sink.written):
+        return None
+    own = history(asked.metadata, tables.spec.stream).newest
+    names = {asked.target.name: own, tables.sink.target.name: newest}
+    stands = target_positions(names, tables.sink.target.name)[asked.target.name]
+    complete = all(stands.get(partition, -1) >= at for partition, at in newest.position.items())
+    return newest.valid_through_ms if complete else None
 
 
 def _answer(tables: StreamTables, snapshot: Snapshot, rows: list[LedgerRow]) -> SnapshotAnswer:

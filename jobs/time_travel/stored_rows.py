@@ -45,17 +45,19 @@ def letters_at(tables: StreamTables, partition: TopicPartition, offset: int) -> 
     return _read(dead, scan).to_pylist()
 
 
-def rows_at(tables: StreamTables, row_filter: str, most: int) -> list[tuple[TopicPartition, int, datetime | None]]:
+def rows_at(
+    tables: StreamTables, asked: LookedAt, row_filter: str, most: int
+) -> list[tuple[TopicPartition, int, datetime | None]]:
     """The records of rows that fit a filter: topic, partition, offset, and the record's timestamp if rows have it.
 
     Args:
+        asked: The table of the rows.
         row_filter: As PyIceberg reads it, such as `id = 'p-17'`.
         most: So many at most.
 
     Raises:
         FrazilError: The filter means nothing, or rows do not say which records they are of.
     """
-    asked = tables.table
     names = asked.target.coordinates
     columns = asked.table.schema().column_names
     if not set(names) <= set(columns):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -13,10 +14,12 @@ from jobs.catalog import find_table
 from jobs.commit.branch import branches, seen_on
 from jobs.commit.offsets import Positions
 from jobs.commit.stamp_history import history
+from jobs.commit.stamps import Stamp
+from jobs.commit.target_directory import TargetDirectory
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.targets import Role, TargetSpec
+from jobs.spec.targets import TargetSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.time_travel.published import Published, published
@@ -63,10 +66,11 @@ class StreamTables:
     """A stream's tables, and what is recorded of them.
 
     Attributes:
-        sink: The table of its rows.
+        sink: Its own table, which is stamped in every batch.
         dead: Its dead letters; None if the table is not there.
-        positions: Where the stream stands, by the newest stamp.
-        asked: The role of the table that is asked about.
+        newest: Its newest stamp on its own table, as the branch that is looked at has it.
+        others: The other tables of its rows: those of a route, and those of a route that it had before.
+        asked: The name of the table that is asked about.
     """
 
     spec: StreamSpec
@@ -74,18 +78,46 @@ class StreamTables:
     sink: LookedAt
     dead: LookedAt | None
     recorded: RecordedRows
-    positions: Positions
-    asked: Role = "rows"
+    newest: Stamp | None
+    asked: str
+    others: tuple[LookedAt, ...] = ()
+
+    @property
+    def positions(self) -> Positions:
+        """Where the stream stands, by its newest stamp."""
+        return self.newest.position if self.newest else {}
+
+    @property
+    def of_rows(self) -> tuple[LookedAt, ...]:
+        """Every table that has rows of it, its own first."""
+        return self.sink, *self.others
+
+    @property
+    def every(self) -> tuple[LookedAt, ...]:
+        """All of its tables that are there."""
+        return (*self.of_rows, *([self.dead] if self.dead else []))
 
     @property
     def table(self) -> LookedAt:
-        """The table that is asked about."""
-        if self.asked == "rows":
-            return self.sink
-        if self.dead is None:
-            name = self.spec.dead_letter_table
-            raise FrazilError(f"table {name} is not there yet.", fix=f"frazil run {self.spec.stream}")
-        return self.dead
+        """The table that is asked about.
+
+        Raises:
+            FrazilError: It is not there yet.
+        """
+        found = next((each for each in self.every if each.target.name == self.asked), None)
+        if found is None:
+            raise FrazilError(f"table {self.asked} is not there yet.", fix=f"frazil run {self.spec.stream}")
+        return found
+
+    def with_snapshot(self, snapshot_id: int) -> LookedAt | None:
+        """The table that has a snapshot; the one that is asked about, if it does."""
+        asked = [each for each in self.every if each.target.name == self.asked]
+        every = (*asked, *self.every)
+        return next((each for each in every if each.metadata.snapshot_by_id(snapshot_id) is not None), None)
+
+    def asking(self, name: str) -> StreamTables:
+        """The same, with another table that is asked about."""
+        return replace(self, asked=name)
 
     def published(self, sequence: int) -> Published | None:
         """Whether main has what the stream committed to its branch; None if it is main that is looked at."""
@@ -104,51 +136,67 @@ def load_stream_tables(
     settings: Settings,
     catalog: Catalog,
     *,
-    asked: Role = "rows",
+    asked: str | None = None,
     branch: str | None = None,
 ) -> StreamTables:
     """Load the tables of a stream.
 
     Args:
-        asked: The table that is asked about.
-        branch: Of that table; None, and for the other one: that which the stream writes.
+        asked: The name of the table that is asked about; None: the stream's own.
+        branch: Of that table; None, and for the others: that which the stream writes.
 
     Raises:
-        FrazilError: The stream's table, or the branch, is not there, or the catalog does not answer.
+        FrazilError: The stream's own table, or the branch, is not there, or the catalog does not answer.
     """
-    loaded: dict[Role, LookedAt] = {}
+    asked = asked or spec.table.name
+    loaded: dict[str, LookedAt] = {}
     for target in spec.targets:
         table = find_table(catalog, target.name)
         if table is None:
             continue
-        on = branch if branch is not None and target.role == asked else target.branch
+        on = branch if branch is not None and target.name == asked else target.branch
         has = sorted(branches(table.metadata))
         if has and on not in has:
             raise FrazilError(
                 f"table {target.name} has no branch {on}" + (" yet." if on == target.branch else "."),
                 fix=f"frazil run {spec.stream}" if on == target.branch else f"--branch {' or '.join(has)}",
             )
-        loaded[target.role] = LookedAt(target, table, seen_on(table.metadata, on), on)
-    if "rows" not in loaded:
+        loaded[target.name] = LookedAt(target, table, seen_on(table.metadata, on), on)
+    sink = loaded.get(spec.table.name)
+    if sink is None:
         raise FrazilError(
             f"table {spec.table.name} of stream {spec.stream} is not there yet.", fix=f"frazil run {spec.stream}"
         )
+    others = [each for each in loaded.values() if each.target.role == "rows" and each is not sink]
+    others += _former_tables(spec, catalog, sink, {each.uuid for each in loaded.values()})
+    every = {each.uuid: each for each in (*loaded.values(), *others)}
     recorded = recorded_rows(
         spec.stream,
         settings,
         catalog,
-        {each.target: each.metadata for each in loaded.values()},
+        {each.target: each.metadata for each in every.values()},
         # The ledger knows the branches that streams write.
-        known=all(each.written for each in loaded.values()),
+        known=all(each.written for each in every.values()),
     )
-    past = history(loaded["rows"].metadata, spec.stream)
-    newest = past.newest if loaded["rows"].written else past.stamped_ancestor
-    return StreamTables(
-        spec,
-        settings,
-        loaded["rows"],
-        loaded.get("dead_letters"),
-        recorded,
-        newest.position if newest else {},
-        asked,
-    )
+    past = history(sink.metadata, spec.stream)
+    newest = past.newest if sink.written else past.stamped_ancestor
+    dead = loaded.get(spec.dead_letter_table)
+    return StreamTables(spec, settings, sink, dead, recorded, newest, asked, tuple(others))
+
+
+def _former_tables(spec: StreamSpec, catalog: Catalog, sink: LookedAt, known: set[str]) -> Iterator[LookedAt]:
+    """The tables that a route sent rows to once, and whose rows stay where they are; as they are on main.
+
+    Args:
+        known: Uuids of the stream's tables as its file has them.
+    """
+    coordinates, names = sink.target.coordinates, {each.name for each in spec.targets}
+    for name, uuid in TargetDirectory.of(sink.table.metadata.properties, spec.stream).entries:
+        table = find_table(catalog, name) if name not in names and uuid not in known else None
+        if table is None or str(table.metadata.table_uuid) != uuid:
+            continue
+        # Tables of dead letters, which are told of as well, have other ones.
+        if set(coordinates) <= set(table.schema().column_names):
+            known = known | {uuid}
+            target = TargetSpec(name, "rows", coordinates=coordinates)
+            yield LookedAt(target, table, table.metadata, MAIN_BRANCH)

@@ -12,9 +12,8 @@ import click
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.targets import Role
+from jobs.spec.validation import suggestion
 
-TABLES: dict[str, Role] = {"rows": "rows", "dead_letters": "dead_letters"}
 _OPTIONS = (
     click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),
     click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Of a record."),
@@ -23,11 +22,8 @@ _OPTIONS = (
     click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="A snapshot of the table."),
     click.option(
         "--table",
-        "role",
-        type=click.Choice(list(TABLES)),
-        default="rows",
-        show_default=True,
-        help="Which of the stream's tables.",
+        metavar="TABLE",
+        help="Which of the stream's tables: rows for its own, dead_letters, or a table's name.",
     ),
     click.option("--branch", metavar="BRANCH", help="Of the table.  [default: the one that the stream writes]"),
 )
@@ -41,14 +37,14 @@ class SnapshotSelection:
         record: A record's partition and offset.
         instant: A time.
         snapshot_id: A snapshot.
-        role: The table that is meant.
+        table: The name of the table that is meant; None if none was said.
         branch: Of it; None for the one that the stream writes.
     """
 
     record: tuple[TopicPartition, int] | None
     instant: datetime | None
     snapshot_id: int | None
-    role: Role
+    table: str | None
     branch: str | None
 
     @property
@@ -73,7 +69,7 @@ def parse_snapshot_selection(
     offset: int | None,
     timestamp: str | None,
     snapshot_id: int | None,
-    role: str,
+    table: str | None,
     branch: str | None,
 ) -> SnapshotSelection:
     """What is asked for, by what a person writes.
@@ -82,7 +78,7 @@ def parse_snapshot_selection(
         fix: A command that is right, for the errors.
 
     Raises:
-        FrazilError: More than one is given, or half a record.
+        FrazilError: More than one is given, or half a record; or the stream has no such table.
     """
     of_record = [each is not None for each in (topic, partition, offset)]
     if any(of_record) + (timestamp is not None) + (snapshot_id is not None) > 1:
@@ -92,8 +88,24 @@ def parse_snapshot_selection(
         if partition is None or offset is None:
             raise FrazilError("a record is named by --partition and --offset.", fix=fix)
         record = TopicPartition(topic or _only_topic(spec), partition), offset
-    return SnapshotSelection(
-        record, parse_instant(timestamp, fix) if timestamp is not None else None, snapshot_id, TABLES[role], branch
+    instant = parse_instant(timestamp, fix) if timestamp is not None else None
+    return SnapshotSelection(record, instant, snapshot_id, table and named_table(spec, table), branch)
+
+
+def named_table(spec: StreamSpec, text: str) -> str:
+    """The full name of a stream's table, by what a person calls it: rows, dead_letters, or its name.
+
+    Raises:
+        FrazilError: The stream has no such table.
+    """
+    called = {"rows": spec.table.name, "dead_letters": spec.dead_letter_table}
+    names = [each.name for each in spec.targets]
+    if text in names or text in called:
+        return called.get(text, text)
+    near = suggestion(text, [*names, *called])
+    raise FrazilError(
+        f"stream {spec.stream} has no table {text}.",
+        fix=f"--table {near}" if near else f"one of: {', '.join([*called, *names])}",
     )
 
 

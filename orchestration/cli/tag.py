@@ -7,6 +7,7 @@ from typing import Any
 import click
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.units import parse_duration
 from jobs.time_travel.reading import reading, spark_sql
@@ -57,7 +58,7 @@ def tag(
     if name is not None and not deleted:
         check_tag_name(name)
     with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
-        tables = load_stream_tables(spec, settings, catalog, asked=selection.role, branch=selection.branch)
+        tables = load_stream_tables(spec, settings, catalog, asked=selection.table, branch=selection.branch)
         table = tables.table.target.name
         if listed or name is None:
             _list(table, tags_of(tables.table.table.metadata), as_json=as_json)
@@ -116,18 +117,15 @@ def _snapshot(tables: StreamTables, selection: SnapshotSelection) -> int:
     """The snapshot that is meant."""
     asked, stream = tables.table, tables.spec.stream
     if selection.snapshot_id is not None:
+        found = tables.with_snapshot(selection.snapshot_id)
+        if found is not None and found is not asked:
+            raise FrazilError(
+                f"snapshot {selection.snapshot_id} is of table {found.target.name}, and not of {asked.target.name}.",
+                fix=f"frazil tag {stream} NAME --snapshot {selection.snapshot_id} --table {found.target.name}",
+            )
         return selection.snapshot_id
     if selection.record is not None:
-        partition, offset = selection.record
-        answer = look_up_record(tables, partition, offset)
-        commit = answer.letter_commit if selection.role == "dead_letters" else answer.landing
-        if commit is None or commit.reading is None:
-            raise FrazilError(
-                f"no snapshot of table {asked.target.name} has topic {partition.topic}, partition "
-                f"{partition.partition}, offset {offset}.",
-                fix=f"frazil at {stream} --topic {partition.topic} --partition {partition.partition} --offset {offset}",
-            )
-        return commit.reading.snapshot_id
+        return _snapshot_of_record(tables, *selection.record)
     if selection.instant is not None:
         found = look_up_instant(tables, selection.instant).complete
         if found is None:
@@ -141,6 +139,31 @@ def _snapshot(tables: StreamTables, selection: SnapshotSelection) -> int:
     if found_head is None:
         raise FrazilError(f"table {asked.target.name} has no snapshot yet.", fix=f"frazil run {stream}")
     return found_head.snapshot_id
+
+
+def _snapshot_of_record(tables: StreamTables, partition: TopicPartition, offset: int) -> int:
+    """The snapshot by which the table that is asked about got a record."""
+    asked = tables.table
+    answer = look_up_record(tables, partition, offset)
+    place = answer.place_in(asked.target.name)
+    elsewhere = [each.table.target.name for each in answer.places]
+    commit = answer.letter_commit if asked is tables.dead else place.commit if place else None
+    if commit is None and asked is tables.sink and not elsewhere:
+        # The batch that took it, whatever it made of it.
+        commit = answer.landing
+    if commit is None or commit.reading is None:
+        where = f"--topic {partition.topic} --partition {partition.partition} --offset {offset}"
+        said = (
+            f"no snapshot of table {asked.target.name} has topic {partition.topic}, partition "
+            f"{partition.partition}, offset {offset}"
+        )
+        if elsewhere and commit is None:
+            raise FrazilError(
+                f"{said}; it is a row of {' and '.join(elsewhere)}.",
+                fix=f"frazil tag {tables.spec.stream} NAME {where} --table {elsewhere[0]}",
+            )
+        raise FrazilError(f"{said}.", fix=f"frazil at {tables.spec.stream} {where}")
+    return commit.reading.snapshot_id
 
 
 def _list(table: str, tags: list[Tag], *, as_json: bool) -> None:

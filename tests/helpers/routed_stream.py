@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import yaml
+
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
@@ -45,17 +47,20 @@ class RoutedStream(EvolvingStream):
 
     def __init__(self, home: Path, route: dict[str, Any] | None = None, epoch: int = 1, **more: Any) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.spec: StreamSpec = StreamSpec.model_validate(
-            {
-                "stream": "payments",
-                "source": {"topics": ["payments"]},
-                "decode": {"value": "json", "schema": COLUMNS},
-                "table": {"name": SINK},
-                "errors": {"stop_above": "off"},
-                **({"route": route} if route else {}),
-                **more,
-            }
-        )
+        document: dict[str, Any] = {
+            "stream": "payments",
+            "source": {"topics": ["payments"]},
+            "decode": {"value": "json", "schema": COLUMNS},
+            "table": {"name": SINK},
+            "errors": {"stop_above": "off"},
+            **({"route": route} if route else {}),
+            **more,
+        }
+        self.home: Path = home
+        # For commands, which read it.
+        (home / "streams").mkdir(exist_ok=True)
+        (home / "streams" / "payments.yaml").write_text(yaml.safe_dump(document))
+        self.spec: StreamSpec = StreamSpec.model_validate(document)
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         self.settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)

@@ -54,7 +54,7 @@ def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, 
     if selection.given == (row is not None):
         raise FrazilError("a record, a row, a time or a snapshot: one of them.", fix=fix)
     with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
-        tables = load_stream_tables(spec, settings, catalog, asked=selection.role, branch=selection.branch)
+        tables = load_stream_tables(spec, settings, catalog, asked=selection.table, branch=selection.branch)
         found = _found(tables, selection, row)
     if show_config:
         _print_config(tables, found, deployment.streams_folder)
@@ -80,27 +80,49 @@ def opened_catalog(settings: Settings, stream: str) -> Catalog:
 
 def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) -> list[dict[str, Any]]:
     if selection.snapshot_id is not None:
+        tables = _having(tables, selection)
         facts = snapshot_facts(tables, look_up_snapshot(tables, selection.snapshot_id))
         return [facts] if facts else []
     if selection.instant is not None:
         return [instant_facts(tables, look_up_instant(tables, selection.instant))]
-    records = [selection.record] if selection.record else _records(tables, row or "")
+    records = [selection.record] if selection.record else _records(tables, selection, row or "")
     logs = source_logs(tables.settings.kafka, [partition for partition, _ in records])
     return [record_facts(tables, look_up_record(tables, *each), logs) for each in records]
 
 
-def _records(tables: StreamTables, row: str) -> list[tuple[TopicPartition, int]]:
-    """The records of the rows that fit, each once."""
-    name = tables.table.target.name
-    rows = rows_at(tables, row, _MOST_ROWS + 1)
-    records = list(dict.fromkeys((partition, offset) for partition, offset, _ in rows))
+def _having(tables: StreamTables, selection: SnapshotSelection) -> StreamTables:
+    """The tables, and asked about the one that has the snapshot, unless a table was named."""
+    if selection.snapshot_id is None or selection.table is not None:
+        return tables
+    found = tables.with_snapshot(selection.snapshot_id)
+    if found is not None:
+        return tables.asking(found.target.name)
+    # It has expired: the ledger says whose it was.
+    uuids = {row.table_uuid for row in tables.recorded.of_snapshot(selection.snapshot_id)}
+    whose = [each.target.name for each in tables.every if each.uuid in uuids]
+    return tables.asking(whose[0]) if whose else tables
+
+
+def _records(tables: StreamTables, selection: SnapshotSelection, row: str) -> list[tuple[TopicPartition, int]]:
+    """The records of the rows that fit, each once: of the table that was named, or of all that have rows."""
+    asked = [tables.table] if selection.table is not None else list(tables.of_rows)
+    records: list[tuple[TopicPartition, int]] = []
+    several = len(asked) > 1
+    for looked_at in asked:
+        rows = rows_at(tables, looked_at, row, _MOST_ROWS + 1)
+        records = list(dict.fromkeys([*records, *((partition, offset) for partition, offset, _ in rows)]))
+        if len(rows) > _MOST_ROWS or len(records) > _MOST_ROWS:
+            raise FrazilError(
+                f"more than {_MOST_ROWS} rows of {_told(tables, several=several)} fit {row}.",
+                fix="say more, such as with `and`, of the row",
+            )
     if not records:
-        raise FrazilError(f"no row of table {name} fits {row}.", fix="frazil at --help")
-    if len(rows) > _MOST_ROWS:
-        raise FrazilError(
-            f"more than {_MOST_ROWS} rows of table {name} fit {row}.", fix="say more, such as with `and`, of the row"
-        )
+        raise FrazilError(f"no row of {_told(tables, several=several)} fits {row}.", fix="frazil at --help")
     return records
+
+
+def _told(tables: StreamTables, *, several: bool) -> str:
+    return f"the tables of stream {tables.spec.stream}" if several else f"table {tables.table.target.name}"
 
 
 def _print(stream: str, facts: dict[str, Any]) -> None:

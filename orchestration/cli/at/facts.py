@@ -11,7 +11,8 @@ from jobs.commit.offsets import by_topic
 from jobs.state.epochs import EpochRecord
 from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
 from jobs.time_travel.record_fate import sentence
-from jobs.time_travel.record_lookup import Commit, RecordAnswer
+from jobs.time_travel.record_lookup import RecordAnswer
+from jobs.time_travel.record_places import Commit, Place
 from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
 from jobs.time_travel.source_record import SourceLogs
 from jobs.time_travel.stream_tables import StreamTables
@@ -23,11 +24,16 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
     dead = tables.dead
     # A dead letter is read in the table of the dead letters, whichever was asked about.
     in_letters = answer.fate.fate == "dead_letter" and dead is not None
-    where = dead if in_letters and dead is not None else tables.sink
-    commit = answer.letter_commit if in_letters else answer.landing
-    stands = answer.fate.fate in ("row", "dead_letter") and not answer.fate.deleted
+    # Of several tables with its row the one that was asked about is told first.
+    places = sorted(answer.places, key=lambda each: each.table is not answer.table)
+    where = dead if in_letters and dead is not None else places[0].table if places else tables.sink
     landed = answer.landing.passage if answer.landing else None
-    conditions = where.conditions(answer.stream, *answer.partition, answer.offset)
+    rows = [_row_facts(tables, answer, each) for each in places]
+    read = rows[0]["read"] if rows else None
+    if in_letters and not answer.fate.deleted:
+        found = answer.letter_commit.reading if answer.letter_commit else None
+        conditions = where.conditions(answer.stream, *answer.partition, answer.offset)
+        read = reading_facts(tables, where.target.name, found, conditions)
     return {
         "stream": answer.stream,
         "topic": answer.partition.topic,
@@ -40,7 +46,9 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
         "sentence": sentence(answer.fate, landed, answer.position, answer.first),
         "to_be_read_again": bool(answer.landing or answer.others) and not answer.past and not _retired(answer),
         "stands_at": answer.position,
+        "landing_table": tables.sink.target.name,
         "landing": _commit_facts(answer.landing) if answer.landing else None,
+        "rows": rows,
         "letters": [_letter(each) for each in answer.letters],
         "letters_landing": _commit_facts(answer.letter_commit) if answer.letter_commit else None,
         "discarded": [_letter(each) for each in answer.discarded],
@@ -48,22 +56,37 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
         "branch": where.branch,
         "branch_written": where.target.branch,
         "source": _source(answer, logs),
-        "published": _published(tables, answer) if where is tables.sink else None,
-        "read": reading_facts(tables, where.target.name, commit.reading if commit else None, conditions)
-        if stands
-        else None,
+        "published": rows[0]["published"] if rows and where is tables.sink else None,
+        "read": read,
     }
 
 
-def _published(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any] | None:
+def _row_facts(tables: StreamTables, answer: RecordAnswer, place: Place) -> dict[str, Any]:
+    """A table that has the row of a record, the commit that brought it there, and how to read it."""
+    row, name = place.commit.row, place.table.target.name
+    return {
+        "table": name,
+        # Rows of a table without Kafka's columns do not say which records they are of.
+        "certain": place.rows is not None,
+        "snapshot_id": row.snapshot_id or None,
+        "committed_at": row.committed_at.isoformat(timespec="milliseconds"),
+        "expired": not place.exact,
+        "branch": place.table.branch,
+        "branch_written": place.table.target.branch,
+        "published": _published(tables, answer, place),
+        "read": reading_facts(tables, name, place.commit.reading, list(place.conditions)),
+    }
+
+
+def _published(tables: StreamTables, answer: RecordAnswer, place: Place) -> dict[str, Any] | None:
     """Whether main has the row; None if the stream writes main."""
-    found = answer.landing and answer.fate.fate == "row" and tables.published(answer.landing.row.sequence)
+    found = tables.published(place.commit.row.sequence) if place.table is tables.sink else None
     if not found:
         return None
     if answer.discarded:
         return {"in_main": answer.in_main, "read": None}
-    name, conditions = tables.sink.target.name, list(answer.conditions)
-    return {"in_main": found.in_main, "read": reading_facts(tables, name, found.reading, conditions)}
+    name = place.table.target.name
+    return {"in_main": found.in_main, "read": reading_facts(tables, name, found.reading, list(place.conditions))}
 
 
 def _source(answer: RecordAnswer, logs: SourceLogs) -> dict[str, Any]:

@@ -14,12 +14,13 @@ def print_record(facts: dict[str, Any]) -> None:
     """What became of a record, who landed it, and how to read it."""
     stream, read = facts["stream"], facts["read"]
     where = f"topic {facts['topic']}, partition {facts['partition']}, offset {facts['offset']}"
-    of = f" of {facts['table']}" if facts["fate"] in ("row", "dead_letter") else ""
-    click.echo(f"{stream}: {where} {facts['sentence']}{of}.")
+    click.echo(f"{stream}: {where} {facts['sentence']}{_of_tables(facts)}.")
     if facts["branch"] != facts["branch_written"]:
         _line("branch", f"{facts['branch']}; the stream writes {facts['branch_written']}")
+    # Of a stream with a route the batch's own commit is told of the stream's table, and each table's of the row.
+    elsewhere = [row["table"] for row in facts["rows"]] not in ([], [facts["landing_table"]])
     if landing := facts["landing"]:
-        _print_commit(stream, landing, facts)
+        _print_commit(stream, landing, facts, f" of {facts['landing_table']}" if elsewhere else "")
     for letter in [*facts["letters"], *facts["discarded"]]:
         at = f" at {letter['field']}" if letter.get("field") else ""
         state = letter.get("state", "new")
@@ -37,11 +38,39 @@ def print_record(facts: dict[str, Any]) -> None:
         _line("also", _other(other))
     if facts["to_be_read_again"]:
         _line("next", f"it is to be read again: the stream stands at {facts['stands_at'] or 0}")
-    if read is not None:
+    if elsewhere:
+        for row in facts["rows"]:
+            _print_row(row)
+    elif read is not None:
         _print_reading(read)
     if facts["published"] is not None:
         _print_published(facts)
     _print_source(facts["source"])
+
+
+def _of_tables(facts: dict[str, Any]) -> str:
+    """The tables that have the row, or the letter, as what follows `is a row`."""
+    if facts["fate"] not in ("row", "dead_letter"):
+        return ""
+    names = [row["table"] for row in facts["rows"]]
+    if len(names) > 1:
+        joined = "and" if all(row["certain"] for row in facts["rows"]) else "or"
+        return f" of {', '.join(names[:-1])} {joined} {names[-1]}"
+    if facts["fate"] == "row" and not names and not facts["deleted"]:
+        return ", of a table that is not there any more"
+    return f" of {facts['table']}"
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    """One of several tables that have the row of a record."""
+    snapshot = f"snapshot {row['snapshot_id']}" if row["snapshot_id"] else "a snapshot that is not known any more"
+    may = "" if row["certain"] else ", perhaps: its rows do not say which records they are of"
+    _line("row in", f"{row['table']}{may}")
+    _line("committed", f"{_when(row['committed_at'])}, {snapshot}")
+    if row["read"] is None:
+        _line("read", "nothing is left of it")
+    else:
+        _print_reading(row["read"])
 
 
 def _print_source(source: dict[str, Any]) -> None:
@@ -72,10 +101,10 @@ def _print_published(facts: dict[str, Any]) -> None:
         _line("", read["spark"])
 
 
-def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any]) -> None:
+def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any], of: str) -> None:
     snapshot = f"snapshot {commit['snapshot_id']}" if commit["snapshot_id"] else "a snapshot that is not known any more"
     gone = ", which has expired" if commit["expired"] and commit["snapshot_id"] else ""
-    _line("committed", f"{_when(commit['committed_at'])}, {snapshot}{gone}")
+    _line("committed", f"{_when(commit['committed_at'])}, {snapshot}{of}{gone}")
     counts = commit["counts"]
     said = "" if counts is None else f": {_counts(counts)}"
     _line(commit["kind"], f"{commit['batch']} of epoch {commit['epoch']}, offsets {_range(commit)}{said}")

@@ -107,7 +107,9 @@ class Story:
                     assert before is not None and before.parent_snapshot_id is not None
                     assert count_rows(tables.sink, conditions, before.parent_snapshot_id) == 0
                     where = f"_kafka_topic = '{place.topic}' and id = 'p-{place.partition}-{offset}'"
-                    assert [(at, number) for at, number, _ in rows_at(tables, where, 2)] == [(place, offset)]
+                    assert [(at, number) for at, number, _ in rows_at(tables, tables.sink, where, 2)] == [
+                        (place, offset)
+                    ]
             beyond = look_up_record(tables, place, len(fates))
             # Of a topic that is gone nothing more comes, and what was never met is not known.
             expected = {"never_read"} if not fates else {"not_read", "never_read", "gap"}
