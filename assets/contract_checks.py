@@ -2,6 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
+import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +64,7 @@ def expectations_by_key(
     return {
         dg.AssetCheckKey(key, check_name(each)): (target, each)
         for target, key in zip(spec.targets, keys, strict=True)
-        for each in (contract.expectations if target.role == "rows" else contract.dead_letters)
+        for each in contract.about(target)
     }
 
 
@@ -89,7 +91,7 @@ def _target_checks(
 ) -> dg.AssetChecksDefinition:
     # Of each table apart: what keeps one from being checked says nothing of the other.
     @dg.multi_asset_check(
-        name=dagster_names.op_name(spec).replace("drain_", _PREFIXES[target.role], 1),
+        name=_op_name(spec, target),
         can_subset=True,
         specs=[_check_spec(key, expectation) for key, expectation in known.items()],
     )
@@ -135,6 +137,16 @@ def _target_checks(
     return check_contract
 
 
+def _op_name(spec: StreamSpec, target: TargetSpec) -> str:
+    """The name of the op that checks a table, which no other table's has."""
+    if target.coordinator or target.role == "dead_letters":
+        return dagster_names.op_name(spec).replace("drain_", _PREFIXES[target.role], 1)
+    # Names of tables that differ in a dot alone would be the same op's.
+    digest = hashlib.sha256(target.name.encode()).hexdigest()[:8]
+    table = re.sub(r"\W", "_", target.name, flags=re.ASCII)
+    return f"{dagster_names.op_name(spec).replace('drain_', 'table_check_', 1)}_{table}_{digest}"
+
+
 def _check_spec(key: dg.AssetCheckKey, expectation: Expectation) -> dg.AssetCheckSpec:
     arguments = ", ".join(f"{name}: {value}" for name, value in expectation.arguments.items())
     text = f"{expectation.type} ({arguments})" if arguments else expectation.type
@@ -163,7 +175,7 @@ def _still_expected(now: StreamSpec, target: TargetSpec, mine: Mapping[dg.AssetC
     contract = now.contract
     if contract is None:
         return []
-    there = {each.name for each in (contract.expectations if target.role == "rows" else contract.dead_letters)}
+    there = {each.name for each in contract.about(target)}
     return [each.name for each in mine.values() if each.name in there]
 
 

@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
-from jobs.contract.check_history import keep_check
+from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
 from jobs.contract.earlier_rows import EarlierRows
@@ -58,7 +58,8 @@ class Check:
         only: Names of the expectations; none: all.
         engine: None: by how many rows there are.
         record: Whether rows count as checked afterwards, if all of the contract was evaluated on all that is new.
-        branch: Of the table; None: the one that the stream writes. Dead letters are on the one that it writes, always.
+        branch: Of the stream's own table; None: the one that the stream writes. The others are on the one that it
+            writes, always.
         bound: What pandas is given at most.
         by: Who checks, as the history tells it: user and host, or a Dagster run.
         on_progress: Told what is done.
@@ -82,11 +83,11 @@ class Check:
         every = contract_of(self.spec, target)
         return [each for each in every if each.name in self.only] if self.only else every
 
-    def run(self, target: TargetSpec) -> TableCheck:
-        """Check one of the stream's tables.
+    def refuse_unknown(self) -> None:
+        """See that the contract has what was asked for.
 
         Raises:
-            FrazilError: A name is unknown, the table cannot be read, or Great Expectations is not installed.
+            FrazilError: It has no expectation of a name.
         """
         known = [each.name for one in self.spec.targets for each in contract_of(self.spec, one)]
         if unknown := sorted({*self.only} - {*known}):
@@ -96,10 +97,18 @@ class Check:
                 f"the contract of stream {self.spec.stream} has no expectation '{unknown[0]}'{said}",
                 fix=f"frazil check {self.spec.stream}",
             )
+
+    def run(self, target: TargetSpec) -> TableCheck:
+        """Check one of the stream's tables.
+
+        Raises:
+            FrazilError: A name is unknown, the table cannot be read, or Great Expectations is not installed.
+        """
+        self.refuse_unknown()
         began, attempts = time.monotonic(), 0
         while True:
             attempts += 1
-            result = TableCheck(self.spec.stream, target.name, target.role, self.rows, _now())
+            result = TableCheck(self.spec.stream, target.name, target.role, self.rows, _now(), part=part_of(target))
             try:
                 self._checked(target, result)
             except (FileNotFoundError, UnreadableFileError) as problem:
@@ -119,7 +128,10 @@ class Check:
             files: Of it.
             head: The snapshot that has them, and what else the table has.
         """
-        began, result = time.monotonic(), TableCheck(self.spec.stream, target.name, target.role, self.rows, _now())
+        began, result = (
+            time.monotonic(),
+            TableCheck(self.spec.stream, target.name, target.role, self.rows, _now(), part=part_of(target)),
+        )
         found = Increment(self._branch(target), "files", "", table.metadata.snapshot_by_id(head), files=tuple(files))
         result.found, result.not_recorded = found, "they were judged for their publication"
         selection = increment_rows(found, table, target.coordinates, None)
@@ -223,7 +235,7 @@ class Check:
         )
         context = EvaluationContext(
             coordinates=tuple(name for name in target.coordinates if name in names),
-            masked=masked_columns(self.spec, schema, table.properties) if target.role == "rows" else (),
+            masked=masked_columns(self.spec, schema, table.properties, target.name) if target.role == "rows" else (),
             earlier_keys=None if alone else earlier.keys,
             past_volumes=partial(earlier.past_volumes, time_column=time_column),
             time_column=time_column if time_column in names else None,
@@ -249,7 +261,7 @@ class Check:
         return ""
 
     def _branch(self, target: TargetSpec) -> str:
-        return self.branch if self.branch is not None and target.role == "rows" else target.branch
+        return self.branch if self.branch is not None and target.coordinator else target.branch
 
 
 def _now() -> datetime:
@@ -258,9 +270,7 @@ def _now() -> datetime:
 
 def contract_of(spec: StreamSpec, target: TargetSpec) -> Sequence[Expectation]:
     """The expectations of a stream's contract about one of its targets."""
-    if spec.contract is None:
-        return ()
-    return spec.contract.expectations if target.role == "rows" else spec.contract.dead_letters
+    return spec.contract.about(target) if spec.contract is not None else ()
 
 
 def _time_column(spec: StreamSpec, target: TargetSpec) -> str | None:

@@ -22,7 +22,7 @@ from jobs.contract.hiding import Hidden
 from jobs.contract.outcome import ExpectationOutcome
 from jobs.deadletter.masking import MARK
 from jobs.spec.contract import columns_of
-from jobs.spec.targets import Role
+from jobs.spec.targets import Role, TargetSpec
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 
@@ -118,8 +118,9 @@ def keep_check(store: StateStore, check: TableCheck, *, by: str, branch: str, in
     )
     # Of two checks at the same moment each has a document of its own, so neither has to read before it writes.
     milliseconds = int(at.timestamp() * 1000)
-    store.put(f"{_folder(check.role)}/{milliseconds:014d}-{secrets.token_hex(3)}.json", msgspec.json.encode(kept))
-    keys = store.keys(f"{_folder(check.role)}/*.json")
+    folder = _folder(check.part)
+    store.put(f"{folder}/{milliseconds:014d}-{secrets.token_hex(3)}.json", msgspec.json.encode(kept))
+    keys = store.keys(f"{folder}/*.json")
     for key in keys[: max(len(keys) - MOST_CHECKS, 0)]:
         store.delete(key)
 
@@ -148,13 +149,13 @@ class ExpectationHistory:
     """What came of an expectation over time.
 
     Attributes:
-        role: Of the table that it is about.
+        part: Of the stream: which table it is about, see `part_of`.
         expected: Whether the contract still has it.
         results: Each with the check that it is of, oldest first.
     """
 
     name: str
-    role: Role
+    part: str
     expected: bool
     results: list[tuple[KeptCheck, KeptResult]] = field(default_factory=list)
 
@@ -174,7 +175,7 @@ class CheckHistory:
 
 def read_history(
     store: StateStore,
-    contract: Mapping[Role, Sequence[str]],
+    contract: Mapping[str, Sequence[str]],
     *,
     names: Collection[str] = (),
     last: int,
@@ -184,8 +185,8 @@ def read_history(
 
     Args:
         store: The stream's part of the state store.
-        contract: The names of the expectations that are wanted, of each table that is; an expectation that a table's
-            checks had before, and that the contract lacks by now, is in the history as well.
+        contract: The names of the expectations that are wanted, by the part of the stream (see `part_of`); an
+            expectation that a table's checks had before, and that the contract lacks by now, is in the history as well.
         names: Of these expectations alone; none: of all.
         last: So many results of each expectation at most, the newest.
         masked: Paths of columns whose values must not be shown by now, as `Mask.paths` has them.
@@ -193,21 +194,21 @@ def read_history(
     Raises:
         OSError: The store cannot be reached.
     """
-    found: dict[tuple[Role, str], ExpectationHistory] = {}
+    found: dict[tuple[str, str], ExpectationHistory] = {}
     damaged: list[str] = []
     hidden = Hidden(masked)
-    for role, expected in contract.items():
+    for part, expected in contract.items():
         mine = [name for name in expected if not names or name in names]
-        found |= {(role, name): ExpectationHistory(name, role, expected=True) for name in mine}
+        found |= {(part, name): ExpectationHistory(name, part, expected=True) for name in mine}
         waiting = {*mine}
-        for key in reversed(store.keys(f"{_folder(role)}/*.json")):
+        for key in reversed(store.keys(f"{_folder(part)}/*.json")):
             check = _read(store, key, damaged)
             if check is None:
                 continue
             for result in check.results:
                 if names and result.name not in names:
                     continue
-                history = found.setdefault((role, result.name), ExpectationHistory(result.name, role, expected=False))
+                history = found.setdefault((part, result.name), ExpectationHistory(result.name, part, expected=False))
                 if len(history.results) < last:
                     history.results.append((check, _hidden(result, hidden, masked=bool(masked))))
                 if len(history.results) >= last:
@@ -241,8 +242,16 @@ def _hidden(result: KeptResult, hidden: Hidden, *, masked: bool) -> KeptResult:
     return msgspec.structs.replace(result, observed=observed, problem=problem)
 
 
-def _folder(role: Role) -> str:
-    return f"checks/{role}"
+def part_of(target: TargetSpec) -> str:
+    """Which of a stream's tables a target is: `rows` its own, `dead_letters`, or another one of its route.
+
+    The stream's own goes on with its history under another name.
+    """
+    return target.role if target.coordinator or target.role == "dead_letters" else f"table-{target.name}"
+
+
+def _folder(part: str) -> str:
+    return f"checks/{part}"
 
 
 def shares(history: ExpectationHistory) -> Iterator[float | None]:

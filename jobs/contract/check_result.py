@@ -44,6 +44,7 @@ class TableCheck:
 
     Attributes:
         role: Whether the table has the stream's rows, or its dead letters.
+        part: Which of the stream's tables it is, as the history of checks tells them apart.
         asked: Which rows were asked for.
         found: What is new, or up to where the whole table reaches; None where there is no table.
         engine: None where there was nothing to evaluate.
@@ -70,6 +71,7 @@ class TableCheck:
     not_recorded: str = ""
     not_kept: str = ""
     seconds: float = 0.0
+    part: str = "rows"
 
     @property
     def failed(self) -> list[ExpectationOutcome]:

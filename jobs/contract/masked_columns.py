@@ -14,22 +14,25 @@ from jobs.spec.models import StreamSpec
 Path = tuple[str, ...]
 
 
-def masked_columns(spec: StreamSpec, schema: Schema, properties: Mapping[str, str]) -> tuple[Path, ...]:
+def masked_columns(
+    spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str | None = None
+) -> tuple[Path, ...]:
     """Paths of columns of a stream's table that hold what `errors.mask` keeps out of dead letters; rather too many.
 
     Args:
         schema: Of the table.
         properties: Of the table; its name mapping tells which further names columns have in records.
+        table: Its name; None for the stream's own.
     """
-    return tuple(dict.fromkeys(_masked(spec, schema, properties)))
+    return tuple(dict.fromkeys(_masked(spec, schema, properties, table or spec.table.name)))
 
 
-def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str]) -> Iterator[Path]:
+def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str) -> Iterator[Path]:
     mask, columns = spec.errors.mask, spec.record_columns
     if spec.transform and mask != NO_MASK:
         # A step may have put what is masked under any name.
         yield from ((each.name,) for each in schema.fields if each.name not in spec.kafka_columns.coordinates)
-    aliases = aliases_of(schema, properties, spec.table.name)
+    aliases = aliases_of(schema, properties, table)
     for path in mask.paths:
         yield path
         first = path[0].casefold()

@@ -128,15 +128,16 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, s
 def contract_problems_of(
     contract: Contract | None, rows: Schema, evolution: EvolutionPolicy
 ) -> list[tuple[Location, str]]:
-    """Returns the columns of expectations that the table does not have, and will not get by itself.
+    """Returns the columns of expectations that the tables of rows do not have, and will not get by themselves.
 
     Args:
-        rows: All columns of the table.
+        rows: All columns of each of the tables.
         evolution: What becomes of columns that records have and the table lacks.
     """
     if contract is None or evolution.add == "auto":
         return []
-    return _missing_columns("expectations", contract.expectations, rows)
+    blocks = [(block, expected) for block, expected in contract.blocks() if block != ("dead_letters",)]
+    return [each for block, expected in blocks for each in _missing_columns(block, expected, rows)]
 
 
 def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[tuple[Location, str]]:
@@ -145,13 +146,13 @@ def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> l
     Args:
         letters: All columns of the table of dead letters.
     """
-    return _missing_columns("dead_letters", contract.dead_letters, letters) if contract else []
+    return _missing_columns(("dead_letters",), contract.dead_letters, letters) if contract else []
 
 
-def _missing_columns(block: str, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
+def _missing_columns(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
     problems: list[tuple[Location, str]] = []
     for index, each in enumerate(expectations):
-        place = ("contract", block, index, each.type)
+        place = ("contract", *block, index, each.type)
         for at, name in each.named_columns:
             if problem := _missing(name, rows):
                 problems.append(((*place, *at), problem))

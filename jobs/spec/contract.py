@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.cron import cron_text
@@ -15,6 +15,7 @@ from jobs.spec.expectation_arguments import argument_problems
 from jobs.spec.expectation_catalogue import expectation_types, left_out
 from jobs.spec.fields import PositiveInt
 from jobs.spec.row_condition import condition_columns, row_condition
+from jobs.spec.targets import TargetSpec
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
 
@@ -128,34 +129,90 @@ class DeadLetterExpectation(Expectation):
     named_after: ClassVar[str] = "dead_letters_"
 
 
+def _named_by_table(tables: Mapping[str, tuple[Expectation, ...]]) -> Mapping[str, tuple[Expectation, ...]]:
+    """The expectations about further tables; one that was given no name has the table's before its type and columns."""
+    return {table: tuple(_named_after(each, table) for each in expected) for table, expected in tables.items()}
+
+
+def _named_after(expectation: Expectation, table: str) -> Expectation:
+    kind, arguments = expectation.type, expectation.arguments
+    if expectation.name != default_name(kind, arguments):
+        return expectation
+    named = f"{table}_{default_name(kind, arguments)}"
+    return expectation.model_copy(update={"name": re.sub(r"[^A-Za-z0-9]+", "_", named)})
+
+
 class Contract(SpecModel):
     """What rows are expected to be, and when that is looked at. It changes no row.
 
     Args:
         check: When it is checked; without it by hand only.
-        expectations: About the rows of the table.
+        expectations: About the rows of the stream's own table.
+        tables: About the rows of the other tables of a route, by their names.
         dead_letters: About the table of dead letters.
     """
 
     check: ContractCheck | None = None
     expectations: tuple[Expectation, ...] = ()
+    tables: Annotated[
+        Mapping[str, Annotated[tuple[Expectation, ...], Field(min_length=1)]], AfterValidator(_named_by_table)
+    ] = {}
     dead_letters: tuple[DeadLetterExpectation, ...] = ()
 
     @model_validator(mode="after")
     def _names_differ(self) -> Contract:
         first: dict[str, str] = {}
         problems: list[tuple[Location, str]] = []
-        for block in ("expectations", "dead_letters"):
-            for index, each in enumerate(getattr(self, block)):
+        for block, expected in self.blocks():
+            for index, each in enumerate(expected):
                 # Names of checks are told apart in any case, as file names and labels of metrics may not be.
-                if (other := first.setdefault(each.name.casefold(), f"{block}[{index}]")) != f"{block}[{index}]":
+                place = f"{'.'.join(block)}[{index}]"
+                if (other := first.setdefault(each.name.casefold(), place)) != place:
                     said = f"has the name '{each.name}' of contract.{other}; give one of them another `name`"
-                    problems.append(((block, index), said))
+                    problems.append(((*block, index), said))
         if not first:
-            problems.append(((), "expects nothing: it needs expectations, or dead_letters"))
+            problems.append(((), "expects nothing: it needs expectations, tables, or dead_letters"))
         if problems:
             raise problems_at(problems)
         return self
+
+    def blocks(self) -> list[tuple[tuple[str, ...], Sequence[Expectation]]]:
+        """The expectations of each block, with its place below `contract`."""
+        of_tables = [(("tables", name), expected) for name, expected in self.tables.items()]
+        return [(("expectations",), self.expectations), *of_tables, (("dead_letters",), self.dead_letters)]
+
+    def about(self, target: TargetSpec) -> Sequence[Expectation]:
+        """The expectations about one of the stream's tables."""
+        if target.role == "dead_letters":
+            return self.dead_letters
+        return self.expectations if target.coordinator else self.tables.get(target.name, ())
+
+
+def contract_table_problems(
+    contract: Contract | None, own: str, letters: str, routed: Sequence[str]
+) -> list[tuple[Location, str]]:
+    """Returns the tables of a contract that the stream does not have.
+
+    Args:
+        own: The stream's own table.
+        letters: The table of its dead letters.
+        routed: The other tables of its route.
+    """
+    problems: list[tuple[Location, str]] = []
+    for name in contract.tables if contract is not None else ():
+        if name in routed:
+            continue
+        elsewhere = {own: "expectations", letters: "dead_letters"}.get(name)
+        if elsewhere:
+            what = "the stream's own table" if name == own else "the table of the stream's dead letters"
+            said = f"is {what}: what is expected of it stands in contract.{elsewhere}"
+        elif not routed:
+            said = "is no table of the stream, which has no route to others"
+        else:
+            near = suggestion(name, routed)
+            said = "is no table of route; " + (f"did you mean '{near}'?" if near else f"known: {', '.join(routed)}")
+        problems.append((("contract", "tables", name), said))
+    return problems
 
 
 def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from jobs.spec.column_problems import (
     topic_problems_of,
     type_problems_of,
 )
+from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
 from jobs.spec.publish import publish_problems
@@ -60,7 +61,9 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
     problems.extend(freshness_problems(spec.freshness, spec.event_time))
     problems.extend(publish_problems(spec.publish, spec.contract, table))
-    beside = {"event_time": spec.event_time, "contract": spec.contract, "publish": spec.publish}
+    routed = [each for each in spec.route.table_names if each != table.name] if spec.route else []
+    problems.extend(contract_table_problems(spec.contract, table.name, spec.dead_letter_table, routed))
+    beside = {"event_time": spec.event_time, "publish": spec.publish}
     given = [name for name, block in beside.items() if block is not None]
     problems.extend(route_problems(spec.route, table, spec.dead_letter_table, decode, given))
     return problems

@@ -20,8 +20,9 @@ from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
-from orchestration.cli.check.history import LAST, show_history
+from orchestration.cli.check.history import LAST, in_order, show_history
 from orchestration.cli.check.output import check_facts, print_checks
+from orchestration.cli.snapshot_selection import named_table
 from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     "--only", "--expectation", "only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated."
 )
 @click.option("--dead-letters", is_flag=True, help="Look at the dead letters alone, and not at the table as well.")
+@click.option("--table", metavar="TABLE", help="Look at this table alone: rows, dead_letters, or a table's name.")
 @click.option(
     "--engine",
     type=click.Choice(["pandas", "spark"]),
@@ -54,6 +56,7 @@ def check(
     where: str | None,
     only: tuple[str, ...],
     dead_letters: bool,
+    table: str | None,
     engine: EngineName | None,
     dry_run: bool,
     history: bool,
@@ -67,19 +70,25 @@ def check(
     one could not be evaluated. --history shows how the share of rows that were not accepted went over time, whoever
     checked them.
     """
+    if dead_letters and table is not None:
+        raise FrazilError(
+            "--dead-letters is a table, and --table another.", fix=f"frazil check {stream} --dead-letters"
+        )
+    spec = deployment.stream(stream)
+    asked_for = spec.dead_letter_table if dead_letters else named_table(spec, table) if table is not None else None
     if history:
         if whole or where is not None or engine is not None or dry_run:
             raise FrazilError(
                 "--history shows checks that were made, and goes without --all, --where, --engine and --dry-run.",
                 fix=f"frazil check {stream} --history",
             )
-        show_history(deployment, stream, only, dead_letters=dead_letters, last=last or LAST, as_json=as_json)
+        show_history(deployment, stream, only, table=asked_for, last=last or LAST, as_json=as_json)
         return
     if last is not None:
         raise FrazilError("--last goes with --history.", fix=f"frazil check {stream} --history --last {last}")
     if whole and where is not None:
         raise FrazilError("--all looks at all rows, --where at some.", fix=f"frazil check {stream} --all")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    settings = deployment.prepared_settings()
     if spec.contract is None:
         raise FrazilError(
             f"stream {stream} has no contract: nothing is expected of its rows.",
@@ -106,13 +115,9 @@ def check(
                 on_progress=lambda said: progress.update(task, now=said),
             )
             targets = [
-                target
-                for target in spec.targets
-                if asked.expectations(target) and (target.role == "dead_letters" or not dead_letters)
+                target for target in in_order(spec) if asked.expectations(target) and asked_for in (None, target.name)
             ]
-            if not targets:
-                # Also tells of a name that is unknown.
-                asked.run(spec.targets[-1])
+            asked.refuse_unknown()
             results = [asked.run(target) for target in targets]
     finally:
         end_spark()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,11 +14,13 @@ from jobs.contract.check_history import (
     ExpectationHistory,
     KeptCheck,
     KeptResult,
+    part_of,
     read_history,
     shares,
 )
 from jobs.errors import FrazilError
-from jobs.spec.targets import Role
+from jobs.spec.models import StreamSpec
+from jobs.spec.targets import TargetSpec
 from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
 from orchestration.cli.terminal import print_columns, print_json
@@ -30,7 +32,6 @@ LAST = 30
 _BAR = 20
 _OVERVIEW = ("expectation", "severity", "checks", "failed", "share over time", "greatest", "last", "result")
 _DETAIL = ("began", "rows of", "by", "rows", "not accepted", "share", "", "result", "observed")
-_ROLES: tuple[Role, ...] = ("rows", "dead_letters")
 
 
 def show_history(
@@ -38,7 +39,7 @@ def show_history(
     stream: str,
     names: Collection[str],
     *,
-    dead_letters: bool,
+    table: str | None,
     last: int,
     as_json: bool,
 ) -> None:
@@ -46,17 +47,16 @@ def show_history(
 
     Args:
         names: Of the expectations that are asked for; none: all.
-        dead_letters: Whether those about the dead letters alone.
+        table: The full name of the table that is asked for; None: all of the stream's.
         last: So many checks of each.
 
     Raises:
         FrazilError: An expectation is unknown, or nothing was checked yet.
     """
     spec = deployment.stream(stream)
-    contract: dict[Role, Sequence[str]] = {
-        role: [each.name for target in spec.targets if target.role == role for each in contract_of(spec, target)]
-        for role in (_ROLES[1:] if dead_letters else _ROLES)
-    }
+    targets = [target for target in in_order(spec) if table in (None, target.name)]
+    parts = {part_of(target): target.name for target in targets}
+    contract = {part_of(target): [each.name for each in contract_of(spec, target)] for target in targets}
     store = stream_folder(deployment.settings(), stream).store
     try:
         history = read_history(store, contract, names=names, last=last, masked=spec.errors.mask.paths)
@@ -75,23 +75,33 @@ def show_history(
             fix=f"frazil check {stream} --history",
         )
     if as_json:
-        print_json(history_facts(stream, history))
+        print_json(history_facts(stream, history, parts))
         return
     if not any(each.results for each in history.expectations):
         raise FrazilError(f"no check of stream {stream} is kept.", fix=f"frazil check {stream}")
-    _print(history, single=len(names) == 1)
+    _print(history, parts, single=len(names) == 1)
     for place in history.damaged:
         click.secho(f"? {place} cannot be read, and is left out.", fg="yellow", err=True)
 
 
-def history_facts(stream: str, history: CheckHistory) -> dict[str, Any]:
-    """The history as JSON."""
+def in_order(spec: StreamSpec) -> list[TargetSpec]:
+    """The tables of a stream as they are shown: those of its rows, its own first, and its dead letters."""
+    return sorted(spec.targets, key=lambda target: target.role == "dead_letters")
+
+
+def history_facts(stream: str, history: CheckHistory, parts: Mapping[str, str]) -> dict[str, Any]:
+    """The history as JSON.
+
+    Args:
+        parts: The tables of the stream, by their parts.
+    """
     return {
         "stream": stream,
         "expectations": [
             {
                 "name": each.name,
-                "role": "sink" if each.role == "rows" else "dead_letters",
+                "role": "dead_letters" if each.part == "dead_letters" else "sink",
+                "table": parts[each.part],
                 "expected": each.expected,
                 "results": [_result_facts(check, result) for check, result in each.results],
             }
@@ -125,10 +135,10 @@ def _result_facts(check: KeptCheck, result: KeptResult) -> dict[str, Any]:
     }
 
 
-def _print(history: CheckHistory, *, single: bool) -> None:
+def _print(history: CheckHistory, parts: Collection[str], *, single: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    for role in _ROLES:
-        mine = [each for each in history.expectations if each.role == role and each.results]
+    for part in parts:
+        mine = [each for each in history.expectations if each.part == part and each.results]
         if not mine:
             continue
         checks = sorted((check for each in mine for check, _ in each.results), key=lambda check: check.at)

@@ -151,7 +151,7 @@ def add_tables_and_topics(
     elif isinstance(catalog, FrazilError):
         status.unknown["catalog"] = catalog.message
     else:
-        _attempt(status, "catalog", lambda: _look_at_tables(status, catalog))
+        _attempt(status, "catalog", lambda: _look_at_tables(status, spec, catalog))
     if status.lag is not None:
         pass
     elif isinstance(kafka, FrazilError):
@@ -169,7 +169,7 @@ def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
         status.unknown[part] = problem.message
 
 
-def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
+def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) -> None:
     table = find_table(catalog, status.table)
     if table is None:
         return
@@ -194,6 +194,11 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
     status.rows = total_rows(metadata)
     branch = written_branch(table.metadata, status.stream) or MAIN_BRANCH
     status.last_check = validated_position(table.metadata.properties, status.stream, branch)
+    for name in spec.contract.tables if spec.contract is not None else ():
+        other = find_table(catalog, name)
+        checked = validated_position(other.metadata.properties, status.stream) if other is not None else None
+        if checked is not None:
+            status.last_checks[name] = checked
     status.last_commit = last_commit(table, status.stream) or status.last_commit
     dead = find_table(catalog, status.dead_letter_table)
     status.dead = total_rows(dead.metadata) if dead is not None else None

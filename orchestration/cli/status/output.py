@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from jobs.commit.offsets import describe_ranges
+from jobs.increment.validated_position import ValidatedPosition
 from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
 from orchestration.formatting import span, thousands
 
@@ -161,17 +162,21 @@ def _branch(status: StreamStatus) -> dict[str, str]:
 
 
 def _last_check(status: StreamStatus) -> dict[str, str]:
-    """What the last check of the stream's contract came to, where there was one."""
-    if status.last_check is None:
-        return {}
-    found = status.last_check.summary
+    """What the last check of the stream's contract came to, of each of its tables where there was one."""
+    own = {"last check": _check_text(status.last_check)} if status.last_check is not None else {}
+    others = {f"  {table}": f"checked {_check_text(each)}" for table, each in status.last_checks.items()}
+    return own | others
+
+
+def _check_text(checked: ValidatedPosition) -> str:
+    found = checked.summary
     failed = ", ".join(f"{count:,} {severity}" for severity, count in sorted(found.failed.items()))
     said = (
         f"{failed} of {found.expectations} expectations not met"
         if failed
         else f"all {found.expectations} expectations met"
     )
-    return {"last check": f"{ago(status.last_check.at)}: {found.rows:,} rows, {said}"}
+    return f"{ago(checked.at)}: {found.rows:,} rows, {said}"
 
 
 def _unknown_fields(status: StreamStatus) -> dict[str, str]:

@@ -42,6 +42,7 @@ class StreamStatus:
         branch_complete_through, branch_watermark: Of a gated stream, what its branch has.
         main: What main lacks of its branch.
         last_check: How far the table is checked against the stream's contract, and what that came to.
+        last_checks: The same of the other tables of a route, by name, of those that the contract is about.
         file_problem: What is wrong with the stream's file.
         error: The newest driver's error; `fix` the next command, for it or for the state.
         decision: What the supervisor's last tick made of the stream.
@@ -97,6 +98,7 @@ class StreamStatus:
     main: MainFreshness | None = None
     late: int | None = None
     last_check: ValidatedPosition | None = None
+    last_checks: dict[str, ValidatedPosition] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -188,6 +190,7 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "watermark": _time(status.watermark),
         "records_late": status.late,
         "last_check": status.last_check and _check_facts(status.last_check),
+        "last_checks": {table: _check_facts(each) for table, each in status.last_checks.items()},
         "unknown": status.unknown,
     }
 
