@@ -20,11 +20,10 @@ from jobs.operator.dead_letter_states import StateChange, change_dead_letters, s
 from jobs.spec.models import StreamSpec
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
-from orchestration.cli.terminal import current_user, print_columns, print_json
+from orchestration.cli.terminal import current_user, print_columns, print_json, visible
 from resources.deployment import Deployment
 
 _SHOWN_OF_EACH = 3
-_SHOWN_CHARACTERS = 300
 
 
 @click.command()
@@ -173,8 +172,8 @@ def _page_facts(page: DeadLetterPage) -> dict[str, Any]:
 def _print_page(page: DeadLetterPage, stream: str) -> None:
     """A page, for a person: each cause with its letters, values cut."""
     for cause, letters in page.letters.items():
-        field = f" at {_visible(cause.field)}" if cause.field else ""
-        needs = f": {_visible(cause.needs)}" if cause.needs else ""
+        field = f" at {visible(cause.field)}" if cause.field else ""
+        needs = f": {visible(cause.needs)}" if cause.needs else ""
         click.echo(f"\n{page.counts[cause]:,} × {cause.error_class} in {cause.stage}{field}{needs}")
         for letter in letters:
             _print_letter(letter)
@@ -190,21 +189,15 @@ def _print_page(page: DeadLetterPage, stream: str) -> None:
 
 def _print_letter(letter: ShownDeadLetter) -> None:
     state = "" if letter.state == "new" else f", {letter.state}"
-    field = f"{_visible(letter.field)}: " if letter.field else ""
-    said = f": {field}{_visible(letter.message)}" if letter.message else ""
+    field = f"{visible(letter.field)}: " if letter.field else ""
+    said = f": {field}{visible(letter.message)}" if letter.message else ""
     click.echo(f"  topic {letter.topic}, partition {letter.partition}, offset {letter.offset}{state}{said}")
     if letter.replay_reason:
-        again = f": {_visible(letter.replay_message)}" if letter.replay_message else ""
+        again = f": {visible(letter.replay_message)}" if letter.replay_message else ""
         click.echo(f"    last replay: {letter.replay_reason}{again}")
     if letter.value is not None:
-        click.echo(f"    {_visible(letter.value, f'{letter.value_bytes:,} bytes')}")
+        click.echo(f"    {visible(letter.value, f'{letter.value_bytes:,} bytes')}")
     if letter.row_before:
-        click.echo(f"    before the step: {_visible(letter.row_before)}")
+        click.echo(f"    before the step: {visible(letter.row_before)}")
     if letter.masked:
-        click.echo(f"    masked: {_visible(letter.masked)}")
-
-
-def _visible(text: str, size: str = "") -> str:
-    """Text that does nothing to a terminal, on one line; cut when it is long."""
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_SHOWN_CHARACTERS])
-    return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
+        click.echo(f"    masked: {visible(letter.masked)}")

@@ -20,6 +20,7 @@ _COMMANDS = {
     "validate": ("orchestration.cli.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("orchestration.cli.schema.command", "Infer, compare and change the columns of streams and tables."),
     "contract": ("orchestration.cli.contract", "Take over a suite of Great Expectations as a contract."),
+    "preview": ("orchestration.cli.preview.command", "Show what a stream, or another file of it, makes of records."),
     "generate": ("orchestration.cli.generate.command", "Produce records that a stream lands, good and bad ones."),
     "up": ("orchestration.cli.broker", "Start the local broker."),
     "down": ("orchestration.cli.broker", "Stop the local broker."),

@@ -18,6 +18,7 @@ from orchestration.formatting import thousands
 
 # Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
 _UNCUT = 2_000
+_SHOWN_CHARACTERS = 300
 
 
 def stderr_console() -> Console:
@@ -44,6 +45,16 @@ def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None
     for row in rows:
         table.add_row(*(escape(cell) if isinstance(cell, str) else thousands(cell) for cell in row))
     Console(highlight=False, width=_UNCUT).print(table)
+
+
+def visible(text: str, size: str = "") -> str:
+    """Text that does nothing to a terminal, on one line; cut when it is long.
+
+    Args:
+        size: What is said of how long it is; without it its characters.
+    """
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_SHOWN_CHARACTERS])
+    return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
 
 
 def landing_bar(console: Console) -> Progress:

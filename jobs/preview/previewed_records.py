@@ -1,0 +1,185 @@
+"""Records of a preview, one by one, of the blocks that have passed its pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.deadletter.rows import dead_letter_rows
+from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.problems import without_value
+from jobs.kafka.records import FetchedBlock
+from jobs.pipeline.block import Block, Indices
+from jobs.pipeline.route import STAGE as ROUTE
+from jobs.preview.record import Outcome, PreviewedLetter, PreviewedRecord
+from jobs.preview.values import Row
+from jobs.preview.watched_pipeline import WatchedBlock
+from jobs.schema.needs import Coordinates
+from jobs.task.plan import TaskPlan
+
+_BEHIND_STEPS = (ROUTE, "write")
+
+LONGEST_VALUE = 4_000
+"""Characters of a record's value that its letter shows."""
+
+
+def previewed_records(
+    plan: TaskPlan, watched: Sequence[WatchedBlock], blocks: Sequence[FetchedBlock]
+) -> Iterator[PreviewedRecord]:
+    """What became of each record of a task.
+
+    Args:
+        plan: Of the task.
+        watched: The blocks that have passed its pipeline.
+        blocks: The records, as they were fetched.
+    """
+    letters = _letters(plan, watched, blocks)
+    for each in watched:
+        made = each.made
+        where, times = places(made.records), made.records.column("timestamp").to_pylist()
+        decoded = _by_record(each.decoded, each.positions)
+        rows = _rows(made)
+        outcomes = _outcomes(made)
+        warned = _warned(made)
+        for record, at in enumerate(where):
+            yield PreviewedRecord(
+                at,
+                times[record],
+                outcomes[record],
+                decoded.get(record),
+                {table: found[record] for table, found in rows.items() if record in found},
+                letters.get(at),
+                tuple(warned.get(record, ())),
+            )
+
+
+def unread_records(blocks: Sequence[FetchedBlock], read: Sequence[FetchedBlock]) -> Iterator[PreviewedRecord]:
+    """The records of blocks whose topics a stream does not read."""
+    for block in blocks:
+        if not any(block is each for each in read):
+            times = block.records.column("timestamp").to_pylist()
+            yield from (
+                PreviewedRecord(at, time, "not_read") for at, time in zip(places(block.records), times, strict=True)
+            )
+
+
+def places(records: pa.RecordBatch) -> list[Coordinates]:
+    """Where each of some records is."""
+    columns = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return list(map(Coordinates, *columns))
+
+
+def _outcomes(made: Block) -> list[Outcome]:
+    found: list[Outcome] = ["landed"] * made.records.num_rows
+    for record in made.dropped.tolist():
+        found[record] = "tombstone"
+    for record in made.filtered.tolist():
+        found[record] = "filtered"
+    for failure in made.failures:
+        found[failure.row] = "dead"
+    return found
+
+
+def _warned(made: Block) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    landed = set(made.positions.tolist())
+    for name, records in made.warned.items():
+        for record in records.tolist():
+            if record in landed:
+                found.setdefault(record, []).append(name)
+    return found
+
+
+def _rows(made: Block) -> Mapping[str, Mapping[int, Row]]:
+    """The rows of each table, by their records."""
+    if made.routed:
+        return {table: _by_record(each.rows, each.positions) for table, each in made.routed.items()}
+    # Before the first step rows are the records themselves, of which none has a row.
+    return {made.destination: _by_record(made.rows, made.positions)} if len(made.positions) else {}
+
+
+def _by_record(rows: pa.RecordBatch | None, positions: Indices | None) -> Mapping[int, Row]:
+    if rows is None or positions is None:
+        return {}
+    columns = {name: values_of(rows.column(index)) for index, name in enumerate(rows.schema.names)}
+    return {
+        record: {name: values[number] for name, values in columns.items()}
+        for number, record in enumerate(positions.tolist())
+    }
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of a column for Python; as text where it has none for them, such as a date behind year 9999."""
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_value_of(column, index) for index in range(len(column))]
+
+
+def _value_of(column: pa.Array, index: int) -> Any:
+    try:
+        return column[index].as_py()
+    except (ValueError, OverflowError):
+        return str(column.slice(index, 1).cast(pa.string())[0]) if not pa.types.is_nested(column.type) else "?"
+
+
+def _letters(
+    plan: TaskPlan, watched: Sequence[WatchedBlock], blocks: Sequence[FetchedBlock]
+) -> dict[Coordinates, PreviewedLetter]:
+    failures: dict[Coordinates, Failure] = {}
+    for each in watched:
+        if each.made.failures:
+            where = places(each.made.records)
+            failures |= {where[failure.row]: _untold(plan, failure) for failure in each.made.failures}
+    found: dict[Coordinates, PreviewedLetter] = {}
+    for block in blocks if failures else ():
+        where = places(block.records)
+        mine = [row for row, at in enumerate(where) if at in failures]
+        if mine:
+            letters = _rows_of(plan, block.whole(mine), [failures[where[row]] for row in mine])
+            found |= {where[row]: _letter(letter) for row, letter in zip(mine, letters, strict=True)}
+    return found
+
+
+def _untold(plan: TaskPlan, failure: Failure) -> Failure:
+    """The failure without a value that steps may have made of what is masked; they see to their own failures."""
+    if plan.steps is None or not plan.steps.hide_values or failure.stage not in _BEHIND_STEPS:
+        return failure
+    return failure.saying(without_value(failure.message) or "what was found is masked")
+
+
+def _rows_of(plan: TaskPlan, records: pa.RecordBatch, failures: Sequence[Failure]) -> list[dict[str, Any]]:
+    """The letters as a batch would write them, masked as the plan says."""
+    return dead_letter_rows(
+        records,
+        failures,
+        stream=plan.stream,
+        config_hash=plan.config,
+        batch_id=plan.batch,
+        epoch=plan.epoch,
+        first_seen=plan.first_seen,
+        mask=plan.mask,
+        rows=plan.resolved.schema,
+        columns=plan.columns,
+        json_fields=FORMATS[plan.resolved.decoder.kind].json_fields,
+        names=plan.resolved.names,
+    ).to_pylist()
+
+
+def _letter(row: Mapping[str, Any]) -> PreviewedLetter:
+    value: bytes | None = row["value"]
+    text = None if value is None else value.decode("utf-8", "backslashreplace")
+    if text is not None and len(text) > LONGEST_VALUE:
+        text = f"{text[:LONGEST_VALUE]}…"
+    return PreviewedLetter(
+        row["error_class"],
+        row["stage"],
+        row["field"],
+        row["message"],
+        text,
+        row.get("masked"),
+        row.get("row_before"),
+    )

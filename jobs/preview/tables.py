@@ -1,0 +1,116 @@
+"""Tables of a preview: as they are there, or as a driver would make them; nothing is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+
+from jobs.catalog import find_table
+from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.preview.record import TableState
+from jobs.spec.models import StreamSpec
+from jobs.spec.targets import TargetSpec
+from jobs.stream.new_rows import NewColumns, refuse_misnamed
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, refuse_format
+from jobs.write.table_remaking import differs, is_as_made
+from jobs.write.table_sort_order import sort_order
+
+_NOWHERE = "memory://preview"
+
+
+@dataclass(frozen=True, slots=True)
+class TableAsWritten:
+    """A table of a stream, as a batch would write it.
+
+    Attributes:
+        problem: Of one that `differs`, why a driver with this file would not start.
+    """
+
+    target: TargetSpec
+    state: TableState
+    metadata: TableMetadata
+    problem: str | None = None
+
+
+def tables_as_written(
+    spec: StreamSpec, catalog: Catalog | None, new: Callable[[], NewColumns]
+) -> tuple[TableAsWritten, ...]:
+    """The tables of a stream, in the order of its targets.
+
+    A table that cannot hold what the file declares is taken as if it was made now, with the reason.
+
+    Args:
+        catalog: Where they are; None where there is none yet.
+        new: Gives the columns of a new table, of a stream whose file does not declare them.
+
+    Raises:
+        FrazilError: Its columns are not known, it could not be created, or the catalog does not answer.
+    """
+    return tuple(
+        _letters(spec, target, catalog) if target.role == "dead_letters" else _of_rows(spec, target, catalog, new)
+        for target in spec.targets
+    )
+
+
+def _letters(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> TableAsWritten:
+    there = _found(spec, target, catalog) is not None
+    partitions = partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA)
+    # One of an earlier release gets the columns that it lacks when the stream starts.
+    made = new_table_metadata(
+        DEAD_LETTER_SCHEMA, partitions, sort_order((), DEAD_LETTER_SCHEMA), _NOWHERE, create_table_properties({})
+    )
+    return TableAsWritten(target, "there" if there else "new", made)
+
+
+def _of_rows(
+    spec: StreamSpec, target: TargetSpec, catalog: Catalog | None, new: Callable[[], NewColumns]
+) -> TableAsWritten:
+    table = _found(spec, target, catalog)
+    if table is not None:
+        refuse_format(table.metadata, target.name)
+    schema = _columns(spec, table, new)
+    if schema is None:
+        assert table is not None
+        return TableAsWritten(target, "there", table.metadata)
+    partitions = partition_spec(spec.table_settings(target.name).partition_by, schema)
+    made = _made(spec, target.name, schema, partitions)
+    if table is None or _is_remade(spec, table, schema, partitions):
+        return TableAsWritten(target, "new" if table is None else "there", made)
+    if found := spec.disagreements_with(table.schema()):
+        problem = f"table {target.name} cannot hold what the file declares: {'; '.join(found)}"
+        return TableAsWritten(target, "differs", made, problem)
+    return TableAsWritten(target, "there", table.metadata)
+
+
+def _found(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> Table | None:
+    return None if catalog is None else find_table(catalog, target.name, spec.branch_of(target.name))
+
+
+def _columns(spec: StreamSpec, table: Table | None, new: Callable[[], NewColumns]) -> Schema | None:
+    """The columns of a new table; None where the file leaves them to the table that is there."""
+    if spec.decode.declares_all:
+        return spec.table_schema
+    if table is not None:
+        refuse_misnamed(spec, spec.problems_with(table.schema()))
+        return None if spec.decode.declared is None else spec.table_schema_beside(table.schema())
+    made = new()
+    refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
+    return spec.table_schema_of(made.rows, made.key)
+
+
+def _made(spec: StreamSpec, name: str, schema: Schema, partitions: PartitionSpec) -> TableMetadata:
+    settings = spec.table_settings(name)
+    properties = create_table_properties(settings.properties, schema)
+    return new_table_metadata(schema, partitions, sort_order(settings.sort_by, schema), _NOWHERE, properties)
+
+
+def _is_remade(spec: StreamSpec, table: Table, schema: Schema, partitions: PartitionSpec) -> bool:
+    """Whether the next start makes the table as the file declares now: it has no rows, and frazil made it."""
+    return is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions)
