@@ -58,8 +58,8 @@ def preview(
     if last is not None and offsets:
         raise FrazilError("--last and --offsets both say which records are meant.", fix=f"frazil preview {stream}")
     deployment: Deployment = ctx.obj
-    files = [deployment.file_of(stream), *([other] if other else [])]
     specs = [deployment.stream(stream), *([load_stream(other)] if other else [])]
+    files = [deployment.file_of(stream), *([other] if other else [])]
     settings = deployment.settings()
     selections = [parse_offsets(each) for each in offsets]
     with translate_errors(settings, stream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -224,8 +225,7 @@ def cell(row: Mapping[str, Any], column: str) -> str:
 
 def value_text(value: Any) -> str:
     """A value as JSON has it, in a line of a terminal."""
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    shown = visible(text)
+    shown = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
 

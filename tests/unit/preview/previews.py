@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import TopicPartition
+from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.preview.preview import asked_parts, preview_stream
 from jobs.preview.record import PreviewedRecord, StreamPreview
@@ -61,7 +62,10 @@ def block_of(
         "timestampType": [0] * count,
     }
     whole = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
-    return FetchedBlock(TopicPartition(topic, partition), whole, lambda rows: whole.take(pa.array(rows, pa.int64())))
+    records = whole
+    for name in (VALUE_SCHEMA_ID, KEY_SCHEMA_ID):
+        records = records.append_column(name, pa.nulls(count, pa.binary()))
+    return FetchedBlock(TopicPartition(topic, partition), records, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 
 def no_new_columns() -> NewColumns:
