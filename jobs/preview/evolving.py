@@ -16,7 +16,8 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.models import StreamSpec
-from jobs.stream.schema_evolution import ROUNDS, field_place
+from jobs.stream.field_place import field_place
+from jobs.stream.schema_evolution import ROUNDS
 
 _HOUR_MS = 3_600_000
 

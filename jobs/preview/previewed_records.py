@@ -10,17 +10,13 @@ import pyarrow as pa
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import without_value
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block, Indices
-from jobs.pipeline.route import STAGE as ROUTE
 from jobs.preview.record import Outcome, PreviewedLetter, PreviewedRecord
 from jobs.preview.values import Row
 from jobs.preview.watched_pipeline import WatchedBlock
 from jobs.schema.needs import Coordinates
 from jobs.task.plan import TaskPlan
-
-_BEHIND_STEPS = (ROUTE, "write")
 
 LONGEST_VALUE = 4_000
 """Characters of a record's value that its letter shows."""
@@ -133,7 +129,7 @@ def _letters(
     for each in watched:
         if each.made.failures:
             where = places(each.made.records)
-            failures |= {where[failure.row]: _untold(plan, failure) for failure in each.made.failures}
+            failures |= {where[failure.row]: failure for failure in each.made.failures}
     found: dict[Coordinates, PreviewedLetter] = {}
     for block in blocks if failures else ():
         where = places(block.records)
@@ -142,13 +138,6 @@ def _letters(
             letters = _rows_of(plan, block.whole(mine), [failures[where[row]] for row in mine])
             found |= {where[row]: _letter(letter) for row, letter in zip(mine, letters, strict=True)}
     return found
-
-
-def _untold(plan: TaskPlan, failure: Failure) -> Failure:
-    """The failure without a value that steps may have made of what is masked; they see to their own failures."""
-    if plan.steps is None or not plan.steps.hide_values or failure.stage not in _BEHIND_STEPS:
-        return failure
-    return failure.saying(without_value(failure.message) or "what was found is masked")
 
 
 def _rows_of(plan: TaskPlan, records: pa.RecordBatch, failures: Sequence[Failure]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -44,11 +44,8 @@ class Watch:
     def pipeline(self, *args: Any, steps: RowSteps | None = None, **more: Any) -> Pipeline:
         """As `stream_pipeline`."""
         kept = _KeepDecoded()
-        watched = _WatchedSteps(
-            steps.decoded if steps else Columns.of(Schema()),
-            **({"chain": steps.chain, "rules": steps.rules, "hide_values": steps.hide_values} if steps else {}),
-            kept=kept,
-        )
+        given = steps or RowSteps(Columns.of(Schema()))
+        watched = _WatchedSteps(**{each.name: getattr(given, each.name) for each in fields(RowSteps)}, kept=kept)
         return _WatchedPipeline(stream_pipeline(*args, steps=watched, **more), kept, self.blocks)
 
 

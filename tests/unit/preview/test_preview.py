@@ -316,3 +316,15 @@ def test_which_records_are_late_is_not_judged() -> None:
     found = previewed(spec, [{"id": "a", "at": "1990-01-01T00:00:00Z"}, {"id": "b", "at": "2026-01-01T00:00:00Z"}])
     assert found.count("landed") == 2
     assert "too late" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("by", "tables"),
+    [("sql: upper(kind)", ["orders.a", None, None]), ("header:to", ["orders.a", "orders.a", "orders.a"])],
+)
+def test_a_route_by_an_expression_or_a_header_drops_what_no_table_takes(by: str, tables: list[str | None]) -> None:
+    route = {"by": by, "tables": [{"match": "INS", "table": "orders.a"}], "unmatched": "drop"}
+    block = block_of([{"id": "a", "kind": "ins"}, {"id": "b", "kind": "?"}, {"id": "c"}], headers=[("to", b"INS")])
+    found = previewed(spec_of(route=route), block)
+    assert [next(iter(each.rows), None) for each in found.records.values()] == tables
+    assert found.count("filtered") == tables.count(None)
