@@ -23,6 +23,7 @@ from assets.metadata import (
     table_metadata,
     watermark_metadata,
 )
+from assets.routed_metadata import landed_rows, routed_drain_metadata, routed_running_metadata
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.commit.branch import TableOnBranch, on_branch
@@ -91,8 +92,13 @@ def materialize(
 
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
+    if target.role == "rows" and not target.coordinator:
+        return routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
+        if spec.route is not None:
+            # Its own rows are fewer than the records that landed.
+            told |= {"rows_landed": landed_rows(spec.stream, table, drained.epoch)["rows_landed"]}
         return as_main_has_it(spec, table, told, drained.valid_through_ms, drained.watermark_ms)
     return dead_letter_metadata(spec, drained, table) | tally_metadata(
         tally_dead_letters(table, spec.stream, KNOWN_FILES)
@@ -115,7 +121,10 @@ def _running(
     context.log.info(done.sentence)
     for key, target in zip(keys, spec.targets, strict=True):
         table = _table_or_none(catalog, target)
-        if target.role == "rows":
+        if target.role == "rows" and not target.coordinator:
+            work = done.heartbeat.work if done.heartbeat else None
+            metadata = routed_running_metadata(spec, target, done.sentence, work, table) | _as_of(done.heartbeat)
+        elif target.role == "rows":
             metadata = _running_metadata(spec, done.sentence, done.heartbeat, table)
             if table is not None:
                 work = done.heartbeat.work if done.heartbeat else Work()

@@ -29,6 +29,7 @@ from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, Str
 from orchestration.reconcile.dead_letter_reports import dead_letter_events
 from orchestration.reconcile.lag import Lag, by_event_time
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
+from orchestration.reconcile.routed_reports import routed_events
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
 
@@ -72,6 +73,7 @@ def stream_events(
     report, facts = _of_table(spec, key, assessed, stands, lag, memory, remote, now)
     if report is not None:
         yield report
+        yield from routed_events(spec, observed, stands, report, lag, memory, remote, now)
     yield from _keeper_events(key, observed.actual.launch, memory, now)
     yield from dead_letter_events(spec, observed, stands, memory, remote, now)
     yield from _lags(spec, observed.heartbeat, lag, memory, now)

@@ -39,6 +39,8 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         down: Boot clock when the stream was first seen without a driver.
         unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
+        routed: Sequence numbers of the snapshots last reported of the other tables of its route, in the order of its
+            targets; `routed_names`: a checksum of their names; `routed_at`: when.
         replays: Checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
         letters: How many letters waited when they were last counted.
         lag: A checksum of the lags last reported; `lag_at`: when.
@@ -64,6 +66,9 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     sink_at: int = msgspec.field(default=0, name="sa")
     dead: int | None = msgspec.field(default=None, name="x")
     dead_at: int = msgspec.field(default=0, name="xa")
+    routed: list[int] = msgspec.field(default_factory=list, name="o")
+    routed_names: int = msgspec.field(default=0, name="on")
+    routed_at: int = msgspec.field(default=0, name="oa")
     replays: int = msgspec.field(default=0, name="y")
     uncounted: bool = msgspec.field(default=False, name="u0")
     lag: int = msgspec.field(default=0, name="g")

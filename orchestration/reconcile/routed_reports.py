@@ -1,0 +1,83 @@
+"""Reports of the other tables of a route: as fresh as the stream's own table, with their own rows and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from assets import dagster_names
+from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
+from jobs.commit.stamp_history import as_written
+from jobs.spec.models import StreamSpec
+from jobs.supervise.observation import Observation
+from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
+from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.remote_queries import RemoteQueries, queried_table
+from orchestration.reconcile.state_metadata import state_metadata
+from orchestration.reconcile.stream_state import StreamState
+
+OwnReport = dg.AssetMaterialization | dg.AssetObservation
+
+
+def routed_events(
+    spec: StreamSpec,
+    observed: Observation,
+    stands: StreamState,
+    own: OwnReport,
+    lag: Lag | None,
+    memory: StreamCursor,
+    remote: RemoteQueries,
+    now: float,
+) -> Iterator[OwnReport]:
+    """The reports of the other tables of a route that go with one of the stream's own table; notes what was reported.
+
+    All tables of a stream are complete through the same time. So where its own table reads as fresh, each of them does,
+    also one that no record went to for long; and where not, what is new in one is observed.
+
+    Args:
+        own: The report of the stream's own table.
+        remote: Where the tables are asked for; one that does not answer in time is told of by a later report.
+    """
+    names = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
+    if not names or observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
+        return
+    known = checksum("\n".join(names))
+    if known != memory.routed_names:
+        # Another table may stand at its place.
+        memory.routed, memory.routed_names = [-1] * len(names), known
+    memory.routed_at = int(now)
+    fresh = isinstance(own, dg.AssetMaterialization)
+    told = state_metadata(stands, observed.heartbeat) | _complete(observed, lag)
+    for place, name in enumerate(names):
+        table = remote.table(name)
+        head = as_written(table.metadata, spec.stream).current_snapshot() if table is not None else None
+        if table is None or head is None:
+            continue
+        before, number = memory.routed[place], head.sequence_number or 0
+        if not fresh and number == before:
+            continue
+        since = next((each.snapshot_id for each in table.metadata.snapshots if each.sequence_number == before), None)
+        # Without a report before, or once its snapshot has expired, it does not say how many rows are new.
+        facts = queried_table(table, spec.stream, head.snapshot_id, since)
+        event = dg.AssetMaterialization if fresh else dg.AssetObservation
+        yield event(
+            dagster_names.table_key(observed.settings, name),
+            description=None if number != before else "Nothing new: no record of late went to this table.",
+            metadata=told
+            | facts.metadata
+            | {"dagster/table_name": name}
+            | snapshot_metadata(head.snapshot_id)
+            | look_up_metadata(spec.stream, head.snapshot_id),
+            tags=snapshot_tags(head.snapshot_id),
+        )
+        memory.routed[place] = number
+
+
+def _complete(observed: Observation, lag: Lag | None) -> dict[str, Any]:
+    """Through when the stream's tables are complete, and its watermark."""
+    beat = observed.heartbeat
+    through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
+    told = {} if through is None else {"complete_through": instant(through)}
+    return told | watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))

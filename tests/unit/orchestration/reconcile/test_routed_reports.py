@@ -1,0 +1,132 @@
+"""What is reported of the tables of a route without a run: each has its own snapshot and rows, and reads as fresh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from orchestration.reconcile.cursor import SensorCursor
+from tests.unit.orchestration.reconcile.sample_states import NOW
+from tests.unit.orchestration.reconcile.supervised_deployment import World, events, told, values, work
+
+SINK = dg.AssetKey(["frazil", "orders", "orders"])
+CHANGES = dg.AssetKey(["frazil", "orders", "changes"])
+DELETES = dg.AssetKey(["frazil", "orders", "deletes"])
+# As the file of these tests promises: freshness.warn is 5 minutes.
+EVERY = 100
+
+
+def routed(names: list[str]) -> str:
+    tables = ", ".join(f"{{match: {name}, table: orders.{name}}}" for name in names)
+    return f"route: {{by: id, tables: [{tables}], unmatched: {{table: orders.orders}}}}\n"
+
+
+@pytest.fixture
+def orders(world: World) -> World:
+    world.write("orders", routed(["changes", "deletes"]))
+    return world
+
+
+@pytest.fixture
+def catalog(orders: World) -> Catalog:
+    made = load_catalog("frazil", **orders.deployment.prepared_settings().catalog.revealed())
+    made.create_namespace_if_not_exists("orders")
+    return made
+
+
+def append(catalog: Catalog, name: str, rows: int) -> int:
+    """Rows by another hand will do: reports look at the table, and not at who wrote it."""
+    data = pa.table({"id": [str(number) for number in range(rows)]})
+    table = catalog.create_table_if_not_exists(f"orders.{name}", data.schema)
+    table.append(data)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def ticked(orders: World, at: float, snapshot: int, lag: int = 5, behind: int = 5) -> Any:
+    """A tick at a time, with a driver that has committed this snapshot to the stream's own table."""
+    complete = int(at - behind) * 1000
+    orders.drive("orders", now=at, work=work(lag, snapshot_id=snapshot, lag_at=at, valid_through_ms=complete))
+    return orders.tick(at)
+
+
+def test_each_table_is_told_with_its_own_rows_and_snapshot(orders: World, catalog: Catalog) -> None:
+    first = {"changes": append(catalog, "changes", 3), "deletes": append(catalog, "deletes", 2)}
+    tick = ticked(orders, NOW, 1)
+    for key, name, rows in ((CHANGES, "changes", 3), (DELETES, "deletes", 2)):
+        (report,) = told(tick, key)
+        metadata = values(report)
+        assert metadata["dagster/table_name"] == f"orders.{name}"
+        assert (metadata["dagster/row_count"], metadata["snapshot_id"]) == (rows, str(first[name]))
+        assert metadata["look_up"] == f"frazil at orders --snapshot {first[name]}"
+        own = values(told(tick, SINK)[0])
+        assert (metadata["complete_through"], metadata["state"]) == (NOW - 5, own["state"])
+        assert report.tags == {"dagster/data_version": str(first[name])}
+        # What the stream did to records is told of its own table alone.
+        assert not {"records_added", "consumer_lag_records", "offsets"} & metadata.keys()
+    assert values(told(tick, SINK)[0])["snapshot_id"] == "1"
+    append(catalog, "changes", 4)
+    second = append(catalog, "changes", 1)
+    assert told(ticked(orders, NOW + 10, 2), CHANGES) == [], "as seldom as the stream's own table"
+    tick = ticked(orders, NOW + EVERY + 10, 3)
+    (changes,), (deletes,) = told(tick, CHANGES), told(tick, DELETES)
+    assert (values(changes)["records_added"], values(changes)["dagster/row_count"]) == (5, 8)
+    assert values(changes)["snapshot_id"] == str(second) and changes.description is None
+    # No record went there, and it is as complete as the others: its policy must not call it overdue.
+    assert (values(deletes)["records_added"], values(deletes)["snapshot_id"]) == (0, str(first["deletes"]))
+    assert deletes.description == "Nothing new: no record of late went to this table."
+    assert values(deletes)["complete_through"] == NOW + EVERY + 5
+
+
+def test_a_quiet_stream_keeps_all_its_tables_fresh(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    seen = [bool(told(ticked(orders, NOW + at, 1, lag=0), CHANGES)) for at in (0, 50, 100, 200, 300)]
+    assert seen == [True, False, True, True, True]
+
+
+def test_what_is_behind_is_observed_only(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    append(catalog, "deletes", 1)
+    assert told(ticked(orders, NOW, 1), CHANGES)
+    append(catalog, "changes", 1)
+    tick = ticked(orders, NOW + 400, 2, behind=301)
+    assert not told(tick, CHANGES) and not told(tick, SINK)
+    observed = [each for each in events(tick, dg.AssetObservation) if each.asset_key in (CHANGES, DELETES)]
+    assert [(each.asset_key, values(each)["records_added"]) for each in observed] == [(CHANGES, 1)]
+
+
+def test_a_table_that_is_not_there_yet_and_one_that_came_to_the_route(orders: World, catalog: Catalog) -> None:
+    append(catalog, "deletes", 2)
+    tick = ticked(orders, NOW, 1)
+    assert told(tick, CHANGES) == [] and len(told(tick, DELETES)) == 1
+    # Between two reports a table comes in before the others: what was noted is of other places.
+    orders.write("orders", routed(["more", "changes", "deletes"]))
+    append(catalog, "changes", 3)
+    append(catalog, "more", 1)
+    tick = ticked(orders, NOW + EVERY + 10, 2)
+    (deletes,) = told(tick, DELETES)
+    assert "records_added" not in values(deletes) and values(deletes)["dagster/row_count"] == 2
+    assert len(told(tick, CHANGES)) == 1 and len(told(tick, dg.AssetKey(["frazil", "orders", "more"]))) == 1
+
+
+def test_what_is_remembered_is_short_and_may_be_lost(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    ticked(orders, NOW, 1)
+    kept = orders.memory.to_cursor()
+    assert SensorCursor.from_cursor(kept).streams["orders"].routed == [1, -1]
+    orders.memory = SensorCursor.from_cursor(None)
+    orders.memory.away_until = 2**40
+    (report,) = told(ticked(orders, NOW + 20, 1), CHANGES)
+    assert "records_added" not in values(report)
+
+
+def test_a_stream_without_a_route_tells_of_no_other_table(world: World) -> None:
+    world.write("orders")
+    tick = ticked(world, NOW, 1)
+    assert {each.asset_key for each in events(tick, dg.AssetMaterialization)} & {CHANGES, DELETES} == set()
+    assert world.memory.streams["orders"].routed == []
