@@ -189,6 +189,11 @@ class _Registry:
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         return self._writers[(schema_id.number or 0) - 1].find(schema_id)
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> dict[SchemaId, RegistrySchema]:
         return {}
 

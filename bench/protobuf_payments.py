@@ -41,6 +41,11 @@ class ProtobufPayments:
         """The schema, as a registry would find it, whatever the id."""
         return RegistrySchema("PROTOBUF", self.schema)
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> dict[SchemaId, RegistrySchema]:
         """No registry is asked."""
         return {}

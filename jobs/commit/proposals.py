@@ -32,12 +32,17 @@ class ProposalOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tasks saw of a table when they wrote the files that are proposed."""
+    """What the tasks saw of a table when they wrote the files that are proposed.
+
+    Attributes:
+        mapping: Its name mapping, as the property's text; a pending record has none, as its stamps have the names.
+    """
 
     uuid: str
     schema: Schema
     schema_id: int
     spec_id: int
+    mapping: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import msgspec
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.commit.decided_names import DecidedNames, pack_names, unpack_names
 from jobs.commit.event_times import EventTimes, pack_event_times, unpack_event_times
 from jobs.commit.offsets import Positions, TopicPartition, by_topic, from_topics
 from jobs.commit.retired_topics import Retired
@@ -84,6 +85,10 @@ class Stamp:
         schema_id: With `batch`: the schema of the stream's table that the records were decided on by, so that whoever
             completes the batch on another target decides alike. Stays with a claim, as `rows` does. Stamps of earlier
             versions have none.
+        names: On the anchor, with `batch`: the further names of columns, by which its records were matched with them;
+            kept as `schema_id` is. Stamps of earlier versions have none.
+        unknown_ids: On the anchor, with `batch`: ids of writer schemas, numbers or GUIDs, that its records named and
+            the registry did not know; so many that a stamp stays small. Kept as `schema_id` is.
         branch: Of the table, that it was committed to; empty for main. Set by the commit.
         event_time: On the anchor, of a stream whose file names a column for it: the watermark, and what it comes from.
             Stamps of earlier versions have none.
@@ -118,6 +123,8 @@ class Stamp:
     last_reads: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
     retired: Mapping[str, Retired] = field(default_factory=dict)
     schema_id: int | None = None
+    names: DecidedNames | None = None
+    unknown_ids: tuple[int | str, ...] = ()
     branch: str = ""
     event_time: EventTimes | None = None
     published: Mapping[str, int] = field(default_factory=dict)
@@ -217,15 +224,17 @@ class Stamp:
             "event": pack_event_times(self.event_time) if self.event_time else None,
             "published": dict(self.published),
             "before": self.before_ms,
+            "unknown": list(self.unknown_ids),
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
             optional |= {"rows": None, "targets": None}
             document["of"] = [directory.bitmap(each, self.targets) for each in (self.targets, receiving)]
         document |= {key: value for key, value in optional.items() if value}
-        for key, number in (("moved", self.moved), ("schema", self.schema_id), ("failed", self.failed)):
-            if number is not None:
-                document[key] = number
+        names = pack_names(self.names)
+        for key, said in (("moved", self.moved), ("schema", self.schema_id), ("failed", self.failed), ("names", names)):
+            if said is not None:
+                document[key] = said
         return msgspec.json.encode(document).decode()
 
     @staticmethod
@@ -273,6 +282,8 @@ class Stamp:
             last_reads=unpack_last_reads(document.get("marks", {}), position),
             retired=unpack_retired(document.get("retired", {})),
             schema_id=document.get("schema"),
+            names=unpack_names(document.get("names")),
+            unknown_ids=tuple(document.get("unknown", ())),
             branch=document.get("branch", ""),
             event_time=unpack_event_times(document["event"]) if "event" in document else None,
             published=document.get("published", {}),

@@ -6,7 +6,7 @@ that schema's own fields and types; `jobs.formats.conform` brings them to the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -69,6 +69,11 @@ class SchemaLookup(Protocol):
             ValueProblem: The registry does not know the id, though it was asked for a time (registries lag).
             OSError: The registry cannot be asked: no record's fault.
         """
+        ...
+
+    @property
+    def unmet(self) -> Collection[SchemaId]:
+        """The ids that were looked for here, and that the registry did not know."""
         ...
 
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:

@@ -64,6 +64,11 @@ class OneSchema:
             raise ValueProblem(UNKNOWN_SCHEMA, f"the registry does not know {schema_id}")
         return self.schema
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
         """Nothing: no registry is asked."""
         return {}

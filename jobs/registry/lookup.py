@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.errors import FrazilError
-from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
+from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection
 
@@ -21,10 +21,15 @@ class RegistryLookup:
     Attributes:
         connection: Of the registry. Never logged; what is secret in it is left out of its repr.
         known: What the driver knows already.
+        refused: Ids that count as unknown whatever the registry says by now: it did not know them when a batch was
+            decided on that is run again.
+        unmet: Ids that were looked for here, and that the registry did not know.
     """
 
     connection: RegistryConnection
     known: Mapping[SchemaId, RegistrySchema] = field(default_factory=dict, repr=False)
+    refused: frozenset[SchemaId] = frozenset()
+    unmet: set[SchemaId] = field(default_factory=set, repr=False, compare=False)
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         """The schema of an id.
@@ -33,12 +38,19 @@ class RegistryLookup:
             ValueProblem: The registry does not know the id, though it was asked for a time.
             OSError: The registry cannot be asked.
         """
+        if schema_id in self.refused:
+            said = "the registry did not know it when the batch was decided on"
+            raise ValueProblem(UNKNOWN_SCHEMA, f"needs the schema with {schema_id}, found none: {said}")
         found = self.known.get(schema_id)
         if found is not None:
             return found
         from jobs.registry.process_schemas import process_schemas
 
-        return process_schemas(self.connection)[0].find(schema_id)
+        try:
+            return process_schemas(self.connection)[0].find(schema_id)
+        except ValueProblem:
+            self.unmet.add(schema_id)
+            raise
 
     def learned(self) -> dict[SchemaId, RegistrySchema]:
         """What this process had to ask for and the driver does not know: for a task to return."""

@@ -33,6 +33,7 @@ from jobs.stream.second_run import (
     refuse_other_failures,
     table_as_decided,
     tell_other_decisions,
+    unknown_as_decided,
 )
 from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
@@ -207,7 +208,7 @@ class BatchRunner:
         """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
         for target in (stream := self._stream).targets.values():
             target.renew_access()
-        tasks = partial(self._run_tasks, frame, batch, ranges, needs)
+        tasks = partial(self._agreed, partial(self._run_tasks, frame, batch, ranges, needs))
         if decided_schema(stream, needs) is None:
             seen, results = self._evolution.run(tasks, batch)
         else:
@@ -218,7 +219,8 @@ class BatchRunner:
             refuse_other_failures(stream, ranges, needs, results)
             if stream.schemas:
                 stream.schemas.learn(results.schemas)
-                stream.schemas.refuse_all_unknown(results.counts(), results.summed(lambda tally: tally.reasons))
+                if not unknown_as_decided(stream, needs):
+                    stream.schemas.refuse_all_unknown(results.counts(), results.summed(lambda tally: tally.reasons))
             self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.
@@ -230,6 +232,19 @@ class BatchRunner:
             drop_files(results, stream.targets, keep=frozenset())
             raise
         return PreparedBatch(seen, results, tasks_ended, ends, seen_ms)
+
+    def _agreed(self, tasks: Callable[[bool], TaskResults], survey: bool) -> TaskResults:
+        """Run tasks, again where one has met a schema that another one had asked the registry for too early.
+
+        Otherwise the records of one schema would be rows here and dead letters there, and no stamp could say which.
+        """
+        for _ in range(MAX_RUNS - 1):
+            results, schemas = tasks(survey), self._stream.schemas
+            if schemas is None or results.unmet.isdisjoint(results.schemas):
+                return results
+            drop_files(results, self._stream.targets, keep=frozenset())
+            schemas.learn(results.schemas)
+        return tasks(survey)
 
     def _judge(self, results: TaskResults) -> None:
         try:

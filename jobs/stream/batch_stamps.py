@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jobs.commit.decided_names import decided_names
 from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, Ranges
@@ -15,6 +16,7 @@ from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.stream.second_run import stamped_ids
 from jobs.stream.tasks import PreparedBatch
 from jobs.stream.watermark import advanced, known_times
 
@@ -38,6 +40,7 @@ def batch_stamp(
     """
     newest = stream.anchor.newest
     results, ends, now = made.results, made.ends, made.observed_ends
+    seen = made.seen[stream.spec.table.name]
     kept = stream.begin.kept
     # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
     known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
@@ -58,7 +61,9 @@ def batch_stamp(
         generation=stream.generation,
         last_reads=results.marks(position, at_positions(newest.last_reads, newest.position) if newest else {}),
         retired=_retired(stream, newest, now.at_ms) if newest else {},
-        schema_id=made.seen[stream.spec.table.name].schema_id,
+        schema_id=seen.schema_id,
+        names=decided_names(seen.schema, seen.mapping),
+        unknown_ids=stamped_ids(results.unmet),
         event_time=_event_times(stream, newest, end, results, now, through_ms),
         before_ms=stream.complete_ms if stream.spec.publish else None,
     )
@@ -95,7 +100,8 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        return replace(stamp, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
+        decided = replace(stamp, names=None, unknown_ids=())
+        return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=stamp.counts.dead)
     uuids = {name: each.uuid for name, each in stream.targets.items()}

@@ -18,6 +18,7 @@ from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
+from jobs.formats.writer_schema import SchemaId
 from jobs.schema.needs import Change, Path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -68,20 +69,25 @@ class OpenStream(CommitSession):
         """The stream's table, as it was loaded last."""
         return self.targets[self.spec.table.name].table
 
-    def resolved_for(self, table: TableMetadata) -> ResolvedSchema:
-        """The rows that values become by the stream's table as it is, or was, and their decoder."""
+    def resolved_for(self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset()) -> ResolvedSchema:
+        """The rows that values become by the stream's table as it is, or was, and their decoder.
+
+        Args:
+            table: Its metadata.
+            unknown: Ids of writer schemas that count as unknown.
+        """
         found = self.spec.resolved_for(table.schema(), table.properties, evolving=True)
         if self.refused:
             refused = dict(found.decoder.options.get("refused", ())) | self.refused
             found = found.with_options({"refused": tuple(refused.items())})
         if self.refused_changes:
             found = found.with_options({"refused_changes": tuple(sorted(self.refused_changes))})
-        return found.with_schemas(self.schemas.lookup) if self.schemas else found
+        return found.with_schemas(self.schemas.lookup(unknown)) if self.schemas else found
 
-    def record_columns_for(self, table: TableMetadata) -> RecordColumns:
+    def record_columns_for(self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset()) -> RecordColumns:
         """The columns that rows have of the key, the headers and Kafka's own, by the stream's table as for values."""
         columns = self.spec.record_columns_for(table.schema(), table.properties)
-        return columns.with_schemas(self.schemas.lookup) if self.schemas else columns
+        return columns.with_schemas(self.schemas.lookup(unknown)) if self.schemas else columns
 
     @property
     def anchor(self) -> Target:

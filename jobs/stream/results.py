@@ -28,6 +28,7 @@ class TaskResults:
     Attributes:
         needs: Changes of the stream's table that records need.
         schemas: Writer schemas that the registry was asked for.
+        unmet: Ids of writer schemas that the registry did not know.
         undecided: Some task has left its records undecided: the tasks have to run again, and nothing of this is for a
             commit.
     """
@@ -37,6 +38,7 @@ class TaskResults:
     needs: tuple[RecordNeed, ...] = ()
     schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
     undecided: bool = False
+    unmet: frozenset[SchemaId] = frozenset()
 
     def counts(self) -> Counts:
         """The sum over all slices.

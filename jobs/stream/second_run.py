@@ -1,25 +1,34 @@
 """Second run of a batch that has landed in part: its records are decided on as they were the first time.
 
-The coordinator's stamp names the schema of the stream's table that decided which records are rows. If another target
-still lacks the batch, as its commit did not come about and the pending record is gone, its tasks run again. A table
-that was altered in between would let a record decode that failed then: the coordinator has passed it, and no letter
-would be made of it. So the part that the coordinator has is completed by itself, by the schema in its stamp.
+The coordinator's stamp names the schema of the stream's table that decided which records are rows, the names that its
+columns had beside their own, and the ids of writer schemas that the registry did not know. If another target still
+lacks the batch, as its commit did not come about and the pending record is gone, its tasks run again. A table that was
+altered in between, or a schema that was registered, would let a record decode that failed then: the coordinator has
+passed it, and no letter would be made of it. So the part that the coordinator has is completed by itself, by its stamp.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.decided_names import decided_properties
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
+from jobs.formats.writer_schema import SchemaId
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 
 log = logging.getLogger(__name__)
+
+_MOST_NUMBERS = 50
+_MOST_GUIDS = 10
 
 
 def half_committed(
@@ -67,9 +76,50 @@ def decided_schema(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int |
 
 
 def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> TableMetadata:
-    """Metadata of the stream's table for the tasks of a batch, under the schema that has decided on it, if one has."""
-    metadata, decided = stream.rows_table.metadata, decided_schema(stream, needs)
-    return metadata if decided is None else metadata.model_copy(update={"current_schema_id": decided})
+    """Metadata of the stream's table for the tasks of a batch, as those have it that decided on it, if any have.
+
+    That is, under the schema of the coordinator's stamp, and with the names that columns had then.
+    """
+    metadata, decided, newest = stream.rows_table.metadata, decided_schema(stream, needs), stream.anchor.newest
+    if decided is None or newest is None:
+        return metadata
+    update: dict[str, Any] = {"current_schema_id": decided}
+    if newest.names is not None:
+        schema = next(each for each in metadata.schemas if each.schema_id == decided)
+        older = _older_properties(stream)
+        update["properties"] = decided_properties(newest.names, schema, metadata.properties, older)
+    return metadata.model_copy(update=update)
+
+
+def _older_properties(stream: OpenStream) -> Iterator[Mapping[str, str]]:
+    """The properties that the stream's table had, as far as its older metadata is there, the newest first."""
+    table = stream.rows_table
+    for entry in reversed(table.metadata.metadata_log):
+        with contextlib.suppress(OSError, ValueError):
+            yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)).properties
+
+
+def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> frozenset[SchemaId]:
+    """The ids of writer schemas that the registry did not know when the batch was decided on, if it has been.
+
+    Args:
+        stream: The stream.
+        needs: What its targets lack of the batch.
+    """
+    newest = stream.anchor.newest
+    if not needs[stream.anchor.name].nothing or newest is None:
+        return frozenset()
+    return frozenset(SchemaId(guid=each) if isinstance(each, str) else SchemaId(each) for each in newest.unknown_ids)
+
+
+def stamped_ids(unmet: Collection[SchemaId]) -> tuple[int | str, ...]:
+    """The ids of writer schemas that a stamp keeps: all, but of very many those that a registry would give next.
+
+    Numbers are given in order, so the small ones are likelier to be given to a schema than what somebody made up.
+    """
+    numbers = sorted(each.number for each in unmet if each.number is not None)
+    guids = sorted(each.guid for each in unmet if each.guid is not None)
+    return (*numbers[:_MOST_NUMBERS], *guids[:_MOST_GUIDS])
 
 
 def tell_other_decisions(
@@ -77,8 +127,9 @@ def tell_other_decisions(
 ) -> int:
     """Tell when letters that only the dead letters still lack are not as many as the coordinator's stamp says.
 
-    That is left where the stamp is of a release that named no schema, the table has dropped that schema, or a registry
-    knows by now what it did not know: a record decodes that failed then. Its row is not written any more, as the
+    That is left where the stamp is of a release that named no schema, or no names of columns, where the table has
+    dropped that schema, or its older metadata a mapping of very many names, or where the registry knows by now one of
+    more unknown ids than a stamp keeps: a record decodes that failed then. Its row is not written any more, as the
     coordinator has passed it, and its letter is not made.
 
     Args:

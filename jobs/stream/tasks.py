@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.proposals import Seen
@@ -30,7 +31,7 @@ from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
-from jobs.stream.second_run import table_as_decided
+from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
 from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import decoded_need
@@ -127,7 +128,8 @@ def slice_plan(
         survey: A task may leave its records undecided once they need a change of the table.
     """
     spec, rows = stream.spec, table_as_decided(stream, needs)
-    resolved = stream.resolved_for(rows).with_options({SURVEY: True} if survey else {})
+    refused = unknown_as_decided(stream, needs)
+    resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
     first_seen = datetime.now(UTC)
 
     def of(target: TargetSpec) -> TargetPlan:
@@ -142,7 +144,7 @@ def slice_plan(
         epoch=stream.epoch,
         first_seen=first_seen,
         resolved=resolved,
-        columns=stream.record_columns_for(rows),
+        columns=stream.record_columns_for(rows, refused),
         steps=row_steps_of(spec),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
@@ -150,25 +152,32 @@ def slice_plan(
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
-        event_time=event_time_plan(stream, ranges, needs, first_seen),
+        event_time=event_time_plan(stream, rows.schema(), ranges, needs, first_seen),
         route=spec.route,
     )
 
 
 def event_time_plan(
-    stream: OpenStream, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
+    stream: OpenStream, columns: Schema, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
 ) -> EventTimePlan | None:
     """By what the tasks of a batch judge which records are late; None where the stream's file names no event time.
 
     The stamps alone say so: whoever runs the batch again decides the same, of each record.
+
+    Args:
+        stream: The stream.
+        columns: Its table's, under the schema by which the batch is decided on.
+        ranges: The batch's.
+        needs: Of it, by target, what the target lacks.
+        now: When the batch is planned.
 
     Raises:
         FrazilError: The table does not have the column any more.
     """
     if (event_time := stream.spec.event_time) is None:
         return None
-    table, newest = stream.targets[stream.spec.table.name].table, stream.anchor.newest
-    if problems := event_time_problems_of(event_time, table.schema()):
+    newest = stream.anchor.newest
+    if problems := event_time_problems_of(event_time, columns):
         raise FrazilError(
             f"stream {stream.spec.stream}: event_time, in table {stream.spec.table.name}: {problems[0][1]}.",
             fix=f"correct event_time.column in streams/{stream.spec.stream}.yaml",
@@ -187,6 +196,7 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     tallies: list[Tally] = []
     needs: list[RecordNeed] = []
     schemas: dict[SchemaId, RegistrySchema] = {}
+    unmet: set[SchemaId] = set()
     undecided = False
     for row in rows:
         if row.kind == "tally":
@@ -196,9 +206,11 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
         elif row.kind == "schema":
             schema_id, schema = msgspec.json.decode(row.payload, type=LearnedSchema)
             schemas[schema_id] = schema
+        elif row.kind == "unmet":
+            unmet.add(msgspec.json.decode(row.payload, type=SchemaId))
         elif row.kind == "undecided":
             undecided = True
         else:
             metadata = stream.targets[row.target].table.metadata
             files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
-    return TaskResults(files, tallies, tuple(needs), schemas, undecided)
+    return TaskResults(files, tallies, tuple(needs), schemas, undecided, frozenset(unmet))

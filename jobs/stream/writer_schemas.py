@@ -45,10 +45,13 @@ class WriterSchemas:
     confirmed: bool = False
     remade: RegistryRemadeError | None = None
 
-    @property
-    def lookup(self) -> RegistryLookup:
-        """What the tasks of a batch take along."""
-        return RegistryLookup(self.connection, self.known.schemas)
+    def lookup(self, refused: frozenset[SchemaId] = frozenset()) -> RegistryLookup:
+        """What the tasks of a batch take along.
+
+        Args:
+            refused: Ids that count as unknown.
+        """
+        return RegistryLookup(self.connection, self.known.schemas, refused)
 
     def learn(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:
         """Keep what the tasks of a batch have asked for.

@@ -46,6 +46,8 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 class TaskResult(NamedTuple):
     """What the run of a task reports of one file, one Kafka partition, a need or a writer schema; or `undecided`.
 
+    Of a writer schema it is what the registry was asked for, `schema`, or an id that it did not know, `unmet`.
+
     A task that left records undecided has written nothing and counted nothing: it says so, and what they need.
 
     Attributes:
@@ -53,7 +55,7 @@ class TaskResult(NamedTuple):
         payload: JSON.
     """
 
-    kind: Literal["file", "tally", "need", "schema", "undecided"]
+    kind: Literal["file", "tally", "need", "schema", "unmet", "undecided"]
     target: str
     payload: str
 
@@ -206,10 +208,15 @@ class _Split:
         return [*files, *tallies, *needs, *self._schemas()]
 
     def _schemas(self) -> list[TaskResult]:
-        """The writer schemas that the registry was asked for, so that nobody has to ask again."""
-        lookup = self._plan.resolved.decoder.schemas
-        learned = lookup.learned() if lookup else {}
-        return [TaskResult("schema", "", msgspec.json.encode(each).decode()) for each in learned.items()]
+        """The writer schemas that the registry was asked for, so that nobody has to ask again, and unknown ids."""
+        key = self._plan.columns.key
+        lookups = [each for each in (self._plan.resolved.decoder.schemas, key and key.decoder.schemas) if each]
+        learned = lookups[0].learned() if lookups else {}
+        unmet = sorted({each for lookup in lookups for each in lookup.unmet}, key=str)
+        return [
+            *(TaskResult("schema", "", msgspec.json.encode(each).decode()) for each in learned.items()),
+            *(TaskResult("unmet", "", msgspec.json.encode(each).decode()) for each in unmet),
+        ]
 
     def abort(self) -> None:
         for sink in self._sinks.values():

@@ -16,15 +16,17 @@ from pyiceberg.typedef import Record
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed
+from jobs.formats.writer_schema import SchemaId
+from jobs.schema.name_matching import aliases_of
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.second_run import table_as_decided
+from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
 from tests.unit.commit.protocol_pauses import Killed, pause
-from tests.unit.commit.protocol_world import DEAD, TABLE, World
+from tests.unit.commit.protocol_world import DEAD, LATE_ID, SCHEMAS, TABLE, Way, World
 
 DEADLINE_SECONDS = 30.0
 
@@ -146,26 +148,31 @@ class Tasks(BatchRunner):
         self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
-        schema = table_as_decided(self._stream, needs).current_schema_id
+        way = self._way(needs)
         for name in self._world.names:
             rows = [
                 self._world.record(partition, offset)
                 for partition, (start, end) in ranges.items()
                 if partition not in needs[name].skip
                 for offset in range(max(start, needs[name].floors.get(partition, start)), end)
-                if name in self._world.destinations(partition, offset, self._config, schema)
+                if name in self._world.destinations(partition, offset, way)
             ]
             files[name] = [self._written(rows)] if rows else []
-        return TaskResults(files, [self._tally(p, range_, needs, schema) for p, range_ in ranges.items()])
+        unmet = frozenset[SchemaId]() if way.known else frozenset({LATE_ID})
+        return TaskResults(files, [self._tally(p, range_, needs, way) for p, range_ in ranges.items()], unmet=unmet)
 
-    def _tally(
-        self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], schema: int
-    ) -> Tally:
+    def _way(self, needs: dict[str, TargetNeed]) -> Way:
+        table = table_as_decided(self._stream, needs)
+        known = self._world.registry_knows and LATE_ID not in unknown_as_decided(self._stream, needs)
+        named = bool(aliases_of(SCHEMAS[table.current_schema_id], table.properties, TABLE))
+        return Way(self._config, table.current_schema_id, named, known)
+
+    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], way: Way) -> Tally:
         lacked: dict[str, list[set[str]]] = {}
         for name, wanted in needs.items():
             first = max(range_.start, wanted.floors.get(partition, range_.start))
             offsets = range(first, range_.end) if partition not in wanted.skip else ()
-            lacked[name] = [self._world.destinations(partition, offset, self._config, schema) for offset in offsets]
+            lacked[name] = [self._world.destinations(partition, offset, way) for offset in offsets]
         read = lacked[TABLE]
         return Tally(
             *partition,

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import product, starmap
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -26,7 +27,9 @@ from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
+from jobs.formats.writer_schema import SchemaId
 from jobs.kafka.metadata import LogEnds
+from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
@@ -56,20 +59,44 @@ SCHEMAS = (
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def destinations(
-    partition: TopicPartition, offset: int, config: str, among: Sequence[TargetSpec] = PAIR, schema: int = 0
-) -> set[str]:
+MAPPING = '[{"field-id": 1, "names": ["other"]}, {"field-id": 2, "names": ["other"]}]'
+LATE_ID = SchemaId(9)
+"""Of a writer schema that the registry gets at some time."""
+
+
+class Way(NamedTuple):
+    """By what records are decided on.
+
+    Attributes:
+        schema: Of the stream's table.
+        named: Whether the table's name mapping has further names for its columns.
+        known: Whether the registry knows the late id.
+    """
+
+    config: str
+    schema: int = 0
+    named: bool = False
+    known: bool = False
+
+
+WAYS = tuple(starmap(Way, product(("one", "two"), range(len(SCHEMAS)), (False, True), (False, True))))
+
+
+def destinations(partition: TopicPartition, offset: int, way: Way, among: Sequence[TargetSpec] = PAIR) -> set[str]:
     """The targets that a record becomes a row of.
 
     Some are tombstones and become none; some fail under one configuration and not under the other, some under one
-    schema of the stream's table. Of the others some go to a table that receives rows often, some to one that does
+    schema of the stream's table, some without further names of its columns, and some as long as the registry does not
+    know the schema that they name. Of the others some go to a table that receives rows often, some to one that does
     seldom, and some to two tables.
     """
     kind, names = (offset * 7 + partition.partition * 3) % 10, {target.name for target in among}
     if kind == 0:
         return set()
-    fails = kind == 1 or (kind in (2, 3) and config == "one") or (kind in (4, 5) and config == "two")
-    if fails or kind == 8 - schema:
+    fails = kind == 1 or (kind in (2, 3) and way.config == "one") or (kind in (4, 5) and way.config == "two")
+    # Not of every ten records, or more would fail than a stream goes on with.
+    lacks = (kind == 6 and not way.named) if offset // 10 % 2 == 0 else (kind == 9 and not way.known)
+    if fails or lacks or kind == 8 - way.schema:
         return {DEAD} & names
     table = "orders.often" if kind in (3, 5, 6) else "orders.seldom" if offset % 11 == 4 else TABLE
     copied = {"orders.copies"} if (offset + partition.partition) % 6 == 1 else set[str]()
@@ -138,6 +165,7 @@ class World:
         self.store.before |= {"put": lambda: pause("before write"), "delete": lambda: pause("before remove")}
         self.store.after |= {"put": write_hangs, "delete": lambda: pause("after remove")}
         self.lease_epoch = 0
+        self.registry_knows = False
         self.pending_was_lost = False
         self.configs: set[str] = set()
         self.drivers: list[Driver] = []
@@ -248,6 +276,12 @@ class World:
         self.tables[name].alterations += 1
         self.pending_was_lost = True
 
+    def map_names(self) -> None:
+        """Somebody gives the columns of the stream's table further names, or takes them away."""
+        properties = self.tables[TABLE].properties
+        if properties.pop(NAME_MAPPING, None) is None:
+            properties[NAME_MAPPING] = MAPPING
+
     def spec(self, config: str) -> Any:
         """The stream's file as a driver has it."""
         source = Source(topics=(TOPIC,))
@@ -256,9 +290,9 @@ class World:
             *("payments", self.targets), config_hash=config, source=source, errors=Errors(), table=table, publish=None
         )
 
-    def destinations(self, partition: TopicPartition, offset: int, config: str, schema: int = 0) -> set[str]:
+    def destinations(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
         """The targets that a record becomes a row of."""
-        return destinations(partition, offset, config, self.targets, schema)
+        return destinations(partition, offset, way, self.targets)
 
     def ledger(self, target: TargetSpec) -> list[LedgerRow]:
         """What the ledger would hold of a table if it were filled in now."""

@@ -70,6 +70,8 @@ made_stamps = st.builds(
     decision=st.none() | decisions,
     moved=st.none() | st.integers(0, 10**6),
     event_time=st.none() | event_times,
+    names=st.none() | st.text(max_size=16) | st.dictionaries(st.integers(1, 10**6), st.tuples(st.text(), st.text())),
+    unknown_ids=st.lists(st.integers(0, 2**32 - 1) | st.text(max_size=32)).map(tuple),
 )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 from hypothesis import HealthCheck, given, note, settings
@@ -25,7 +24,7 @@ from jobs.spec.targets import TargetSpec
 from jobs.stream.continuity import log_departures
 from tests.unit.commit.protocol_driver import Driver
 from tests.unit.commit.protocol_pauses import pause
-from tests.unit.commit.protocol_world import PAIR, SCHEMAS, TABLE, TARGETS, TOPIC, World, assert_ledger_says_so
+from tests.unit.commit.protocol_world import PAIR, TABLE, TARGETS, TOPIC, WAYS, World, assert_ledger_says_so
 from tests.unit.commit.test_protocol import CONFIGS, WORLD, _world_in_memory, incidents, moves, play, produces, starts
 
 __all__ = ["_world_in_memory"]
@@ -126,13 +125,13 @@ def assert_every_record_of_the_log_once(world: CutWorld) -> None:
         assert [each for each, times in everywhere.items() if times != 1] == []
     for (partition, offset, epoch), times in everywhere.items():
         # Of a record that was cut off some tables may have it, and others have what came after.
-        ways = [world.destinations(partition, offset, *way) for way in product(CONFIGS, range(len(SCHEMAS)))]
+        ways = [world.destinations(partition, offset, way) for way in WAYS]
         there = {name for name, each in counted.items() if (partition, offset, epoch) in each}
         assert any(there <= way for way in ways) and len(there) == times, (partition, offset, epoch, there)
     for partition, end in world.log.items():
         for offset, epoch in zip(range(end), world.epochs(partition), strict=True):
             there = {name for name, each in counted.items() if each[partition, offset, epoch]}
-            ways = [world.destinations(partition, offset, *way) for way in product(CONFIGS, range(len(SCHEMAS)))]
+            ways = [world.destinations(partition, offset, way) for way in WAYS]
             assert there in ways, (partition, offset, epoch, there)
     assert_ledger_says_so(world)
 

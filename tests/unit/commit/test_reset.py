@@ -46,6 +46,7 @@ from tests.unit.commit.protocol_world import (
     TABLE,
     TARGETS,
     TOPIC,
+    Way,
     World,
     assert_ledger_says_so,
 )
@@ -257,7 +258,7 @@ def assert_as_often_as_wanted(world: World, expected: Counter[tuple[TopicPartiti
         counted = {name: world.counted(name) for name in world.names}
     for partition, end in world.log.items():
         for offset in range(end):
-            named = world.destinations(partition, offset, "one")
+            named = world.destinations(partition, offset, Way("one"))
             for name, there in counted.items():
                 wanted = 1 + expected[partition, offset] if (name in named if name else named) else 0
                 assert there.pop((partition, offset), 0) == wanted, (name, partition, offset, wanted)

@@ -101,6 +101,11 @@ class Known:
         assert schema_id.number == 1
         return self.schema
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
         return {}
 

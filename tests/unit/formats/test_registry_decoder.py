@@ -56,6 +56,11 @@ class Known:
             raise ValueProblem(UNKNOWN_SCHEMA, f"needs a schema that the registry knows, found {schema_id}")
         return self.schemas[schema_id.number]
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
         return {}
 

@@ -33,6 +33,11 @@ class Registry:
             raise ValueProblem(UNKNOWN_SCHEMA, f"needs a schema that the registry knows, found {schema_id}")
         return RegistrySchema("AVRO", WriterSchema(AVRO))
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
         return {}
 

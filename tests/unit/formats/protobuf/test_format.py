@@ -38,6 +38,11 @@ class Known:
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         return SCHEMAS[schema_id.number or 0]
 
+    @property
+    def unmet(self) -> frozenset[SchemaId]:
+        """None: every id that is looked for is known here, or made up."""
+        return frozenset()
+
     def learned(self) -> dict[SchemaId, RegistrySchema]:
         return {}
 

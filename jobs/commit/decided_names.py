@@ -1,0 +1,106 @@
+"""Names by which a batch's records were matched with columns: what a stamp keeps of its table's name mapping.
+
+A second run of the batch has to find the columns of the first one, whatever the mapping is by then. So the names that
+columns have beside their own, under the schema that the stamp names, are kept by field id. Most tables have none. Of
+very many a digest is kept, and the mapping is looked for in the older versions of the table's metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+from pyiceberg.schema import Schema
+
+from jobs.errors import FrazilError
+from jobs.schema.name_matching import NAME_MAPPING, aliases_of
+from jobs.schema.schema_change import columns_of
+
+DecidedNames: TypeAlias = Mapping[int, tuple[str, ...]] | str
+"""Further names of columns, by field id; or a digest of them."""
+
+MOST_CHARACTERS = 400
+_DIGITS = 16
+
+
+def decided_names(schema: Schema, mapping: str | None) -> DecidedNames:
+    """The further names that columns of a table have, or their digest if they are long.
+
+    Args:
+        schema: The table's.
+        mapping: Its name mapping, as the property's text; None without one.
+
+    Raises:
+        FrazilError: It is no name mapping.
+    """
+    found = _further_names(schema, mapping)
+    return found if len(_text(found)) <= MOST_CHARACTERS else _digest(found)
+
+
+def decided_properties(
+    names: DecidedNames, schema: Schema, properties: Mapping[str, str], older: Iterable[Mapping[str, str]]
+) -> dict[str, str]:
+    """A table's properties with a name mapping that gives its columns the names of a stamp.
+
+    Where the stamp has a digest that no mapping goes with any more, they stay as they are.
+
+    Args:
+        names: Of the stamp.
+        schema: The one that the stamp names.
+        properties: Of the table, as it is now.
+        older: Those that it had, the newest first; asked for only where a digest is looked for.
+    """
+    if isinstance(names, str):
+        found = next((each for each in _known(schema, properties, older) if _digest(each) == names), None)
+        if found is None:
+            return dict(properties)
+        names = found
+    kept = {name: text for name, text in properties.items() if name != NAME_MAPPING}
+    if not names:
+        return kept
+    # Ids are the table's own, so a list without nesting says the same.
+    mapping = [{"field-id": number, "names": list(each)} for number, each in names.items()]
+    return kept | {NAME_MAPPING: msgspec.json.encode(mapping).decode()}
+
+
+def _known(
+    schema: Schema, properties: Mapping[str, str], older: Iterable[Mapping[str, str]]
+) -> Iterable[dict[int, tuple[str, ...]]]:
+    yield _further_names(schema, properties.get(NAME_MAPPING))
+    for each in older:
+        try:
+            yield _further_names(schema, each.get(NAME_MAPPING))
+        except FrazilError:
+            # Nothing was decided by a text that is no mapping.
+            continue
+
+
+def _further_names(schema: Schema, mapping: str | None) -> dict[int, tuple[str, ...]]:
+    if mapping is None:
+        return {}
+    columns = dict(columns_of(schema))
+    return {columns[path].field_id: names for path, names in aliases_of(schema, {NAME_MAPPING: mapping}, "")}
+
+
+def _text(names: Mapping[int, tuple[str, ...]]) -> bytes:
+    return msgspec.json.encode({str(number): names[number] for number in sorted(names)})
+
+
+def _digest(names: Mapping[int, tuple[str, ...]]) -> str:
+    return hashlib.sha256(_text(names)).hexdigest()[:_DIGITS]
+
+
+def pack_names(names: DecidedNames | None) -> object:
+    """As a stamp's JSON has them; None of a stamp that keeps none."""
+    if names is None or isinstance(names, str):
+        return names
+    return {str(number): list(each) for number, each in names.items()}
+
+
+def unpack_names(document: object) -> DecidedNames | None:
+    """The inverse of `pack_names`."""
+    if isinstance(document, dict):
+        return {int(number): tuple(each) for number, each in document.items()}
+    return document if isinstance(document, str) else None
