@@ -22,5 +22,5 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], **more: Any) -> Any:
         targets=tuple(targets),
         target_names=tuple(target.name for target in targets),
         coordinator=next(target.name for target in targets if target.coordinator),
-        **{"evolution": NO_EVOLUTION, "event_time": None, **more},
+        **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, **more},
     )
