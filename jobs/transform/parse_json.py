@@ -61,7 +61,7 @@ class ParseJson(Transform):
         return Columns.of((*stay, *self._made(field)))
 
     def _made(self, text: ice.NestedField) -> list[ice.NestedField]:
-        fields = self._fields()
+        fields = self.fields
         if self.into is not None:
             return [column(self.into, ice.StructType(*fields), required=text.required)]
         return [column(each.name, each.field_type, required=each.required and text.required) for each in fields]
@@ -79,7 +79,7 @@ class ParseJson(Transform):
         at = np.full(rows.count, -1, np.int64)
         at[decoded.positions] = np.arange(len(decoded.positions))
         indices = pa.array(at, mask=at < 0)
-        kinds = [rows_arrow_type(each.field_type) for each in self._fields()]
+        kinds = [rows_arrow_type(each.field_type) for each in self.fields]
         arrays = [
             (each if each.type == kind else each.cast(kind)).take(indices)
             for each, kind in zip(decoded.rows.columns, kinds, strict=True)
@@ -91,7 +91,13 @@ class ParseJson(Transform):
         stay = [rows.batch.column(name) for name in rows.columns.names if self.keep or name != path[0]]
         return settled(rows.with_batch(into, [*stay, *arrays]), failures)
 
-    def _fields(self) -> tuple[ice.NestedField, ...]:
+    @property
+    def fields(self) -> tuple[ice.NestedField, ...]:
+        """The object's fields.
+
+        Raises:
+            TransformProblem: The schema is none.
+        """
         try:
             parse_schema(self.schema)
         except SchemaTextError as problem:

@@ -1,8 +1,8 @@
 """Connect schemas in the short notation of the case files, as the JSON that Connect's converter reads.
 
 A mapping is a struct, a list of one is an array, `{$map: [string, int32]}` a map. A name is a type of Connect, or one
-of `timestamp`, `date`, `time`, `decimal(SCALE)`; `optional` may stand before it, and `=` begins a default. A field
-whose key ends in `?` is optional, and `$name` in a mapping is the name of the struct.
+of `timestamp`, `date`, `time`, `debezium_time`, `decimal(SCALE)`; `optional` may stand before it, and `=` begins a
+default. A field whose key ends in `?` is optional, and `$name` in a mapping is the name of the struct.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _LOGICAL = {
     "timestamp": ("int64", "org.apache.kafka.connect.data.Timestamp"),
     "date": ("int32", "org.apache.kafka.connect.data.Date"),
     "time": ("int32", "org.apache.kafka.connect.data.Time"),
+    "debezium_time": ("int64", "io.debezium.time.Timestamp"),
 }
 _DECIMAL = re.compile(r"decimal\((\d+)\)")
 

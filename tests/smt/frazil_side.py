@@ -36,6 +36,7 @@ _LOGICAL: Mapping[str, ice.IcebergType] = {
     "org.apache.kafka.connect.data.Timestamp": ice.TimestamptzType(),
     "org.apache.kafka.connect.data.Date": ice.DateType(),
     "org.apache.kafka.connect.data.Time": ice.TimeType(),
+    "io.debezium.time.Timestamp": ice.TimestampType(),
 }
 _TYPES: Mapping[str, ice.IcebergType] = {
     **dict.fromkeys(("int8", "int16", "int32"), ice.IntegerType()),
@@ -58,6 +59,7 @@ class Landed:
         rows: By the index of their record.
         topics: Likewise: the name that steps left.
         headers: Likewise.
+        keys: Likewise, of those whose key a step has made.
         failures: Classes, by the index of the record.
         filtered: Records that a filter dropped.
         tombstones: Records without a value.
@@ -67,6 +69,7 @@ class Landed:
     rows: dict[int, dict[str, Any]]
     topics: dict[int, str]
     headers: dict[int, list[tuple[str, str | None]]]
+    keys: dict[int, str | None] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     filtered: frozenset[int] = frozenset()
     tombstones: frozenset[int] = frozenset()
@@ -74,7 +77,8 @@ class Landed:
 
 def steps_of(case: Case, *, lenient: bool) -> list[Transform]:
     """The steps of a case; TransformProblem where frazil refuses one."""
-    return [_step(each, case.predicates, lenient=lenient) for each in case.transforms]
+    more = case.raw.get("more", {})
+    return [_step({**each, **more}, case.predicates, lenient=lenient) for each in case.transforms]
 
 
 def _step(block: Mapping[str, Any], predicates: Mapping[str, Any], *, lenient: bool) -> Transform:
@@ -113,6 +117,7 @@ def landed(case: Case, *, lenient: bool) -> Landed:
         dict(zip(at, block.rows.to_pylist(), strict=True)),
         dict(zip(at, topics, strict=True)),
         {row: [(one["key"], _text(one["value"])) for one in of or []] for row, of in zip(at, headers, strict=True)},
+        dict(zip(at, map(_text, block.changed["key"].to_pylist()), strict=True)) if "key" in block.changed else {},
         {each.row: each.error_class for each in block.failures},
         frozenset(block.filtered.tolist()),
         frozenset(block.dropped.tolist()),
@@ -193,7 +198,7 @@ def expected_value(value: Any, schema: Mapping[str, Any] | None) -> Any:
 
 def same(expected: Any, found: Any) -> bool:
     """Whether two values are one; a field that one of two structs lacks is null in it."""
-    if isinstance(found, list) and found and isinstance(found[0], tuple) and isinstance(expected, dict):
+    if isinstance(found, list) and isinstance(expected, dict) and all(isinstance(each, tuple) for each in found):
         found = dict(found)
     if isinstance(expected, dict) and isinstance(found, dict):
         return all(same(expected.get(key), found.get(key)) for key in {*expected, *found})

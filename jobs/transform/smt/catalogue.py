@@ -9,14 +9,29 @@ from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.cast import CAST
 from jobs.transform.smt.change_rows import CHANGES
 from jobs.transform.smt.fields import FIELDS
+from jobs.transform.smt.json_to_map import JSON_TO_MAP
 from jobs.transform.smt.known import Known
+from jobs.transform.smt.mongo import MONGO
 from jobs.transform.smt.new_record_state import NEW_RECORD_STATE
+from jobs.transform.smt.outbox import OUTBOX
 from jobs.transform.smt.records import RECORDS
-from jobs.transform.smt.sink import ICEBERG, SINK
+from jobs.transform.smt.sink import SINK
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER
 
 KNOWN: Mapping[str, Known] = {
-    each.type: each for each in (CAST, *FIELDS, *RECORDS, TIMESTAMP_CONVERTER, NEW_RECORD_STATE, *SINK, *CHANGES)
+    each.type: each
+    for each in (
+        CAST,
+        *FIELDS,
+        *RECORDS,
+        TIMESTAMP_CONVERTER,
+        NEW_RECORD_STATE,
+        OUTBOX,
+        *SINK,
+        *CHANGES,
+        JSON_TO_MAP,
+        MONGO,
+    )
 }
 """By class."""
 _DEBEZIUM = "io.debezium.transforms."
@@ -28,12 +43,6 @@ REFUSED: Mapping[str, str] = {
     f"{_DEBEZIUM}ContentBasedRouter": (
         'its topic.expression is a program in Groovy; write an SQL expression, such as route: {by: "case when '
         "region = 'eu' then 'eu' else 'rest' end\", tables: [{match: eu, table: orders.eu}, …]}"
-    ),
-    f"{ICEBERG}JsonToMapTransform": "not supported yet; write parse_json with the schema of the text",
-    f"{ICEBERG}MongoDebeziumTransform": "not supported yet; land before and after as text, and write parse_json",
-    f"{_DEBEZIUM}outbox.EventRouter": (
-        "not supported yet, and in a sink of Kafka Connect it fails for every event; write smt: ExtractNewRecordState, "
-        "parse_json for the payload, and route: {by: aggregatetype}"
     ),
     f"{_DEBEZIUM}HeaderToValue": "not supported yet; write set: {COLUMN: {from: header:NAME}}",
 }

@@ -23,14 +23,14 @@ class Known:
         properties: The names of its properties.
         steps: What it is in frazil.
         asks: Parts of the frame that it may need.
-        asked_with: The property without which it needs none of them; empty: it always does.
+        asked_with: The properties without any of which it needs none of them; empty: it always does.
     """
 
     type: str
     properties: tuple[str, ...]
     steps: Steps
     asks: frozenset[str] = frozenset()
-    asked_with: str = ""
+    asked_with: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

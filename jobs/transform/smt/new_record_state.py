@@ -19,6 +19,7 @@ from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.frame import Frame
 from jobs.transform.record_parts import with_headers
 from jobs.transform.smt.debezium_envelope import field_path, kind_at, row_fields, struct_or_null, value_of
+from jobs.transform.smt.dropped_fields import DropNamedFields
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
 from jobs.transform.transform import Applied, Rows, Transform, settled
@@ -110,13 +111,15 @@ class NewRecordState(Transform):
 
 def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
     row_fields(columns, _NAME)
-    for key in ("drop.fields.header.name", "drop.fields.from.key", "drop.fields.keep.schema.compatible"):
-        if key in properties:
-            raise TransformProblem(f"'{key}' is not supported yet; write drop: [COLUMN] as a further step", (key,))
     mode = properties.choice("delete.tombstone.handling.mode", _MODES, "tombstone", ignore_case=True)
     fields = _added(properties, columns, "add.fields", lenient=lenient)
     headers = _added(properties, columns, "add.headers", lenient=lenient)
-    return [NewRecordState(mode, fields, headers, properties.text("route.by.field") or None)]
+    state = NewRecordState(mode, fields, headers, properties.text("route.by.field") or None)
+    compatible = properties.choice("drop.fields.keep.schema.compatible", ("true", "false"), "true") == "true"
+    # The key is none of the row's columns, whatever is dropped from it.
+    properties.choice("drop.fields.from.key", ("true", "false"), "false")
+    header = properties.text("drop.fields.header.name")
+    return [state, DropNamedFields(header, compatible)] if header else [state]
 
 
 def _added(properties: Properties, columns: Columns, key: str, *, lenient: bool) -> Added:
@@ -146,5 +149,5 @@ NEW_RECORD_STATE = Known(
     ),
     _steps,
     frozenset({"headers"}),
-    "add.headers",
+    ("add.headers", "drop.fields.header.name"),
 )

@@ -50,7 +50,8 @@ class Smt(Transform):
     def asks(self) -> frozenset[str]:
         """What the class may ask of a record."""
         known = self.known
-        return known.asks if not known.asked_with or known.asked_with in dict(self.properties) else frozenset()
+        asked = not known.asked_with or not dict(self.properties).keys().isdisjoint(known.asked_with)
+        return known.asks if asked else frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """Those that Connect's class gives."""

@@ -1,0 +1,237 @@
+"""EventRouter of Debezium: the event that a row of an outbox holds, in place of the change of that row."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
+from jobs.transform.cast_values import cast_problem, texts
+from jobs.transform.columns import Columns, TransformProblem, column, no_column, optional
+from jobs.transform.record_parts import with_headers
+from jobs.transform.smt.debezium_envelope import kind_at, row_fields, struct_or_null, value_of
+from jobs.transform.smt.java_regex import Replacement, java_pattern
+from jobs.transform.smt.known import Known
+from jobs.transform.smt.properties import Properties
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+_NAME = "EventRouter"
+_PAYLOAD = "payload"
+_INVALID = ("warn", "error", "fatal")
+_PLACES = ("header", "envelope", "partition")
+# What Java's String.trim takes away.
+_BLANKS = "".join(map(chr, range(33)))
+
+
+class Placed(NamedTuple):
+    """A field of the outbox's row with the name that it has in the event."""
+
+    name: str
+    field: str
+
+
+@dataclass(frozen=True)
+class OutboxEvent(Transform):
+    """An event of an outbox: its payload, with what goes beside it. Updates and deletions of its rows are dropped.
+
+    Attributes:
+        payload: The field that holds it.
+        envelope: Columns beside the payload.
+        headers: Headers that are added, the event's id among them.
+        key: The field that is the record's key from here on.
+        topic: The field by which the record is routed.
+        pattern: Of its whole text.
+        replacement: The topic's name from here on.
+        time: The field with the record's time, in ms if it is a number; None: the time of the change.
+        fatal: Whether an update fails, rather than being dropped.
+        tombstones: Whether an event with an empty payload has no value.
+    """
+
+    name: ClassVar[str] = "outbox"
+    payload: str
+    envelope: tuple[Placed, ...]
+    headers: tuple[Placed, ...]
+    key: str
+    topic: str
+    pattern: re.Pattern[str]
+    replacement: Replacement
+    time: str | None
+    fatal: bool
+    tombstones: bool
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The headers that there are."""
+        return frozenset({"headers"})
+
+    def output(self, columns: Columns) -> Columns:
+        """The payload, and the fields beside it."""
+        fields = {each.name: each for each in row_fields(columns, _NAME)}
+        made = [optional(column(_PAYLOAD, fields[self.payload].field_type))]
+        return Columns.of([*made, *(column(each.name, fields[each.field].field_type) for each in self.envelope)])
+
+    def apply(self, rows: Rows) -> Applied:
+        """All rows at once; each topic is looked at once."""
+        into = rows.columns.behind(self)
+        after, ops = struct_or_null(rows, "after"), value_of(rows, ("op",))
+        skipped = _mask(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
+
+        def of(name: str) -> pa.Array:
+            return pc.struct_field(after, [name])
+
+        failures = [] if not self.fatal else self._updates(ops)
+        failures += [
+            RowFailure(int(row), NULL_IN_REQUIRED, "needs a value, found null", path)
+            for values, path in ((after, "$.after"), (of(self.topic), f"$.after.{self.topic}"))
+            for row in np.flatnonzero(_mask(values.is_null()) & ~skipped)
+        ]
+        arrays = [of(self.payload), *(of(each.field) for each in self.envelope)]
+        made = rows.with_batch(into, [a.cast(f.type) for a, f in zip(arrays, into.arrow, strict=True)])
+        frame = rows.frame
+        added = [(each.name, _bytes(rows, each.field)) for each in self.headers]
+        frame = frame.with_part("headers", with_headers(frame.part("headers"), added))
+        frame = frame.with_part("topic", self._topics(of(self.topic), frame.part("topic")))
+        frame = frame.with_part("key", _bytes(rows, self.key))
+        frame = frame.with_part("timestamp", self._times(rows, frame.part("timestamp")))
+        made = replace(made, frame=frame, tombstones=self._gone(rows, arrays[0]))
+        return settled(made, failures, np.flatnonzero(skipped))
+
+    def _gone(self, rows: Rows, payload: pa.Array) -> pa.Array | None:
+        """The rows without a value: their payload is all of it, and null; or it is empty, if that is asked for."""
+        gone = payload.is_null()
+        if self.tombstones and pa.types.is_string(payload.type):
+            gone = pc.or_(gone, pc.fill_null(pc.equal(pc.utf8_trim(payload, characters=_BLANKS), ""), True))
+        elif not self.tombstones and self.envelope:
+            return rows.tombstones
+        return gone if rows.tombstones is None else pc.or_(gone, rows.tombstones)
+
+    def _topics(self, values: pa.Array, before: pa.Array) -> pa.Array:
+        encoded = pc.dictionary_encode(values)
+        names = [
+            each if (match := self.pattern.fullmatch(each)) is None else self.replacement.of(match)
+            for each in encoded.dictionary.to_pylist()
+        ]
+        return pc.coalesce(pa.array(names, pa.string()).take(encoded.indices), before)
+
+    def _times(self, rows: Rows, before: pa.Array) -> pa.Array:
+        """Times in UTC: those of the event, else of the change, else of the record."""
+        found: list[pa.Array] = []
+        for path in ((("after", self.time),) if self.time is not None else ()) + (("ts_ms",),):
+            kind = kind_at(rows.columns, path)
+            if kind is None:
+                continue
+            values = value_of(rows, path)
+            if isinstance(kind, ice.LongType):
+                values = values.cast(pa.timestamp("ms"))
+            found.append(values.cast(pa.timestamp("us", tz="UTC")))
+        return pc.coalesce(*found, before)
+
+    def _updates(self, ops: pa.Array) -> list[RowFailure]:
+        found = np.flatnonzero(_mask(pc.fill_null(pc.equal(ops, "u"), False)))
+        said = f"needs an insertion into the outbox, found op {shown('u')}"
+        return [RowFailure(int(row), WRONG_TYPE, said, "$.op") for row in found]
+
+
+def _mask(values: pa.Array) -> np.ndarray:
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _bytes(rows: Rows, field: str) -> pa.Array:
+    values, kind = value_of(rows, ("after", field)), kind_at(rows.columns, ("after", field))
+    assert kind is not None
+    return values if isinstance(kind, ice.BinaryType) else texts(values, kind).cast(pa.binary())
+
+
+def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
+    fields = {each.name: each.field_type for each in row_fields(columns, _NAME)}
+
+    def field(key: str, default: str = "") -> str:
+        name = properties.text(key) or default
+        if name and name not in fields:
+            raise TransformProblem(no_column(name, fields, "after"), (key,) if key in properties else ())
+        return name
+
+    if properties.choice("table.expand.json.payload", ("true", "false"), "false") == "true":
+        raise TransformProblem(
+            "the columns of the payload's JSON have to be declared: leave it out, and write parse_json: {column: "
+            "payload, schema: …} as the next step",
+            ("table.expand.json.payload",),
+        )
+    payload, topic = field("table.field.event.payload", _PAYLOAD), field("route.by.field", "aggregatetype")
+    field("table.field.event.schema.version")
+    if not isinstance(fields[topic], ice.StringType):
+        raise TransformProblem(f"the topic is made of text, and '{topic}' is {fields[topic]}", ("route.by.field",))
+    pattern = java_pattern(properties.text("route.topic.regex", "(?<routedByValue>.*)"), "route.topic.regex")
+    replacement = properties.text("route.topic.replacement", "outbox.event.${routedByValue}")
+    time = field("table.field.event.timestamp") or None
+    if time is not None and not isinstance(fields[time], ice.LongType | ice.TimestampType | ice.TimestamptzType):
+        raise TransformProblem(
+            f"'{time}' is {fields[time]}, and no time in milliseconds", ("table.field.event.timestamp",)
+        )
+    headers, envelope = _placed(properties, tuple(fields), lenient=lenient)
+    headers = (Placed("id", field("table.field.event.id", "id")), *headers)
+    key = field("table.field.event.key", "aggregateid")
+    for name in (key, *(each.field for each in headers)):
+        if not isinstance(fields[name], ice.BinaryType) and cast_problem(fields[name], ice.StringType()):
+            raise TransformProblem(f"no text can be made of '{name}', which is {fields[name]}", ())
+    return [
+        OutboxEvent(
+            payload=payload,
+            envelope=envelope,
+            headers=headers,
+            key=key,
+            topic=topic,
+            pattern=pattern,
+            replacement=Replacement(replacement, pattern, "route.topic.replacement"),
+            time=time,
+            fatal=properties.choice("table.op.invalid.behavior", _INVALID, "warn", ignore_case=True) == "fatal",
+            tombstones=properties.choice("route.tombstone.on.empty.payload", ("true", "false"), "false") == "true",
+        )
+    ]
+
+
+def _placed(
+    properties: Properties, fields: Sequence[str], *, lenient: bool
+) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
+    """The fields that become headers, and those that become columns; a row's partition is the record's own."""
+    key = "table.fields.additional.placement"
+    ignored = properties.choice("table.field.additional.missing", ("error", "ignore"), "error") == "ignore"
+    found: dict[str, list[Placed]] = {place: [] for place in _PLACES}
+    for entry in properties.names(key):
+        name, _, rest = (part.strip() for part in entry.partition(":"))
+        place, _, alias = (part.strip() for part in rest.partition(":"))
+        if place.lower() not in found:
+            raise TransformProblem(
+                f"'{entry}' is no field with a place, such as type:header or type:envelope:kind", (key,)
+            )
+        if name not in fields:
+            if ignored or lenient:
+                continue
+            raise TransformProblem(no_column(name, fields, "after"), (key,))
+        found[place.lower()].append(Placed(alias or name, name))
+    return tuple(found["header"]), tuple(found["envelope"])
+
+
+_TRACING = ("tracing.span.context.field", "tracing.operation.name", "tracing.with.context.field.only")
+OUTBOX = Known(
+    "io.debezium.transforms.outbox.EventRouter",
+    (
+        *("table.op.invalid.behavior", "table.field.event.id", "table.field.event.key", "table.field.event.type"),
+        *("table.field.event.timestamp", "table.field.event.payload", "table.field.event.schema.version"),
+        *("table.fields.additional.placement", "table.field.additional.missing", "table.expand.json.payload"),
+        *("table.json.payload.null.behavior", "table.json.payload.empty.array.behavior", "route.by.field"),
+        *("route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload", *_TRACING),
+    ),
+    _steps,
+    frozenset({"headers"}),
+)
