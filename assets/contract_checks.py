@@ -212,16 +212,12 @@ def _results(
         if outcome is not None:
             yield check_result(found, outcome, key)
             continue
-        # Nothing was new: what was said of the rows before still holds.
+        # Nothing was new: what was said of the rows before still holds. If nothing ever was, the check stays without a
+        # result, and does not say that rows are as expected which nobody has looked at.
         whole = f"frazil check {spec.stream} --all"
         kept = last_check_result(context, key.asset_key, key.name, whole, "where no row is new")
-        yield kept or dg.AssetCheckResult(
-            passed=True,
-            asset_key=key.asset_key,
-            check_name=key.name,
-            description=found.extent,
-            metadata={"rows_checked": 0},
-        )
+        if kept is not None:
+            yield kept
 
 
 def check_result(found: "TableCheck", outcome: "ExpectationOutcome", key: dg.AssetCheckKey) -> dg.AssetCheckResult:

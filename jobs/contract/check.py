@@ -19,16 +19,18 @@ from jobs.catalog import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
 from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
-from jobs.contract.earlier_rows import EarlierRows
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.masked_columns import masked_columns
 from jobs.contract.needed_columns import needed_columns
+from jobs.contract.readers_rows import Beside, readers_rows, with_main
+from jobs.contract.unavailable import spark_told
 from jobs.errors import FrazilError
 from jobs.increment.increment import Increment, increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
 from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
 from jobs.promote.stored_rows import UnreadableFileError
 from jobs.spec.contract import Expectation
+from jobs.spec.expectation_catalogue import OF_NO_ROWS
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
@@ -63,6 +65,7 @@ class Check:
         bound: What pandas is given at most.
         by: Who checks, as the history tells it: user and host, or a Dagster run.
         on_progress: Told what is done.
+        now: The present instant.
     """
 
     spec: StreamSpec
@@ -77,6 +80,7 @@ class Check:
     bound: RowBound = field(default_factory=RowBound)
     by: str = "unknown"
     on_progress: Progress = lambda _: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def expectations(self, target: TargetSpec) -> Sequence[Expectation]:
         """Those of the contract about a target, without those that were not asked for."""
@@ -108,7 +112,7 @@ class Check:
         began, attempts = time.monotonic(), 0
         while True:
             attempts += 1
-            result = TableCheck(self.spec.stream, target.name, target.role, self.rows, _now(), part=part_of(target))
+            result = TableCheck(self.spec.stream, target.name, target.role, self.rows, self.now(), part=part_of(target))
             try:
                 self._checked(target, result)
             except (FileNotFoundError, UnreadableFileError) as problem:
@@ -128,14 +132,14 @@ class Check:
             files: Of it.
             head: The snapshot that has them, and what else the table has.
         """
-        began, result = (
-            time.monotonic(),
-            TableCheck(self.spec.stream, target.name, target.role, self.rows, _now(), part=part_of(target)),
-        )
+        began = time.monotonic()
+        result = TableCheck(self.spec.stream, target.name, target.role, self.rows, self.now(), part=part_of(target))
+        # By the clock nothing is missing: what is to come is no fault of these rows.
+        beside = Beside(with_main(table, target, files), now=None)
         found = Increment(self._branch(target), "files", "", table.metadata.snapshot_by_id(head), files=tuple(files))
         result.found, result.not_recorded = found, "they were judged for their publication"
         selection = increment_rows(found, table, target.coordinates, None)
-        self._evaluated(selection, self.expectations(target), target, result)
+        self._evaluated(selection, beside, self.expectations(target), target, result)
         self._keep(target, result, interval=True)
         result.seconds = time.monotonic() - began
         return result
@@ -148,11 +152,16 @@ class Check:
         self.on_progress(f"{target.name}: finding what is new")
         result.found = found = self._increment(table, target)
         selection = replace(self._selection(found, table, target), branch=self._branch(target))
+        beside = self._beside(found, table, target)
         if selection.empty or (self.rows.scope == "increment" and found.empty):
             result.not_recorded = "there is nothing new"
+            if self.rows.scope != "condition":
+                nothing = replace(selection, files=(), snapshot_id=None)
+                self._evaluated(nothing, beside, expectations, target, result)
+                self._keep(target, result)
             self._move_on(found, table, target)
             return
-        self._evaluated(selection, expectations, target, result)
+        self._evaluated(selection, beside, expectations, target, result)
         self._keep(target, result)
         result.not_recorded = self._why_not_recorded(result)
         if not result.not_recorded:
@@ -205,8 +214,27 @@ class Check:
         head = found.head.snapshot_id if found.head else None
         return whole_table(table, target.coordinates, mine, where=self.rows.where, snapshot_id=head)
 
+    def _beside(self, found: Increment, table: Table, target: TargetSpec) -> Beside:
+        head = found.head.snapshot_id if found.head else None
+        readers = partial(readers_rows, self.spec, target, table, self._branch(target), head)
+        # Rows that are the whole table have no others beside them.
+        alone = self.rows.scope == "table" or (self.rows.scope == "increment" and found.found == "table")
+        condition = self.rows.scope == "condition"
+        return Beside(
+            readers(),
+            readers(self.spec.stream) if target.role == "dead_letters" else None,
+            alone=alone,
+            now=None if condition else self.now(),
+            hours="between" if condition else "new",
+        )
+
     def _evaluated(
-        self, selection: RowSelection, expectations: Sequence[Expectation], target: TargetSpec, result: TableCheck
+        self,
+        selection: RowSelection,
+        beside: Beside,
+        expectations: Sequence[Expectation],
+        target: TargetSpec,
+        result: TableCheck,
     ) -> None:
         table, schema = selection.table, selection.table.schema()
         names = [each.name for each in schema.fields]
@@ -219,29 +247,25 @@ class Check:
             counted += rows
             self.on_progress(f"{target.name}: {counted:,} rows read")
 
-        rows = loaded_rows(
-            selection, columns, self.engine, self.spark, self.settings, bound=self.bound, on_rows=on_rows
-        )
-        result.engine = "pandas" if isinstance(rows, pa.Table) else "spark"
-        result.rows = _count(rows)
-        if not result.rows and self.rows.scope == "increment":
-            return
-        head = result.found.head.snapshot_id if result.found and result.found.head else None
-        everything = whole_table(table, target.coordinates, None, snapshot_id=head)
-        earlier = EarlierRows(everything, rows, self.spark, self.settings)
-        # Rows that are the whole table have no others beside them.
-        alone = self.rows.scope == "table" or (
-            self.rows.scope == "increment" and result.found is not None and result.found.found == "table"
-        )
-        context = EvaluationContext(
-            coordinates=tuple(name for name in target.coordinates if name in names),
-            masked=masked_columns(self.spec, schema, table.properties, target.name) if target.role == "rows" else (),
-            earlier_keys=None if alone else earlier.keys,
-            past_volumes=partial(earlier.past_volumes, time_column=time_column),
-            time_column=time_column if time_column in names else None,
-            progress=lambda name: self.on_progress(f"{target.name}: {name} on {result.rows:,} rows"),
-        )
-        result.outcomes = evaluate(rows, expectations, context)
+        engine = self.engine if not selection.empty else "pandas"
+        masked = masked_columns(self.spec, schema, table.properties, target.name) if target.role == "rows" else ()
+        with spark_told(target.name, self.spec.stream, masked=bool(masked)):
+            rows = loaded_rows(selection, columns, engine, self.spark, self.settings, bound=self.bound, on_rows=on_rows)
+            result.engine = "pandas" if isinstance(rows, pa.Table) else "spark"
+            result.rows = _count(rows)
+            if not result.rows and (self.rows.scope == "increment" or selection.empty):
+                result.nothing_new = tuple(each.name for each in expectations if each.type not in OF_NO_ROWS)
+                expectations = [each for each in expectations if each.type in OF_NO_ROWS]
+            if not expectations:
+                return
+            context = EvaluationContext(
+                coordinates=tuple(name for name in target.coordinates if name in names),
+                masked=masked,
+                time_column=time_column if time_column in names else None,
+                progress=lambda name: self.on_progress(f"{target.name}: {name} on {result.rows:,} rows"),
+                **beside.context(rows, self.spark, self.settings, time_column),
+            )
+            result.outcomes = evaluate(rows, expectations, context)
         catalog = self.settings.catalog.name
         result.sql = {
             each.name: rows_sql(selection, catalog, each.filter)
@@ -262,10 +286,6 @@ class Check:
 
     def _branch(self, target: TargetSpec) -> str:
         return self.branch if self.branch is not None and target.coordinator else target.branch
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def contract_of(spec: StreamSpec, target: TargetSpec) -> Sequence[Expectation]:

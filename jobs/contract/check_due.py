@@ -10,6 +10,8 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.contract.check import contract_of
 from jobs.increment.increment import snapshots_since
 from jobs.increment.validated_position import validated_position
+from jobs.spec.contract import Expectation
+from jobs.spec.expectation_catalogue import OF_NO_ROWS
 from jobs.spec.models import StreamSpec
 
 
@@ -20,12 +22,14 @@ class DueCheck:
     Attributes:
         due: Whether it is to be checked now.
         sentence: Why, or why not.
+        silent: Whether nothing is new, and the contract may say something of that.
         position: What changes as soon as anything is recorded as checked.
     """
 
     due: bool
     sentence: str
     position: tuple[int, ...] = ()
+    silent: bool = False
 
 
 def due_check(spec: StreamSpec, tables: Mapping[str, TableMetadata], now: float) -> DueCheck:
@@ -52,9 +56,19 @@ def due_check(spec: StreamSpec, tables: Mapping[str, TableMetadata], now: float)
         first_ms = min(times, default=None)
     at = tuple(positions)
     if first_ms is None:
-        return DueCheck(due=False, sentence="nothing is new", position=at)
+        silent = any(
+            _misses_rows(each) for target in spec.targets if target.name in tables for each in contract_of(spec, target)
+        )
+        return DueCheck(due=False, sentence="nothing is new", position=at, silent=silent)
     age = now - first_ms / 1000
     said = f"{new:,} {'snapshot was' if new == 1 else 'snapshots were'} not checked, the first for {age:,.0f} s"
     many = asked.after_snapshots is not None and new >= asked.after_snapshots
     old = asked.every is not None and age >= asked.every.total_seconds()
     return DueCheck(many or old, said, at)
+
+
+def _misses_rows(expectation: Expectation) -> bool:
+    """Whether an expectation may fail for the sole reason that nothing comes."""
+    given = expectation.arguments
+    least = (given.get("min_value"), given.get("value"), given.get("min_ratio"))
+    return expectation.type in OF_NO_ROWS and any(least)

@@ -49,7 +49,9 @@ class TableCheck:
         found: What is new, or up to where the whole table reaches; None where there is no table.
         engine: None where there was nothing to evaluate.
         rows: How many were looked at.
-        outcomes: One for each expectation that was asked for; none where there are no rows to look at.
+        outcomes: One for each expectation that was asked for; where nothing is new, for each that is about how much
+            comes.
+        nothing_new: The names of the others then, which stand as they were.
         sql: By the name of an expectation, what shows the rows that it does not accept.
         recorded: Whether the rows count as checked from now on.
         not_recorded: Why they do not.
@@ -66,6 +68,7 @@ class TableCheck:
     engine: EngineName | None = None
     rows: int = 0
     outcomes: list[ExpectationOutcome] = field(default_factory=list)
+    nothing_new: tuple[str, ...] = ()
     sql: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = False
     not_recorded: str = ""

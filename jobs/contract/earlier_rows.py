@@ -56,7 +56,7 @@ class EarlierRows:
     """The table that rows are held against.
 
     Attributes:
-        everything: All rows of the snapshot that the check is about.
+        everything: All rows of the table that the check is about, see `readers_rows`.
         rows: Those that are checked, which are among them.
         spark: Starts Spark, or gives the session that runs.
         most_rows: What is read without it.
@@ -98,10 +98,12 @@ class EarlierRows:
         everything = self.everything
         if unread_problem(everything.table.schema()) is None:
             return everything
+        if everything.snapshot_id is None:
+            return everything
         tasks = list(everything.table.scan(snapshot_id=everything.snapshot_id).plan_files())
         if any(task.delete_files for task in tasks):
             return everything
-        files = tuple(task.file for task in tasks)
+        files = (*everything.files, *(task.file for task in tasks))
         return replace(everything, files=files, snapshot_id=None)
 
     def known_keys(self, columns: tuple[str, ...], keys: pa.Table) -> pa.Table:
@@ -135,18 +137,17 @@ class EarlierRows:
         return _frame_counts(spark_frame(self.everything, names, self.spark(), self.settings), keys)
 
     def past_volumes(
-        self, column: str | None, first: datetime, last: datetime, back: timedelta, time_column: str | None = None
+        self, column: str | None, first: datetime, last: datetime, time_column: str | None = None
     ) -> Mapping[datetime, int]:
         """Rows of the table per hour, without those that are checked.
 
         Args:
             column: Of the time; None: `time_column`.
-            first, last: The least and the greatest hour of the rows that are checked.
-            back: How far before the first to look.
+            first, last: The hours that are wanted, both with all between them.
             time_column: Kafka's timestamp, as the table calls it.
 
         Returns:
-            How many, by the hour's begin in UTC, from `first - back` to `last`; hours without rows are missing.
+            How many, by the hour's begin in UTC; hours without rows are missing.
 
         Raises:
             FrazilError: There is no such column of times.
@@ -159,7 +160,7 @@ class EarlierRows:
                 f"table {self.everything.name} has no column {name or 'of Kafka timestamps'} of times",
                 fix="name a column of type timestamp or timestamptz",
             )
-        begin, end = (first - back).astimezone(UTC), last.astimezone(UTC) + _HOUR
+        begin, end = first.astimezone(UTC), last.astimezone(UTC) + _HOUR
         within = And(
             GreaterThanOrEqual(field.name, _text(begin, field.field_type)),
             LessThan(field.name, _text(end, field.field_type)),
@@ -174,7 +175,9 @@ class EarlierRows:
             mine = _hours(self.rows.select([field.name]).to_batches(), field.name)
         else:
             mine = _frame_hours(self.rows, field.name, begin, end)
-        return {hour: count - mine.get(hour, 0) for hour, count in every.items() if count > mine.get(hour, 0)}
+        # Rows of files are read without the condition.
+        near = {hour: count - mine.get(hour, 0) for hour, count in every.items() if begin <= hour < end}
+        return {hour: count for hour, count in near.items() if count > 0}
 
 
 def _frame_hours(frame: DataFrame, name: str, begin: datetime, end: datetime) -> dict[datetime, int]:

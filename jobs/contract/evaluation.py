@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.columns import NotEvaluable, SeenColumn
@@ -16,8 +16,9 @@ from jobs.contract.plan import SCHEMA, PlannedExpectation, planned
 from jobs.contract.result_values import elements, index_list, observed, one_line, outcome, plain, unexpected_rows
 from jobs.contract.row_filter import row_filter
 from jobs.contract.seen_rows import ANY, ArrowRows, Rows, SparkRows
+from jobs.contract.unavailable import is_unavailable
 from jobs.contract.unique_keys import EarlierKeys, unique_keys
-from jobs.contract.usual_volume import PAST, usual_volume
+from jobs.contract.usual_volume import GRACE, PAST, Extent, VolumeBounds, usual_volume
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, OWN
 from jobs.spec.units import parse_duration
@@ -38,17 +39,21 @@ class EvaluationContext:
         earlier_keys: What the table has beside the rows. None: they are compared with each other alone, and the outcome
             says so.
         past_volumes: Rows per hour of the table, without the rows that are evaluated: given the column of the time
-            (None: Kafka's timestamp), the first and the last hour that are wanted, and how far to look back before
-            the first, counts by the hour's begin in UTC. Hours without rows may be missing. None: unknown.
+            (None: Kafka's timestamp), and the first and the last hour that are wanted, counts by the hour's begin in
+            UTC. Hours without rows may be missing. None: unknown.
         time_column: The column that counts for hours where an expectation names none: Kafka's timestamp.
+        now: The present instant, by which hours are over; None: they are by later rows alone.
+        hours: Which hours are judged.
         progress: Called with the names of what is evaluated next.
     """
 
     coordinates: tuple[str, ...] = ()
     masked: tuple[tuple[str, ...], ...] = ()
     earlier_keys: EarlierKeys | None = None
-    past_volumes: Callable[[str | None, datetime, datetime, timedelta], Mapping[datetime, int]] | None = None
+    past_volumes: Callable[[str | None, datetime, datetime], Mapping[datetime, int]] | None = None
     time_column: str | None = None
+    now: datetime | None = None
+    hours: Extent = "new"
     progress: Callable[[str], Any] = field(default=lambda _: None)
 
 
@@ -69,6 +74,7 @@ def evaluate(
 
     Raises:
         FrazilError: Great Expectations is not installed.
+        Exception: What the evaluation needs is away, as it was raised; it says nothing of the rows.
     """
     return _Evaluation(rows, context).outcomes(expectations)
 
@@ -107,6 +113,8 @@ class _Evaluation:
         except NotEvaluable as why:
             return {plan.number: outcome(plan.expectation, problem=str(why)) for plan in plans}
         except Exception as error:
+            if is_unavailable(error):
+                raise
             return {plan.number: self._not_evaluated(plan, str(error)) for plan in plans}
         found: dict[int, ExpectationOutcome] = {}
         asked: dict[int, Any] = {}
@@ -220,14 +228,17 @@ class _Evaluation:
             volumes = self._context.past_volumes
             if column is None or volumes is None:
                 raise NotEvaluable("rows per hour of the past are not known here")
-            past = parse_duration(given["past"]) if "past" in given else PAST
-            named = given.get("column")
+            bounds, named = _bounds(given), given.get("column")
             result = usual_volume(
-                self._rows, column, given, past, lambda first, last: volumes(named, first + past, last, past)
+                *(self._rows, column, bounds, lambda first, last: volumes(named, first, last)),
+                now=self._context.now,
+                extent=self._context.hours,
             )
         except NotEvaluable:
             raise
         except Exception as error:
+            if is_unavailable(error):
+                raise
             said = "what was found is masked" if self._context.masked else one_line(str(error))
             raise NotEvaluable(f"could not evaluate: {said}") from None
         return outcome(expectation, passed=result.passed, elements=result.elements, observed=result.observed)
@@ -249,6 +260,13 @@ class _Evaluation:
             observed=result.observed,
             samples=tuple(samples),
         )
+
+
+def _bounds(given: Mapping[str, Any]) -> VolumeBounds:
+    past, grace = (
+        parse_duration(given[name]) if name in given else usual for name, usual in (("past", PAST), ("grace", GRACE))
+    )
+    return VolumeBounds(given.get("min_ratio"), given.get("max_ratio"), past, grace)
 
 
 def _groups(plans: Sequence[PlannedExpectation]) -> list[list[PlannedExpectation]]:

@@ -70,7 +70,9 @@ class ContractJudge:
 def verdict_of(check: TableCheck, judged_by: str) -> Verdict:
     """What a check of an interval says of its publication: one critical expectation that did not pass holds it."""
     critical = [each for each in check.failed if each.severity == "critical"]
-    return Verdict(not critical, tuple(map(failure_text, critical or check.failed)), judged_by, check.rows)
+    unevaluated = bool(critical) and all(each.problem is not None for each in critical)
+    reasons = tuple(map(failure_text, critical or check.failed))
+    return Verdict(not critical, reasons, judged_by, check.rows, unevaluated)
 
 
 def failure_text(outcome: ExpectationOutcome) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from jobs.contract.outcome import MOST_SAMPLES
+from jobs.contract.unavailable import is_unavailable
 from jobs.errors import FrazilError
 
 KEY = "frazil"
@@ -60,6 +62,9 @@ class Batch:
 
         Returns:
             Results by the numbers.
+
+        Raises:
+            Exception: What a metric needs is away (see `unavailable`); as it was raised.
         """
         suite = self._suite(name="contract", expectations=list(expectations))
         wanted: Any = {"result_format": "BOOLEAN_ONLY"}
@@ -69,11 +74,32 @@ class Batch:
                 "partial_unexpected_count": MOST_SAMPLES,
                 "unexpected_index_column_names": list(samples),
             }
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self._errors() as errors:
             # About pandas and NumPy within Great Expectations; what cannot be computed is an error.
             warnings.simplefilter("ignore")
             found = self._batch.validate(suite, result_format=wanted)
+        if away := next(filter(is_unavailable, errors), None):
+            raise away
         return {result.expectation_config.meta[KEY]: result for result in found.results}
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[list[Exception]]:
+        """What metrics raise within the block, of which Great Expectations keeps the text alone."""
+        engine, errors = self._batch.data.execution_engine, list[Exception]()
+        resolve = engine.resolve_metrics
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            try:
+                return resolve(*arguments, **named)
+            except Exception as error:
+                errors.append(error)
+                raise
+
+        engine.resolve_metrics = noted
+        try:
+            yield errors
+        finally:
+            del engine.resolve_metrics
 
 
 @cache

@@ -22,6 +22,7 @@ GATE_PREFIX = "frazil.gate."
 FORMAT = 1
 # A sentence each; the check has all of it.
 MOST_REASONS = 10
+_NOT_EVALUATED = " could not be evaluated: "
 
 
 def gate_property(stream: str) -> str:
@@ -38,12 +39,14 @@ class Verdict:
         reasons: Sentences, why it may not; or what else was found, if it may.
         judged_by: Changes with what it was judged by: a hash of the contract.
         rows: How many rows were looked at.
+        unevaluated: Whether it may not be published for the sole reason that something could not be evaluated.
     """
 
     passed: bool
     reasons: tuple[str, ...] = ()
     judged_by: str = ""
     rows: int = 0
+    unevaluated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class Held:
         since: When it was held first.
         reasons: Why.
         judged_by: See `Verdict`.
+        unevaluated: See `Verdict`; then it is judged again each time.
     """
 
     after: int
@@ -69,6 +73,7 @@ class Held:
     since: datetime
     reasons: tuple[str, ...]
     judged_by: str
+    unevaluated: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -94,7 +99,7 @@ class Gate:
         reasons = verdict.reasons[:MOST_REASONS]
         held = Held(
             *(interval.after, interval.until, interval.rows, interval.ranges, interval.first_at),
-            *(since, reasons, verdict.judged_by),
+            *(since, reasons, verdict.judged_by, verdict.unevaluated),
         )
         return replace(self, held=held)
 
@@ -116,8 +121,19 @@ class Gate:
         return replace(self, held=None)
 
     def still_holds(self, after: int, judged_by: str) -> bool:
-        """Whether nothing has come up by which the interval after a sequence number might pass now."""
-        return self.held is not None and (self.held.after, self.held.judged_by) == (after, judged_by)
+        """Whether nothing has come up by which the interval after a sequence number might pass now.
+
+        What could not be evaluated may be by now, whatever stood in its way.
+        """
+        held = self.held
+        return held is not None and (held.after, held.judged_by, held.unevaluated) == (after, judged_by, False)
+
+    def holds_as(self, interval: Interval, verdict: Verdict) -> bool:
+        """Whether it holds an interval for the same reasons already, so that there is nothing to say of it anew."""
+        held, reasons = self.held, verdict.reasons[:MOST_REASONS]
+        if held is None or verdict.passed:
+            return False
+        return (held.after, held.judged_by, held.reasons) == (interval.after, verdict.judged_by, reasons)
 
     def to_json(self) -> str:
         """As the table property."""
@@ -132,6 +148,7 @@ class Gate:
                 "since": held.since.isoformat(),
                 "reasons": list(held.reasons),
                 "by": held.judged_by,
+                **({"unevaluated": True} if held.unevaluated else {}),
             }
         return msgspec.json.encode(said).decode()
 
@@ -157,6 +174,9 @@ class Gate:
 
 
 def _held(said: Mapping[str, Any]) -> Held:
+    reasons = tuple(said["reasons"])
+    # An earlier release did not note it, but for what it said.
+    formerly = bool(reasons) and all(_NOT_EVALUATED in each for each in reasons)
     return Held(
         said["after"],
         said["until"],
@@ -164,6 +184,7 @@ def _held(said: Mapping[str, Any]) -> Held:
         {TopicPartition(topic, n): OffsetRange(start, end) for topic, n, start, end in said["ranges"]},
         datetime.fromisoformat(said["first"]) if said["first"] else None,
         datetime.fromisoformat(said["since"]).astimezone(UTC),
-        tuple(said["reasons"]),
+        reasons,
         said["by"],
+        said.get("unevaluated", formerly),
     )

@@ -58,7 +58,8 @@ class GateResult:
     """What came of an interval at the gate.
 
     Attributes:
-        became: What; `still held` if it was not judged again, since nothing has come up by which it might pass.
+        became: What; `still held` if it was not judged again, since nothing has come up by which it might pass, or if
+            that said nothing new.
         interval: None if the branch is not there yet.
         gate: As it is now.
         verdict: What was judged of it, now or when it was held; None if it was not looked at.
@@ -113,6 +114,8 @@ def publish_if_fit(
             step("publish_before_verdict")
             verdict = judge(found)
             step("publish_after_verdict")
+            if gate.holds_as(found, verdict):
+                return GateResult("still held", found, gate, verdict)
             propose = partial(_judged, session, target, spec, by, found, gate, verdict, now())
             became = target.swap(
                 propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)

@@ -51,11 +51,14 @@ OWN = {
             "min_ratio": Argument("number"),
             "max_ratio": Argument("number"),
             "past": Argument("duration"),
+            "grace": Argument("duration"),
         },
         one_of=("min_ratio", "max_ratio"),
     ),
 }
 """The expectations that are frazil's own."""
+OF_NO_ROWS = frozenset({"expect_table_row_count_to_be_between", "expect_table_row_count_to_equal", VOLUME_TO_BE_USUAL})
+"""The expectations about how many rows come, which are judged where none has come, too."""
 
 
 @cache

@@ -29,12 +29,14 @@ class CheckedStream(msgspec.Struct, omit_defaults=True):
         at: When it was looked at; seconds since 1970.
         asked_at: When a check was asked for; `asks`: how often, while nothing was recorded as checked.
         position: What was recorded then.
+        silent_at: When a check was asked for because nothing came.
     """
 
     at: int = msgspec.field(default=0, name="a")
     asked_at: int = msgspec.field(default=0, name="q")
     asks: int = msgspec.field(default=0, name="n")
     position: tuple[int, ...] = msgspec.field(default=(), name="p")
+    silent_at: int = msgspec.field(default=0, name="s")
 
     def rests(self, position: tuple[int, ...], now: float) -> bool:
         """Whether a check that was asked for has come to nothing, and it is too early to ask again."""
@@ -83,7 +85,12 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: CheckedStrea
 
     tables = {name: table.metadata for name in spec.target_names if (table := find_table(catalog, name)) is not None}
     found = due_check(spec, tables, now)
-    if not found.due:
+    every = spec.contract.check.every if spec.contract is not None and spec.contract.check is not None else None
+    quiet_since = max(known.silent_at, known.asked_at)
+    if found.silent and every is not None and now - quiet_since >= every.total_seconds():
+        known.silent_at = math.floor(now)
+        tick.start.append((spec, "nothing came for as long as it is checked after"))
+    elif not found.due:
         tick.sentences[spec.stream] = f"{found.sentence}"
     elif known.rests(found.position, now):
         tick.sentences[spec.stream] = f"{found.sentence}; the last check of them did not count, see its run"

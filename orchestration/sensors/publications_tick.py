@@ -74,7 +74,9 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: PublishedStr
         return
     held, was_held = ahead.held, known.held
     known.held = held is not None
-    if held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0])) and known.asked_at:
+    judged = held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0]))
+    # What could not be evaluated is judged again, as often as it would be published.
+    if held is not None and judged and not held.unevaluated and known.asked_at:
         tick.sentences[spec.stream] = f"{held.rows:,} rows are held: frazil release {spec.stream}"
         return
     if not ahead.snapshots and not was_held:
@@ -82,7 +84,7 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: PublishedStr
         return
     every = spec.publish.every if spec.publish else None
     wait = known.asked_at + (every.total_seconds() if every else 0) - now
-    changed = was_held != known.held or held is not None
+    changed = was_held != known.held or (held is not None and not judged)
     if wait > 0 and not changed:
         tick.sentences[spec.stream] = f"{ahead.rows:,} rows are published in {wait:,.0f} s"
         return

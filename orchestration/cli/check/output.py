@@ -36,6 +36,7 @@ def _table_facts(check: TableCheck) -> dict[str, Any]:
         "recorded": check.recorded,
         "not_recorded": check.not_recorded or None,
         "not_kept": check.not_kept or None,
+        "nothing_new": list(check.nothing_new),
         "increment": found
         and {
             "found_by": found.found,
@@ -85,7 +86,10 @@ def print_checks(checks: Sequence[TableCheck]) -> None:
             style = "red" if outcome.severity == "critical" else "yellow"
             for number, line in enumerate(_lines(outcome, check.sql)):
                 console.print(line, markup=False, style="" if number else style)
-        if check.not_recorded and check.outcomes:
+        if check.nothing_new:
+            said = f"  {len(check.nothing_new)} expectations are about rows, and stand as they were: no row is new."
+            console.print(said, markup=False)
+        elif check.not_recorded and check.outcomes:
             console.print(f"? The next check looks at the same rows: {check.not_recorded}.", markup=False)
         if check.not_kept:
             console.print(f"? The history does not have this check: {check.not_kept}.", markup=False, style="yellow")

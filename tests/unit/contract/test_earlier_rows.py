@@ -101,18 +101,18 @@ def test_rows_per_hour(tmp_path: Path) -> None:
     last = BEGIN + timedelta(hours=5)
     whole = {BEGIN: 3, BEGIN + timedelta(hours=1): 2, last: 2}
     for column in ("at", "wall", None):
-        told = table.past_volumes(column, last, last, timedelta(days=1), time_column="_kafka_timestamp")
+        told = table.past_volumes(column, last - timedelta(days=1), last, time_column="_kafka_timestamp")
         assert dict(told) == whole, column
-    told = table.past_volumes("at", last, last, timedelta(hours=4))
+    told = table.past_volumes("at", last - timedelta(hours=4), last)
     assert dict(told) == {BEGIN + timedelta(hours=1): 2, last: 2}
     # Rows that are checked are no past.
     checked = earlier(landed, pa.table({"at": pa.array(times[3:6], pa.timestamp("us", "UTC"))}))
-    assert dict(checked.past_volumes("at", last, last, timedelta(hours=9))) == {BEGIN: 3, last: 1}
+    assert dict(checked.past_volumes("at", last - timedelta(hours=9), last)) == {BEGIN: 3, last: 1}
     # In another zone the hours are the same.
     there = last.astimezone(timezone(timedelta(hours=5)))
-    assert dict(table.past_volumes("at", there, there, timedelta(hours=4))) == dict(told)
-    assert not table.past_volumes("at", BEGIN - timedelta(days=9), BEGIN - timedelta(days=9), timedelta(days=1))
+    assert dict(table.past_volumes("at", there - timedelta(hours=4), there)) == dict(told)
+    assert not table.past_volumes("at", BEGIN - timedelta(days=9), BEGIN - timedelta(days=8))
     for column in ("name", "nothing", None):
         with pytest.raises(FrazilError, match=r"has no column .* of times"):
-            table.past_volumes(column, last, last, timedelta(days=1))
+            table.past_volumes(column, last, last)
     assert all(each.tzinfo is UTC for each in told)
