@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.masked_columns import masked_columns
 from jobs.contract.needed_columns import needed_columns
-from jobs.contract.readers_rows import Beside, readers_rows, with_main
+from jobs.contract.readers_rows import Beside, beside, with_main
 from jobs.contract.unavailable import spark_told
 from jobs.errors import FrazilError
 from jobs.increment.increment import Increment, increment_since
@@ -135,11 +134,11 @@ class Check:
         began = time.monotonic()
         result = TableCheck(self.spec.stream, target.name, target.role, self.rows, self.now(), part=part_of(target))
         # By the clock nothing is missing: what is to come is no fault of these rows.
-        beside = Beside(with_main(table, target, files), now=None)
+        others = Beside(with_main(table, target, files), now=None)
         found = Increment(self._branch(target), "files", "", table.metadata.snapshot_by_id(head), files=tuple(files))
         result.found, result.not_recorded = found, "they were judged for their publication"
         selection = increment_rows(found, table, target.coordinates, None)
-        self._evaluated(selection, beside, self.expectations(target), target, result)
+        self._evaluated(selection, others, self.expectations(target), target, result)
         self._keep(target, result, interval=True)
         result.seconds = time.monotonic() - began
         return result
@@ -151,17 +150,17 @@ class Check:
             return
         self.on_progress(f"{target.name}: finding what is new")
         result.found = found = self._increment(table, target)
-        selection = replace(self._selection(found, table, target), branch=self._branch(target))
-        beside = self._beside(found, table, target)
+        others = self._beside(found, table, target)
+        selection = replace(self._selection(found, table, target, others), branch=self._branch(target))
         if selection.empty or (self.rows.scope == "increment" and found.empty):
             result.not_recorded = "there is nothing new"
             if self.rows.scope != "condition":
                 nothing = replace(selection, files=(), snapshot_id=None)
-                self._evaluated(nothing, beside, expectations, target, result)
+                self._evaluated(nothing, others, expectations, target, result)
                 self._keep(target, result)
             self._move_on(found, table, target)
             return
-        self._evaluated(selection, beside, expectations, target, result)
+        self._evaluated(selection, others, expectations, target, result)
         self._keep(target, result)
         result.not_recorded = self._why_not_recorded(result)
         if not result.not_recorded:
@@ -207,31 +206,26 @@ class Check:
             ledger=lambda after: read_ledger(self.catalog, self.settings, stream, target.name, after, uuid),
         )
 
-    def _selection(self, found: Increment, table: Table, target: TargetSpec) -> RowSelection:
+    def _selection(self, found: Increment, table: Table, target: TargetSpec, others: Beside) -> RowSelection:
         mine = self.spec.stream if target.role == "dead_letters" else None
-        if self.rows.scope == "increment":
-            return increment_rows(found, table, target.coordinates, mine)
-        head = found.head.snapshot_id if found.head else None
-        return whole_table(table, target.coordinates, mine, where=self.rows.where, snapshot_id=head)
+        if self.rows.scope == "condition":
+            head = found.head.snapshot_id if found.head else None
+            return whole_table(table, target.coordinates, mine, where=self.rows.where, snapshot_id=head)
+        if others.alone:
+            return others.counted or others.everything
+        return increment_rows(found, table, target.coordinates, mine)
 
     def _beside(self, found: Increment, table: Table, target: TargetSpec) -> Beside:
-        head = found.head.snapshot_id if found.head else None
-        readers = partial(readers_rows, self.spec, target, table, self._branch(target), head)
         # Rows that are the whole table have no others beside them.
         alone = self.rows.scope == "table" or (self.rows.scope == "increment" and found.found == "table")
-        condition = self.rows.scope == "condition"
-        return Beside(
-            readers(),
-            readers(self.spec.stream) if target.role == "dead_letters" else None,
-            alone=alone,
-            now=None if condition else self.now(),
-            hours="between" if condition else "new",
-        )
+        if self.rows.scope == "condition":
+            return beside(self.spec, target, table, found, now=None, hours="between")
+        return beside(self.spec, target, table, found, alone=alone, now=self.now())
 
     def _evaluated(
         self,
         selection: RowSelection,
-        beside: Beside,
+        others: Beside,
         expectations: Sequence[Expectation],
         target: TargetSpec,
         result: TableCheck,
@@ -263,7 +257,7 @@ class Check:
                 masked=masked,
                 time_column=time_column if time_column in names else None,
                 progress=lambda name: self.on_progress(f"{target.name}: {name} on {result.rows:,} rows"),
-                **beside.context(rows, self.spark, self.settings, time_column),
+                **others.context(rows, self.spark, self.settings, time_column),
             )
             result.outcomes = evaluate(rows, expectations, context)
         catalog = self.settings.catalog.name

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from jobs.contract.outcome import MOST_SAMPLES
-from jobs.contract.unavailable import is_unavailable
+from jobs.contract.unavailable import what_is_away
 from jobs.errors import FrazilError
 
 KEY = "frazil"
@@ -78,7 +78,7 @@ class Batch:
             # About pandas and NumPy within Great Expectations; what cannot be computed is an error.
             warnings.simplefilter("ignore")
             found = self._batch.validate(suite, result_format=wanted)
-        if away := next(filter(is_unavailable, errors), None):
+        if away := next(filter(None, map(what_is_away, errors)), None):
             raise away
         return {result.expectation_config.meta[KEY]: result for result in found.results}
 

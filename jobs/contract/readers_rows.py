@@ -20,6 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.contract.earlier_rows import EarlierRows
 from jobs.contract.usual_volume import Extent
 from jobs.errors import FrazilError
+from jobs.increment.increment import Increment
 from jobs.increment.row_selection import RowSelection, whole_table
 from jobs.publish.publishing import unpublished
 from jobs.spec.models import StreamSpec
@@ -73,22 +74,45 @@ class Beside:
         }
 
 
+def beside(
+    spec: StreamSpec,
+    target: TargetSpec,
+    table: Table,
+    found: Increment,
+    *,
+    alone: bool = False,
+    now: datetime | None,
+    hours: Extent = "new",
+) -> Beside:
+    """What rows of a branch are held against.
+
+    Args:
+        table: As it is, not as a branch has it.
+        found: The branch, and the snapshot that the check reaches up to.
+    """
+    head = found.head.snapshot_id if found.head else None
+    everything = readers_rows(spec, target, table, found.branch, head)
+    counted = None
+    if target.role == "dead_letters" and head is not None:
+        # Other streams may have theirs there, too.
+        counted = whole_table(table, target.coordinates, spec.stream, snapshot_id=head)
+    return Beside(everything, counted, alone=alone, now=now, hours=hours)
+
+
 def _none_before(_: str | None, first: datetime, last: datetime) -> Mapping[datetime, int]:
     return {}
 
 
-def readers_rows(
-    spec: StreamSpec, target: TargetSpec, table: Table, branch: str, head: int | None, stream: str | None = None
-) -> RowSelection:
+def readers_rows(spec: StreamSpec, target: TargetSpec, table: Table, branch: str, head: int | None) -> RowSelection:
     """All rows of a table beside which a check sees its own.
 
     Args:
         table: As it is, not as a branch has it.
         branch: That is checked.
         head: Its snapshot that the check reaches up to; None: it has none.
-        stream: Whose rows count where the table also has others', by their column; None: all.
     """
-    if target.role == "rows" and spec.publish is not None and branch == target.branch != MAIN_BRANCH:
+    gated = spec.publish is not None and target.name == spec.table.name
+    if gated and branch == target.branch != MAIN_BRANCH:
         try:
             waiting = unpublished(spec, table, unfinished=True)
         except FrazilError:
@@ -98,7 +122,7 @@ def readers_rows(
             return with_main(table, target, waiting.files)
     if head is None:
         return RowSelection(table, None)
-    return whole_table(table, target.coordinates, stream, snapshot_id=head)
+    return whole_table(table, target.coordinates, None, snapshot_id=head)
 
 
 def with_main(table: Table, target: TargetSpec, files: Sequence[DataFile]) -> RowSelection:

@@ -39,7 +39,12 @@ class SparkFailedError(FrazilError):
 
 def is_unavailable(error: BaseException) -> bool:
     """Whether an error, or what it came from, says that something was away."""
-    return any(map(_is_away, _chain(error)))
+    return what_is_away(error) is not None
+
+
+def what_is_away(error: BaseException) -> BaseException | None:
+    """The error that says that something was away: this one, or one that it came from; None if none does."""
+    return next(filter(_is_away, _chain(error)), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -111,7 +116,7 @@ def spark_told(table: str, stream: str, *, masked: bool) -> Iterator[None]:
     except FrazilError:
         raise
     except Exception as error:
-        at_fault = next(filter(_is_away, _chain(error)), None)
+        at_fault = what_is_away(error)
         if at_fault is None or not _is_of_spark(at_fault):
             raise
         said = "" if masked else f": {first_line(at_fault)}"

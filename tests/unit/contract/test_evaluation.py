@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -14,7 +13,7 @@ from jobs.contract.outcome import ExpectationOutcome, Sample
 from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import expectation_types
-from tests.helpers.contract_cases.case import BEYOND, COORDINATES, Case, at, rows
+from tests.helpers.contract_cases.case import BEYOND, COORDINATES, Case, rows
 from tests.helpers.contract_cases.every import CASES
 
 CONTEXT = EvaluationContext(coordinates=COORDINATES)

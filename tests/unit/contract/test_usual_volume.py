@@ -121,7 +121,7 @@ def test_the_days_of_a_silence_are_not_usual() -> None:
     for days in range(1, 30):
         found = judged({at(9): 10, at(10): 1}, usual(ago=days + 1), LEAST, at(10, 30))
         assert not found.passed, f"nothing came for {days} days"
-    assert "has 0 rows, usually 10" in (found.observed or "")
+        assert "08:00Z has 0 rows, usually 10" in (found.observed or ""), days
 
 
 def test_rows_that_come_days_later_have_a_longer_grace() -> None:

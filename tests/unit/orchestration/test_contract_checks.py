@@ -323,6 +323,63 @@ def test_the_sensor_asks_once_rows_have_waited(orders: CheckWorld) -> None:
     assert tick(time.time() + 5000) == ["orders"]
 
 
+SILENT = {
+    "check": {"every": "30m"},
+    "expectations": [
+        {"expect_table_row_count_to_be_between": {"min_value": 1}, "name": "some"},
+        {"expect_column_values_to_not_be_null": {"column": "amount"}, "name": "amount_is_set"},
+    ],
+}
+
+
+def test_where_nothing_comes_the_count_is_red_and_the_rest_stands(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    orders = CheckWorld(tmp_path / "home", SILENT)
+    # A table without rows: nothing was ever said of its rows, and nothing is.
+    (some,) = executed(orders, instance).values()
+    assert (some.check_name, some.passed, some.severity) == ("some", False, dg.AssetCheckSeverity.ERROR)
+    assert some.metadata["rows_checked"].value == 0 and some.metadata["observed"].value == "0"
+    orders.land(0, [None])
+    found = executed(orders, instance)
+    assert (found["some"].passed, found["amount_is_set"].passed) == (True, False)
+    silent = executed(orders, instance)
+    assert (silent["some"].passed, silent["amount_is_set"].passed) == (False, False)
+    assert "Nothing is new in lake.orders" in (silent["some"].description or "")
+    assert (silent["amount_is_set"].description or "").startswith("As of ")
+    result = command(orders)
+    assert result.exit_code == 1, result.output
+    assert "1 expectations are about rows, and stand as they were: no row is new." in result.stdout
+    assert result.stdout.splitlines()[-1] == "1 of 1 expectations are not met, 1 of them critical."
+    _, document = facts(orders)
+    assert document["tables"][0]["nothing_new"] == ["amount_is_set"]
+
+
+@pytest.mark.parametrize(
+    ("expectation", "asked"),
+    [
+        ({"expect_table_row_count_to_be_between": {"min_value": 1}}, True),
+        ({"expect_table_row_count_to_equal": {"value": 5}}, True),
+        ({"frazil_volume_per_hour_to_be_usual": {"min_ratio": 0.5}}, True),
+        ({"expect_table_row_count_to_be_between": {"max_value": 9}}, False),
+        ({"frazil_volume_per_hour_to_be_usual": {"max_ratio": 2}}, False),
+        ({"expect_column_values_to_not_be_null": {"column": "amount"}}, False),
+    ],
+)
+def test_the_sensor_asks_where_nothing_comes(tmp_path: Path, expectation: dict[str, Any], asked: bool) -> None:
+    orders = CheckWorld(tmp_path / "home", {"check": {"every": "30m"}, "expectations": [expectation]})
+    orders.land(0, [1.0])
+    orders.check()
+    deployment, memory, now = Deployment.at(orders.home), ContractsCursor(), time.time()
+
+    def tick(minutes: float) -> bool:
+        found = run_contracts_tick(deployment, lambda: orders.landed.catalog, memory, (), now + 60 * minutes)
+        return bool(found.start)
+
+    assert [tick(minutes) for minutes in (0, 1, 29, 31, 59, 62)] == [asked, False, False, asked, False, asked]
+    assert ContractsCursor.from_cursor(memory.to_cursor()) == memory
+    orders.land(1, [1.0])
+    assert tick(63), "what has come is asked for as ever"
+
+
 def test_a_schedule_asks_at_its_times(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     orders = CheckWorld(tmp_path / "home", {**CONTRACT, "check": {"schedule": "5 * * * *"}})
     found = definitions(orders)

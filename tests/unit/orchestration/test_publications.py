@@ -124,6 +124,25 @@ class TestWhen:
         world.write(contract=contract(9))
         assert tick(now + 1230) == ["payments"], "by another contract"
 
+    def test_what_could_not_be_evaluated_is_asked_for_as_often_as_the_file_says(
+        self, world: BranchWorld, instance: dg.DagsterInstance, tick: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time()
+        ids = world.land(2)
+        assert tick(now) == ["payments"]
+
+        def broken(*_: object) -> object:
+            raise ValueError("nobody knows why")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("jobs.contract.evaluation._Evaluation._batch", broken)
+            assert not published(world, instance).passed
+        assert tick(now + 30) == ["payments"], "it is held since"
+        assert tick(now + 60) == []
+        assert tick(now + 300) == []
+        assert tick(now + 331) == ["payments"]
+        assert published(world, instance).passed and world.rows() == Counter(ids)
+
     def test_the_check_turns_green_after_a_release(
         self, world: BranchWorld, instance: dg.DagsterInstance, tick: Any
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -53,6 +54,42 @@ def test_what_is_held_is_judged_again_by_another_contract_only() -> None:
     assert not gate.still_holds(3, "def")
     assert not gate.still_holds(9, "abc")
     assert not Gate().still_holds(3, "abc")
+
+
+def test_what_could_not_be_evaluated_is_judged_again() -> None:
+    problem = Verdict(False, ("keys could not be evaluated: nobody knows why",), "abc", 5, unevaluated=True)
+    gate = through_properties(Gate().holding(INTERVAL, problem, NOW))
+    assert gate.held is not None and gate.held.unevaluated
+    assert not gate.still_holds(3, "abc")
+    assert gate.holds_as(replace(INTERVAL, until=20), problem), "that would say nothing new"
+    assert not gate.holds_as(replace(INTERVAL, after=9), problem)
+    assert not gate.holds_as(INTERVAL, UNFIT) and not gate.holds_as(INTERVAL, replace(problem, passed=True))
+    assert not gate.holds_as(INTERVAL, replace(problem, judged_by="def"))
+    assert not Gate().holds_as(INTERVAL, problem)
+    many = replace(problem, reasons=tuple(f"{n} could not be evaluated: x" for n in range(MOST_REASONS + 3)))
+    assert through_properties(Gate().holding(INTERVAL, many, NOW)).holds_as(INTERVAL, many)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "again"),
+    [
+        (["keys could not be evaluated: could not evaluate: the disk"], True),
+        (["keys could not be evaluated: x", "a (b): 1 of 2 rows are not accepted"], False),
+        (["a (b): 1 of 2 rows are not accepted"], False),
+        ([], False),
+    ],
+)
+def test_what_an_earlier_release_holds_since_it_could_not_be_evaluated(reasons: list[str], again: bool) -> None:
+    held = {
+        "after": 3, "until": 9, "rows": 5, "ranges": [["payments", 0, 0, 5]], "first": None,
+        "since": "2026-11-01T12:00:00+00:00", "reasons": reasons, "by": "abc",
+    }  # fmt: skip
+    text = json.dumps({"v": 1, "generation": 2, "held": held})
+    gate = Gate.of({gate_property("s"): text}, "s")
+    assert gate.still_holds(3, "abc") is not again
+    # What an earlier release reads is what it wrote.
+    kept = json.loads(gate.to_json())
+    assert {name: each for name, each in kept["held"].items() if name != "unevaluated"} == held and kept["v"] == 1
 
 
 def test_a_decision_raises_the_generation_and_a_publication_does_not() -> None:
