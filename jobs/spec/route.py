@@ -250,7 +250,8 @@ def route_problems(
     if not decode.declares_all:
         problems.append((("route",), "needs the columns in decode.schema: no table of a route is altered by records"))
     if table.branch != MAIN_BRANCH:
-        problems.append((("table", "branch"), said))
+        why = "rows of a branch are published to main, and that is one table's commit"
+        problems.append((("table", "branch"), f"{said}: {why}"))
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)

@@ -13,7 +13,7 @@ from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.formats.problems import DISCARDED
 from jobs.time_travel.offset_history import OffsetHistory, offset_history
 from jobs.time_travel.record_fate import Found, RecordFate, batch_fate, unlanded_fate
-from jobs.time_travel.record_places import Commit, Place, commit_of, places_of, rows_of
+from jobs.time_travel.record_places import Commit, Place, commit_of, pending_tables, places_of, rows_of
 from jobs.time_travel.stored_rows import count_rows, letters_at
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
 from jobs.verify.ledger_row import LedgerRow
@@ -29,6 +29,7 @@ class RecordAnswer:
         landing: The first commit on the stream's own table that stands and took it; None if none does.
         places: The tables that have its row; of a table whose rows do not say which records they are of, those that
             may.
+        pending: Other tables that are still to get rows of its batch, perhaps its own.
         others: Other commits that took these coordinates, in order.
         past: Whether the stream stands behind it; if not, it will be read, perhaps again.
         position: Where the stream stands; None if it has no position there.
@@ -54,6 +55,7 @@ class RecordAnswer:
     letter_commit: Commit | None
     discarded: tuple[dict[str, Any], ...] = ()
     in_main: bool = False
+    pending: tuple[str, ...] = ()
 
     def place_in(self, table: str) -> Place | None:
         """Where a table has its row; None if it does not."""
@@ -97,6 +99,7 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
         commit,
         discarded,
         bool(discarded) and _is_in_main(tables, partition, offset),
+        pending_tables(tables, landing) if fate is None else (),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import target_positions
 from jobs.state.epochs import EpochRecord, has_exact_file, read_epoch, read_file
 from jobs.time_travel.offset_history import OffsetHistory, Passage, offset_history
 from jobs.time_travel.reading import Condition, Reading, reading
@@ -131,3 +133,25 @@ def passage_with(
         if same:
             return same[0]
     return next((each for each in standing if each.row.kind == "unknown"), None)
+
+
+def pending_tables(tables: StreamTables, landing: Commit | None) -> tuple[str, ...]:
+    """The other tables that are still to get rows of the batch that took a record, as of a driver at its commits.
+
+    Args:
+        landing: The commit on the stream's own table, which comes first.
+    """
+    newest, sink = tables.newest, tables.sink
+    # A claim repeats the batch before it, and so does the stamp of a driver that is to complete it.
+    if landing is None or newest is None or landing.row.batch != newest.batch or landing.row.epoch > newest.epoch:
+        return ()
+    partition, end = landing.row.partition, landing.row.range.end
+    if newest.position.get(partition) != end:
+        return ()
+    found: list[str] = []
+    for each in tables.others:
+        stamps = {each.target.name: history(each.metadata, tables.spec.stream).newest, sink.target.name: newest}
+        stands = target_positions(stamps, sink.target.name)[each.target.name]
+        if stands.get(partition, -1) < end:
+            found.append(each.target.name)
+    return tuple(found)

@@ -81,9 +81,11 @@ def run_contracts_tick(
 
 def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: CheckedStream, now: float) -> None:
     # Imported here: a code server that only loads has no use for it.
+    from jobs.contract.check import contract_of
     from jobs.contract.check_due import due_check
 
-    tables = {name: table.metadata for name in spec.target_names if (table := find_table(catalog, name)) is not None}
+    asked = [each.name for each in spec.targets if contract_of(spec, each)]
+    tables = {name: table.metadata for name in asked if (table := find_table(catalog, name)) is not None}
     found = due_check(spec, tables, now)
     every = spec.contract.check.every if spec.contract is not None and spec.contract.check is not None else None
     quiet_since = max(known.silent_at, known.asked_at)

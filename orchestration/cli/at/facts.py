@@ -49,6 +49,7 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
         "landing_table": tables.sink.target.name,
         "landing": _commit_facts(answer.landing) if answer.landing else None,
         "rows": rows,
+        "pending_tables": list(answer.pending),
         "letters": [_letter(each) for each in answer.letters],
         "letters_landing": _commit_facts(answer.letter_commit) if answer.letter_commit else None,
         "discarded": [_letter(each) for each in answer.discarded],

@@ -38,6 +38,8 @@ def print_record(facts: dict[str, Any]) -> None:
         _line("also", _other(other))
     if facts["to_be_read_again"]:
         _line("next", f"it is to be read again: the stream stands at {facts['stands_at'] or 0}")
+    if facts["pending_tables"]:
+        _line("pending", f"{', '.join(facts['pending_tables'])}: the rows of its batch are not committed there yet")
     if elsewhere:
         for row in facts["rows"]:
             _print_row(row)
@@ -56,6 +58,8 @@ def _of_tables(facts: dict[str, Any]) -> str:
     if len(names) > 1:
         joined = "and" if all(row["certain"] for row in facts["rows"]) else "or"
         return f" of {', '.join(names[:-1])} {joined} {names[-1]}"
+    if facts["fate"] == "row" and not names and facts["pending_tables"]:
+        return f" of {' or '.join(facts['pending_tables'])}, where it is not committed yet"
     if facts["fate"] == "row" and not names and not facts["deleted"]:
         return ", of a table that is not there any more"
     return f" of {facts['table']}"

@@ -202,14 +202,33 @@ def test_a_table_without_rows_is_as_complete_as_its_stream(stream: RoutedStream)
     assert later["complete"] is None
     assert facts(stream, "tag", "then", *at, "--table", CHANGES)["snapshot_id"] == snapshot_ids(stream, CHANGES)[-1]
     # What the table is still to get of the newest batch keeps it from being complete.
-    first = snapshot_ids(stream, DELETES)[-2]
-    table = stream.catalog.load_table(DELETES)
-    with table.transaction() as change:
-        stamp = next(each for each in table.snapshots() if each.snapshot_id == first).summary
-        assert stamp is not None
-        change.set_properties({"frazil.stamp.payments": stamp.additional_properties["frazil.stamp"]})
-    table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    not_committed_yet(stream, DELETES)
     assert facts(stream, "at", *at, "--table", DELETES)["complete"] is None
+
+
+def not_committed_yet(stream: RoutedStream, name: str) -> None:
+    """The table as it was before its newest batch, which its stream's own table has already."""
+    before = snapshot_ids(stream, name)[-2]
+    table = stream.catalog.load_table(name)
+    with table.transaction() as change:
+        summary = next(each for each in table.snapshots() if each.snapshot_id == before).summary
+        assert summary is not None
+        change.set_properties({"frazil.stamp.payments": summary.additional_properties["frazil.stamp"]})
+    table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
+
+
+def test_a_table_that_is_still_to_get_its_rows_is_told(stream: RoutedStream) -> None:
+    stream.land({"id": "a6", "type": "UPD", "n": 6}, {"id": "a7", "type": "DEL", "n": 7}, batch=2)
+    not_committed_yet(stream, DELETES)
+    both = facts(stream, "at", *of_record(6))
+    assert ([row["table"] for row in both["rows"]], both["pending_tables"]) == ([CHANGES], [DELETES])
+    only = facts(stream, "at", *of_record(7))
+    assert (only["fate"], only["rows"], only["pending_tables"]) == ("row", [], [DELETES])
+    said = command(stream, "at", *of_record(7)).stdout
+    assert f"is a row of {DELETES}, where it is not committed yet." in said
+    # What came before is there.
+    before = facts(stream, "at", *of_record(5))
+    assert ([row["table"] for row in before["rows"]], before["pending_tables"]) == ([DELETES], [])
 
 
 def test_tags_of_each_table(stream: RoutedStream) -> None:
