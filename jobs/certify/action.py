@@ -7,10 +7,12 @@ import json
 import sys
 from pathlib import Path
 
+from jobs.catalog import connect_catalog
 from jobs.certify.workspace import STREAM
 from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
-from jobs.spec.settings import load_settings
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.stream_control import StreamControl
 
 REASON = "a certificate"
@@ -20,7 +22,7 @@ BY = "frazil certify"
 def main() -> int:
     """Carry out one action on a certificate's stream, in a process of its own; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.certify.action", description=__doc__)
-    parser.add_argument("action", choices=["roll", "reset", "drain"])
+    parser.add_argument("action", choices=["roll", "reset", "drain", "publish", "hold", "release"])
     parser.add_argument("--folder", type=Path, required=True, help="the certificate's folder")
     parser.add_argument("--command", type=json.loads, help="what starts a driver, as a JSON list")
     parser.add_argument("--to", default="", help="where to reset to, as `frazil reset-offsets --to` takes it")
@@ -31,6 +33,10 @@ def main() -> int:
             print(control.roll(REASON, BY).sentence)
         elif given.action == "reset":
             reset_to(given.folder, given.to)
+        elif given.action in ("publish", "hold"):
+            print(publish(given.folder, fit=given.action == "publish"))
+        elif given.action == "release":
+            release(given.folder)
         else:
             _drain(given.folder)
     except FrazilError as problem:
@@ -49,9 +55,40 @@ def reset_to(folder: Path, to: str) -> None:
     from jobs.operator.reset import reset
     from jobs.operator.reset_request import reset_request
 
-    spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
-    settings = load_settings(None, home=folder)
+    spec, settings = _stream(folder)
     reset(spec, settings, lambda: KafkaLog(settings.kafka), reset_request(to), BY, REASON)
+
+
+def publish(folder: Path, *, fit: bool) -> str:
+    """The action of a gated stream's publisher, whose contract finds all fit, or nothing; what became of it.
+
+    Raises:
+        FrazilError: It cannot be done.
+    """
+    from jobs.publish.gate import Verdict
+    from jobs.publish.gated import publish_if_fit
+
+    verdict = Verdict(fit, () if fit else (REASON,), f"fit: {fit}")
+    spec, settings = _stream(folder)
+    with connect_catalog(settings) as catalog:
+        return publish_if_fit(spec, settings, catalog, BY, lambda _: verdict, verdict.judged_by).became
+
+
+def release(folder: Path) -> None:
+    """The action of an operator who lets pass what is held.
+
+    Raises:
+        FrazilError: Nothing is.
+    """
+    from jobs.publish.gated import release as release_held
+
+    spec, settings = _stream(folder)
+    with connect_catalog(settings) as catalog:
+        release_held(spec, settings, catalog, BY, REASON)
+
+
+def _stream(folder: Path) -> tuple[StreamSpec, Settings]:
+    return load_stream(folder / "streams" / f"{STREAM}.yaml"), load_settings(None, home=folder)
 
 
 def _drain(folder: Path) -> None:
@@ -61,8 +98,7 @@ def _drain(folder: Path) -> None:
     from jobs.spark.session import start_session
     from jobs.stream.drain import drain
 
-    spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
-    settings = load_settings(None, home=folder)
+    spec, settings = _stream(folder)
     try:
         kafka = KafkaLog(settings.kafka)
         drained = drain(spec, settings, kafka, lambda: start_session(settings, "frazil certify, the other driver"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from jobs.catalog import connect_catalog
-from jobs.certify.comparison import stamp_problems
+from jobs.certify.comparison import main_problems, stamp_problems
 from jobs.certify.fixtures import create_fixtures, remove_fixtures
 from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
 from jobs.certify.load import Load
@@ -26,6 +26,7 @@ from jobs.certify.observation import Observer
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario
 from jobs.certify.scenario_run import run_scenario
+from jobs.certify.shapes import SHAPES, Shape
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
@@ -37,16 +38,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Certificate:
-    """A certificate: the workspace of a run of scenarios, and what they came to.
+    """A certificate: what its scenarios came to, and what there is left of it.
 
     Attributes:
-        kept: Whether everything was left as it is, to be looked at.
+        settings: By which it was certified.
+        kept: The workspaces that were left as they are, to be looked at.
         left: What could not be removed, as sentences.
     """
 
-    workspace: Workspace
+    settings: Settings
     outcome: CertificateResults
-    kept: bool = False
+    kept: list[Workspace] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
@@ -68,8 +70,9 @@ def certify(
 ) -> Certificate:
     """Carry out a certificate against the catalog and the brokers of the settings.
 
-    Whatever ends it, an interrupt included, no driver of it is left. Its topic, tables and files are removed unless it
-    failed, or is to keep them.
+    Each shape of a stream that a scenario needs has a workspace of its own, one after the other. Whatever ends it, an
+    interrupt included, no driver of it is left. Its topics, tables and files are removed unless it failed there, or is
+    to keep them.
 
     Args:
         settings: The user's.
@@ -84,54 +87,59 @@ def certify(
     Raises:
         FrazilError: It may not create what it needs, or nobody answers.
     """
+    done = Certificate(settings, CertificateResults(scenarios))
+    shapes: list[Shape] = [shape for shape in SHAPES if any(scenario.shape == shape for scenario in scenarios)]
     with connect_catalog(settings) as catalog:
-        workspace = prepare_workspace(settings, run)
-        harness: Harness | None = None
-        failed = False
-        try:
-            create_fixtures(workspace, catalog)
-            load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
-            observer = Observer(workspace, catalog)
-            harness = Harness(workspace, load, observer, records, on_progress)
-            outcome = _carry_out(harness, scenarios)
-            failed = not outcome.passed
-            done = Certificate(workspace, outcome, kept=keep or failed)
-        finally:
-            on_cleaning()
-            if harness is not None:
-                harness.drivers.end_all()
-            left = [] if keep or failed else remove_fixtures(workspace, catalog)
-            if sys.exc_info()[0] is not None:
-                # An interrupt, or what went wrong, is what the caller hears of.
-                for each in left:
-                    log.warning("not removed: %s", each)
-        done.left = left
-        return done
+        for shape in shapes:
+            # The first bears the certificate's id, whatever its shape.
+            workspace = prepare_workspace(settings, run if shape == shapes[0] else f"{run}_{shape}", shape)
+            harness: Harness | None = None
+            keeps = keep
+            try:
+                create_fixtures(workspace, catalog)
+                load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
+                harness = Harness(workspace, load, Observer(workspace, catalog), records, on_progress)
+                _carry_out(harness, [each for each in scenarios if each.shape == shape], done.outcome)
+                keeps = keep or any(done.outcome.all_problems())
+            finally:
+                if shape == shapes[-1] or keeps or sys.exc_info()[0] is not None:
+                    on_cleaning()
+                if harness is not None:
+                    harness.drivers.end_all()
+                left = [] if keeps else remove_fixtures(workspace, catalog)
+                if sys.exc_info()[0] is not None:
+                    # An interrupt, or what went wrong, is what the caller hears of.
+                    for each in left:
+                        log.warning("not removed: %s", each)
+            done.settings = workspace.settings
+            done.left += left
+            done.kept += [workspace] if keeps else []
+            if any(done.outcome.all_problems()):
+                break
+    return done
 
 
-def _carry_out(harness: Harness, planned: list[Scenario]) -> CertificateResults:
+def _carry_out(harness: Harness, planned: list[Scenario], outcome: CertificateResults) -> None:
     """Run all scenarios, and compare everything; stops at the first that fails, for the tables may stay wrong.
 
     What is wrong is in the outcome; only an interrupt is raised.
     """
-    outcome = CertificateResults(planned)
     began = time.monotonic()
     try:
         for number, scenario in enumerate(planned, start=1):
             result = ScenarioResult(scenario)
             outcome.results.append(result)
-            harness.at = (number, scenario.step)
+            harness.at = (scenario.number, scenario.step)
             with _noted(harness, result.problems):
                 run_scenario(harness, scenario, result, planned[number] if number < len(planned) else None)
             if any(outcome.all_problems()):
-                return outcome
-        harness.at = (len(planned) + 1, "the end")
+                return
+        harness.at = (planned[-1].number + 1, "the end")
         with _noted(harness, outcome.problems):
             _finish(harness, outcome)
-        return outcome
     finally:
-        outcome.produced = harness.load.produced
-        outcome.seconds = time.monotonic() - began
+        outcome.produced += harness.load.produced
+        outcome.seconds += time.monotonic() - began
 
 
 @contextlib.contextmanager
@@ -163,9 +171,11 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
     harness.stop()
     harness.say("everything is compared")
     observation = harness.observer.now()
-    final = observation.compared(harness.load.fates(), harness.load.added())
-    outcome.final = final
+    final = observation.compared(harness.load.expected())
     problems = outcome.problems
+    if harness.workspace.shape == "gated":
+        harness.act("publish")
+        problems += main_problems(harness.observer.main(), observation.rows(), whole=True)
     problems += [*final.problems, *stamp_problems(observation.stamps())]
     produced = harness.load.produced
     accounted = final.landed + final.dead + final.tombstones + final.passed_over
@@ -176,7 +186,7 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
         problems.append(f"the stamps count {newest.totals.read if newest else 0:,} records read")
     harness.say("the stream is audited")
     audited = harness.observer.audited()
-    outcome.audit = verdict_sentence(audited)
+    outcome.finished(final, verdict_sentence(audited))
     problems += [f"the audit says of {problem_sentence(problem)}" for problem in audited.problems]
     if audited.read != produced - final.passed_over:
         problems.append(f"the audit counts {audited.read:,} records read, of {produced:,} produced")

@@ -19,6 +19,7 @@ Offsets = Mapping[int, npt.NDArray[np.int64]]
 Values = Mapping[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 """By partition, rows: their offsets, and a column's values, NO_VALUE where it is null."""
 
+NOWHERE: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _SHOWN = 5
 
 
@@ -40,46 +41,103 @@ class Comparison:
     problems: tuple[str, ...]
     added_values: int = 0
 
+    def __add__(self, other: Comparison) -> Comparison:
+        """Both, of two streams."""
+        return Comparison(
+            self.landed + other.landed,
+            self.dead + other.dead,
+            self.tombstones + other.tombstones,
+            self.passed_over + other.passed_over,
+            self.problems + other.problems,
+            self.added_values + other.added_values,
+        )
 
-def compare(
-    fates: Fates,
-    landed: Offsets,
-    dead: Offsets,
-    landed_through: Mapping[int, int],
-    dead_through: Mapping[int, int],
-) -> Comparison:
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """What a table holds, and what it has to hold.
+
+    Attributes:
+        name: For people.
+        rows: The offsets of its rows, by partition, in any order.
+        wanted: By partition, whether the record of each offset has to be there.
+        through: The next offset that it is complete up to, by its stamps, and holds nothing behind.
+    """
+
+    name: str
+    rows: Offsets
+    wanted: Mapping[int, npt.NDArray[np.bool_]]
+    through: Mapping[int, int]
+
+
+def compare(fates: Fates, landed: Sequence[TableRows], dead: TableRows) -> Comparison:
     """Compare what tables hold with what they have to hold, by partition and offset.
 
     Args:
         fates: What has to become of the record at each offset.
-        landed: The offsets of the table's rows, by partition, in any order.
-        dead: Those of the dead letters.
-        landed_through: The next offset that the table is complete up to, by its stamps, and holds nothing behind.
-        dead_through: The same of the dead letters.
+        landed: The tables of rows; a record may have to be in several.
+        dead: The dead letters.
     """
     problems: list[str] = []
-    found = {Fate.LANDED: 0, Fate.DEAD: 0}
     nowhere = {Fate.TOMBSTONE: 0, Fate.PASSED_OVER: 0}
-    tables = (
-        ("the table", Fate.LANDED, landed, landed_through),
-        ("the dead letters", Fate.DEAD, dead, dead_through),
-    )
-    for name, fate, rows, through in tables:
-        unknown = sorted(set(rows) - set(fates))
+    for table in (*landed, dead):
+        unknown = sorted(set(table.rows) - set(fates))
         if unknown:
-            problems.append(f"{name}: rows of partitions that were never produced to: {unknown}")
-        for partition, wanted in sorted(fates.items()):
-            offsets = rows.get(partition, np.empty(0, dtype=np.int64))
-            problems += _problems_of(name, partition, wanted, fate, offsets, through.get(partition, 0))
-            within = offsets[(offsets >= 0) & (offsets < len(wanted))]
-            found[fate] += len(np.unique(within))
+            problems.append(f"{table.name}: rows of partitions that were never produced to: {unknown}")
+        for partition in sorted(fates):
+            problems += _problems_of(table, partition)
     for partition, wanted in fates.items():
-        complete = wanted[: min(landed_through.get(partition, 0), dead_through.get(partition, 0))]
+        complete = wanted[: min(each.through.get(partition, 0) for each in (*landed, dead))]
         for fate in nowhere:
             nowhere[fate] += int(np.count_nonzero(complete == fate))
     return Comparison(
-        found[Fate.LANDED], found[Fate.DEAD], nowhere[Fate.TOMBSTONE], nowhere[Fate.PASSED_OVER], tuple(problems)
+        _records(fates, landed),
+        _records(fates, [dead]),
+        nowhere[Fate.TOMBSTONE],
+        nowhere[Fate.PASSED_OVER],
+        tuple(problems),
     )
+
+
+def _records(fates: Fates, tables: Sequence[TableRows]) -> int:
+    """How many records are in any of the tables, each counted once."""
+    count = 0
+    for partition, wanted in fates.items():
+        there = np.zeros(len(wanted), np.bool_)
+        for table in tables:
+            offsets = table.rows.get(partition, NOWHERE)
+            there[offsets[(offsets >= 0) & (offsets < len(wanted))]] = True
+        count += int(np.count_nonzero(there))
+    return count
+
+
+def rows_of(offsets: Offsets) -> int:
+    """How many rows there are."""
+    return sum(map(len, offsets.values()))
+
+
+def main_problems(main: Offsets, branch: Offsets, *, whole: bool) -> list[str]:
+    """What is wrong with main, which has what was published of a branch.
+
+    Args:
+        main: The offsets of its rows, by partition.
+        branch: Those of the branch; read later, unless main has to have all of them.
+        whole: Whether all of the branch is published.
+    """
+    problems: list[str] = []
+    for partition in sorted({*main, *branch}):
+        there, landed = main.get(partition, NOWHERE), branch.get(partition, NOWHERE)
+        found, times = np.unique(there, return_counts=True)
+        wrong = {"are more than once in main": found[times > 1]}
+        if whole:
+            wrong["are published, and not in main"] = np.setdiff1d(landed, found)
+        else:
+            wrong["are in main, and not on the branch"] = np.setdiff1d(found, landed)
+        for how, offsets in wrong.items():
+            if len(offsets):
+                shown = ", ".join(map(str, offsets[:_SHOWN]))
+                problems.append(f"{len(offsets)} records {how}: partition {partition}, offsets {shown}")
+    return problems
 
 
 def with_values(compared: Comparison, added: Added, values: Mapping[str, Values]) -> Comparison:
@@ -145,13 +203,11 @@ def _batch_problems(before: Stamp, after: Stamp) -> list[str]:
     return problems
 
 
-def _problems_of(
-    name: str, partition: int, wanted: npt.NDArray[np.uint8], fate: Fate, offsets: npt.NDArray[np.int64], through: int
-) -> list[str]:
-    count = len(wanted)
+def _problems_of(table: TableRows, partition: int) -> list[str]:
+    name, ours = table.name, table.wanted[partition]
+    offsets, through, count = table.rows.get(partition, NOWHERE), table.through.get(partition, 0), len(ours)
     foreign = np.unique(offsets[(offsets < 0) | (offsets >= count)])
     times = np.bincount(offsets[(offsets >= 0) & (offsets < count)], minlength=count)
-    ours = wanted == fate
     complete = np.arange(count) < through
     found = {
         "lost from": ours & complete & (times == 0),

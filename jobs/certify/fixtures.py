@@ -67,7 +67,8 @@ def create_tables(workspace: Workspace, catalog: Catalog) -> None:
 def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
     """Remove everything that a certificate made; returns what is left, with the reason, as sentences."""
     settings, left = workspace.settings, list[str]()
-    for name in (f"{workspace.name}.probe", workspace.table, workspace.dead_letters, workspace.settings.ledger.table):
+    names = f"{workspace.name}.probe", *workspace.row_tables, workspace.dead_letters, workspace.settings.ledger.table
+    for name in names:
         with _collected(settings, f"table {name}", left), contextlib.suppress(NoSuchTableError):
             remains = _remove_table(catalog, name, workspace.name)
             if remains:

@@ -145,6 +145,16 @@ class Harness:
         if status != -signal.SIGKILL or f"step {scenario.step}: SIGKILL" not in said:
             raise ScenarioFailedError(f"The action ended with exit status {status}, not at the step: {last_line(said)}")
 
+    def act(self, action: str) -> None:
+        """Carry out an action in a process of its own, which nobody kills.
+
+        Raises:
+            ScenarioFailedError: It could not be done.
+        """
+        status, said = self.drivers.run_action(action, [], seconds=ACTION_SECONDS)
+        if status != 0:
+            raise ScenarioFailedError(f"The action {action} ended with exit status {status}: {last_line(said)}")
+
     def await_commit(self, floor: int, watch: DriverWatch, scenario: Scenario | None) -> bool:
         """Wait until the driver has committed a batch of its own.
 
@@ -214,14 +224,14 @@ class Harness:
         """
         observation = self.observer.now()
         self.say("the tables are compared")
-        fates, added = self.load.fates(), self.load.added()
+        expected = self.load.expected()
         for number, kill in enumerate(self._kills):
             later = self._kills[number + 1].result.killed_at if number + 1 < len(self._kills) else None
             committed_at, killed_at = observation.first_commit(kill.epoch), kill.result.killed_at
             # A kill that was followed by another one, and not by a commit, says nothing of the time to recover.
             if committed_at and killed_at and kill.result.seconds is None and (later is None or committed_at < later):
                 kill.result.seconds = max(0.0, committed_at - killed_at)
-            kill.result.problems += kill.observation.problems(fates, added)
+            kill.result.problems += kill.observation.problems(expected)
         self._kills = []
         living = watch.note.attempt if watch.note is not None else None
         if orphans := self.drivers.orphans(but=living):

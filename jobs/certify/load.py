@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import random
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import Literal
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from jobs.certify.shapes import TYPES
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
@@ -38,9 +39,10 @@ Fates = dict[int, npt.NDArray[np.uint8]]
 Added = dict[str, dict[int, npt.NDArray[np.int64]]]
 """By field that turned up later, and partition, the value that the row of each offset has, or NO_VALUE."""
 NO_VALUE = -1
+Types = dict[int, npt.NDArray[np.uint8]]
+"""By partition, which of `TYPES` the record at each offset has."""
 
 _REQUIRED = ("id", "payer", "amount", "created_at")
-_TYPES = ("card", "transfer", "cash", "voucher")
 
 
 class Fate(IntEnum):
@@ -58,12 +60,14 @@ class Record:
 
     Attributes:
         value: JSON of about 150 bytes, or what is bad in its place; None is a tombstone.
+        type: By which a routed stream's rows go to their tables.
     """
 
     number: int
     key: bytes
     value: bytes | None
     kind: Kind
+    type: str
 
     @property
     def fate(self) -> Fate:
@@ -82,11 +86,12 @@ def record_to_load(seed: int, number: int, added: Sequence[str] = ()) -> Record:
         "payer": payer,
         "amount": rng.randrange(1, 10_000_000) / 100,
         "created_at": f"2026-01-31T{rng.randrange(24):02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}Z",
-        "type": rng.choice(_TYPES),
+        "type": rng.choice(TYPES),
         **dict.fromkeys(added, number),
     }
     kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
-    return Record(number, payer.encode(), _value(fields, kind, rng), kind)
+    type_ = str(fields["type"])
+    return Record(number, payer.encode(), _value(fields, kind, rng), kind, type_)
 
 
 def _value(fields: dict[str, object], kind: Kind, rng: random.Random) -> bytes | None:
@@ -105,6 +110,31 @@ def _value(fields: dict[str, object], kind: Kind, rng: random.Random) -> bytes |
     return value[: rng.randrange(1, len(value))] if kind == "truncated" else value
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What has to become of the records that were produced.
+
+    Attributes:
+        fates: By partition and offset.
+        added: Of each field that was added, which value the row of each offset has.
+        types: By partition and offset; empty where no row goes by its type.
+    """
+
+    fates: Fates
+    added: Added = field(default_factory=dict)
+    types: Types = field(default_factory=dict)
+
+    def landed(self, types: Collection[str] = TYPES) -> dict[int, npt.NDArray[np.bool_]]:
+        """By partition, whether the record of each offset has to be a row, with one of these types."""
+        numbers = [TYPES.index(each) for each in types]
+        return {
+            partition: (fates == Fate.LANDED) & np.isin(self.types[partition], numbers)
+            if partition in self.types
+            else fates == Fate.LANDED
+            for partition, fates in self.fates.items()
+        }
+
+
 class Load:
     """What the topic was given. The broker's own answers say which offset a record has.
 
@@ -121,6 +151,7 @@ class Load:
         self._partitions: int = partitions
         self._next: int = 0
         self._fates: list[bytearray] = [bytearray() for _ in range(partitions)]
+        self._types: list[bytearray] = [bytearray() for _ in range(partitions)]
         self._numbers: list[array[int]] = [array("q") for _ in range(partitions)]
         # Of each added field the first record that has it.
         self._added: dict[str, int] = {}
@@ -156,6 +187,11 @@ class Load:
         """By partition, what has to become of the record at each offset."""
         return {number: np.frombuffer(bytes(fates), dtype=np.uint8) for number, fates in enumerate(self._fates)}
 
+    def expected(self) -> Expected:
+        """What has to become of all that was produced."""
+        types = {number: np.frombuffer(bytes(each), dtype=np.uint8) for number, each in enumerate(self._types)}
+        return Expected(self.fates(), self.added(), types)
+
     def add_field(self) -> None:
         """Give the next records, and all behind them, a field that none had before."""
         self._added[f"added_{len(self._added) + 1}"] = self._next
@@ -190,4 +226,5 @@ class Load:
             self._misplaced = f"partition {number}: offset {offset} where {len(fates)} was next"
             return
         fates.append(made.fate)
+        self._types[number].append(TYPES.index(made.type))
         self._numbers[number].append(made.number)

@@ -13,8 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
-from jobs.certify.comparison import Comparison, Values, compare, stamp_problems, with_values
-from jobs.certify.load import NO_VALUE, Added, Fates
+from jobs.certify.comparison import Comparison, Offsets, TableRows, Values, compare, stamp_problems, with_values
+from jobs.certify.load import NO_VALUE, Expected, Fate
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamp_history import history, stamps_along_main
@@ -33,15 +33,19 @@ _SETTLED = 10
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Both tables at one moment; later commits do not change what is seen here.
+    """All tables at one moment; later commits do not change what is seen here.
 
     Attributes:
-        table, dead_letters: None before they are created.
+        tables: By name, the stream's own first; None before they are created.
     """
 
     workspace: Workspace
-    table: Table | None
-    dead_letters: Table | None
+    tables: Mapping[str, Table | None]
+
+    @property
+    def table(self) -> Table | None:
+        """The stream's own, as the branch has it that the stream writes."""
+        return self.tables[self.workspace.table]
 
     def stamps(self) -> list[Stamp]:
         """The stamps on the stream's table, oldest first."""
@@ -55,9 +59,9 @@ class Observation:
         return _newest(self.table)
 
     @property
-    def heads(self) -> tuple[int | None, int | None]:
-        """The newest snapshot of either table."""
-        return _head(self.table), _head(self.dead_letters)
+    def heads(self) -> tuple[int | None, ...]:
+        """The newest snapshot of each table."""
+        return tuple(map(_head, self.tables.values()))
 
     @property
     def position(self) -> Positions:
@@ -68,11 +72,11 @@ class Observation:
     def first_commit(self, above: int) -> float | None:
         """When the first batch was committed under an epoch greater than this; None if there is none yet.
 
-        On either table, by its snapshot, in seconds since 1970. That is a driver's own batch, or one that it has
+        On any table, by its snapshot, in seconds since 1970. That is a driver's own batch, or one that it has
         committed from the pending record of the driver before.
         """
         found: list[float] = []
-        for table in (self.table, self.dead_letters):
+        for table in self.tables.values():
             newest = _newest(table)
             if table is None or newest is None or newest.epoch <= above:
                 continue
@@ -84,22 +88,36 @@ class Observation:
                     found.append(times[snapshot])
         return min(found, default=None)
 
-    def compared(self, fates: Fates, added: Added) -> Comparison:
+    def compared(self, expected: Expected) -> Comparison:
         """What is in the tables against what has to be, up to where the stamps say that they are complete."""
-        table, dead, topic = self.workspace.table, self.workspace.dead_letters, self.workspace.name
-        through = target_positions({table: self.newest, dead: _newest(self.dead_letters)}, table)
-        compared = compare(
-            fates,
-            _offsets(self.table, topic, *KAFKA_COLUMNS.coordinates),
-            _offsets(self.dead_letters, topic, *DEAD_LETTER_COORDINATES),
-            _by_number(through[table]),
-            _by_number(through[dead]),
-        )
-        return with_values(compared, added, _values(self.table, list(added)))
+        own, dead = self.workspace.table, self.workspace.dead_letters
+        stamps = {name: _newest(table) for name, table in self.tables.items()}
+        through = {name: _by_number(at) for name, at in target_positions(stamps, own).items()}
+        landed = [
+            TableRows(
+                "the table" if name == own else f"table {name}",
+                self._offsets(name),
+                expected.landed(types),
+                through[name],
+            )
+            for name, types in self.workspace.row_tables.items()
+        ]
+        lost = {partition: fates == Fate.DEAD for partition, fates in expected.fates.items()}
+        letters = TableRows("the dead letters", self._offsets(dead), lost, through[dead])
+        compared = compare(expected.fates, landed, letters)
+        return with_values(compared, expected.added, _values(self.table, list(expected.added)))
 
-    def problems(self, fates: Fates, added: Added) -> list[str]:
+    def problems(self, expected: Expected) -> list[str]:
         """What is wrong with rows and stamps, as sentences."""
-        return [*self.compared(fates, added).problems, *stamp_problems(self.stamps())]
+        return [*self.compared(expected).problems, *stamp_problems(self.stamps())]
+
+    def rows(self) -> Offsets:
+        """The offsets of the rows of the stream's own table, as the branch has it that the stream writes."""
+        return self._offsets(self.workspace.table)
+
+    def _offsets(self, name: str) -> Offsets:
+        columns = DEAD_LETTER_COORDINATES if name == self.workspace.dead_letters else KAFKA_COLUMNS.coordinates
+        return _offsets(self.tables[name], self.workspace.name, *columns)
 
 
 class Observer:
@@ -114,19 +132,31 @@ class Observer:
         self._workspace: Workspace = workspace
         self._catalog: Catalog = catalog
         self.folder: StreamFolder = stream_folder(workspace.settings, STREAM)
+        spec = workspace.spec()
+        # In the order of a batch's commits.
+        self._branches: dict[str, str] = {name: spec.branch_of(name) for name in spec.target_names}
 
     def now(self) -> Observation:
-        """Both tables as they are now, at one moment: a driver may be at work."""
-        dead = existing_table(self._catalog, self._workspace.dead_letters)
+        """All tables as they are now, at one moment: a driver may be at work."""
+        own, *others = self._branches
+        found = {name: self._loaded(name) for name in others}
         for _ in range(_SETTLED):
-            table = existing_table(self._catalog, self._workspace.table)
-            again = existing_table(self._catalog, self._workspace.dead_letters)
-            if _head(again) == _head(dead):
+            table = self._loaded(own)
+            again = {name: self._loaded(name) for name in others}
+            if [*map(_head, again.values())] == [*map(_head, found.values())]:
                 break
-            dead = again
+            found = again
         else:
-            table = existing_table(self._catalog, self._workspace.table)
-        return Observation(self._workspace, table, dead)
+            table = self._loaded(own)
+        return Observation(self._workspace, {own: table, **found})
+
+    def main(self) -> Offsets:
+        """The offsets of the rows of the stream's own table, as main has it."""
+        table = existing_table(self._catalog, self._workspace.table)
+        return _offsets(table, self._workspace.name, *KAFKA_COLUMNS.coordinates)
+
+    def _loaded(self, name: str) -> Table | None:
+        return existing_table(self._catalog, name, self._branches[name])
 
     def epoch(self) -> int:
         """The greatest epoch that any driver has taken."""

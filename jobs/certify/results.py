@@ -71,8 +71,8 @@ class CertificateResults:
     Attributes:
         scenarios: As planned.
         results: Of those that were begun, in order.
-        final: The full comparison at the end; None if it never came to that.
-        audit: What `frazil audit` says in the end, in a sentence; empty if it never came to that.
+        final: The full comparison at the end of each of its streams, together; None if it never came to that.
+        audit: What `frazil audit` says in the end, in a sentence for each stream; empty if it never came to that.
         problems: What is wrong with the whole, beside the scenarios' own.
         produced: Records in the topic.
         seconds: From the first record to the last comparison.
@@ -102,6 +102,16 @@ class CertificateResults:
             for problem in result.problems:
                 yield f"trial {result.scenario.number} ({result.scenario.step}): {problem}"
         yield from self.problems
+
+    def finished(self, found: Comparison, audit: str) -> None:
+        """One of its streams has come to its end.
+
+        Args:
+            found: The full comparison.
+            audit: What the audit says.
+        """
+        self.final = found if self.final is None else self.final + found
+        self.audit = f"{self.audit} {audit}".strip()
 
     @property
     def recoveries(self) -> list[float]:

@@ -17,10 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from jobs.certify.shapes import SHAPES, SHAPES_OF_KINDS, Shape
 from jobs.errors import FrazilError
 from jobs.steps import STEPS as EVERY_STEP
 
-Manner = Literal["batch", "early", "moment", "early moment", "asleep", "schema", "stop", "roll", "keeper", "reset"]
+Manner = Literal[
+    "batch", "early", "moment", "early moment", "asleep", "schema", "stop", "roll", "keeper", "reset", "publish"
+]
 
 RANDOM = "random"
 ASLEEP = "asleep"
@@ -46,15 +49,24 @@ AFTER_A_COMMIT = "after_recovery_commit"
 # What only a driver that finds a pending record comes to.
 NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
-# Replays, the dead-letter topic, maintenance, backfills, branches, checks and routes are no part of a certificate: the
-# project's own tests kill those.
-_NOT_HERE = (
-    *("replay", "return", "outbox", "maintenance", "backfill", "branch", "publish", "check", "route"),
-    *("event time", "tag"),
+# Replays, the dead-letter topic, maintenance, backfills, branches, checks, quiet streams and tags are no part of a
+# certificate: the project's own tests kill those.
+_NOT_HERE = ("replay", "return", "outbox", "maintenance", "backfill", "branch", "check", "event time", "tag")
+# Nor are discards, answers and remakes of what is published.
+_HOLDS = ("inside_hold", "publish_after_hold")
+_PUBLISHES = (
+    *("publish_before_verdict", "publish_after_verdict", "publish_before_commit", "inside_publish"),
+    *("publish_after_commit", *_HOLDS),
 )
-STEPS = {name: step for name, step in EVERY_STEP.items() if step.kind not in _NOT_HERE}
+STEPS = {
+    name: step
+    for name, step in EVERY_STEP.items()
+    if step.kind not in _NOT_HERE and (step.kind != "publish" or name in _PUBLISHES)
+}
 # Steps that are passed once per target, or per stamp: the seed says which time is the last.
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
+# Each batch of the routed stream passes it twice; the first is of the batch that shows that the one before recovered.
+_PASSES_BETWEEN_TABLES = (3, 4)
 _LONGEST_START_SECONDS = 14.0
 _LONGEST_WORK_SECONDS = 2.5
 _MANNERS: dict[str, Manner] = {
@@ -65,6 +77,7 @@ _MANNERS: dict[str, Manner] = {
     "roll": "roll",
     "keeper": "keeper",
     "reset": "reset",
+    "publish": "publish",
 }
 # Those leave a driver behind that is the next scenario's.
 LAUNCHING = frozenset({"roll", "keeper"})
@@ -81,6 +94,7 @@ class Scenario:
         passes: The time that the process comes there at which it dies.
         delay: Of a random moment: seconds after the driver's start if it is early, else after its first commit.
         asked_for: False for a kill that only leaves something to recover from.
+        shape: Of the stream.
     """
 
     number: int
@@ -90,6 +104,12 @@ class Scenario:
     passes: int = 1
     delay: float = 0.0
     asked_for: bool = True
+    shape: Shape = "plain"
+
+    @property
+    def holds(self) -> bool:
+        """Whether what is published there is judged unfit."""
+        return self.step in _HOLDS
 
     @property
     def early(self) -> bool:
@@ -144,13 +164,17 @@ def plan_scenarios(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]
     """
     rng = random.Random(f"{seed}/plan")
     scenarios = [scenario for step in steps for scenario in _scenarios_of(step, runs, rng)]
-    late = [scenario for scenario in scenarios if not scenario.early]
+    late = [scenario for scenario in scenarios if not scenario.early and scenario.shape == "plain"]
     early = [scenario for scenario in scenarios if scenario.early]
+    others = [scenario for scenario in scenarios if scenario.shape != "plain"]
     rng.shuffle(late)
     rng.shuffle(early)
+    rng.shuffle(others)
+    # Each of the other streams once, behind the one with one table.
+    others.sort(key=lambda scenario: SHAPES.index(scenario.shape))
     # Those that can stand behind the fewest first.
     early.sort(key=lambda scenario: (scenario.step != AFTER_A_COMMIT, scenario.step not in NEEDS_A_RECORD))
-    order = _woven(late, early, rng)
+    order = [*_woven(late, early, rng), *others]
     return [replace(scenario, number=number) for number, scenario in enumerate(order, start=1)]
 
 
@@ -168,13 +192,17 @@ def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario
         for run in range(seldom):
             # The second batch, so that the one before is known to have recovered.
             yield Scenario(0, step, "asleep", SLEEPS_AT[(run + 1) % len(SLEEPS_AT)], passes=2)
+    elif STEPS[step].kind == "route":
+        for _ in range(runs):
+            yield Scenario(0, step, "batch", step, passes=rng.choice(_PASSES_BETWEEN_TABLES), shape="routed")
     elif STEPS[step].kind in COMMIT_KINDS:
         for _ in range(runs):
             yield Scenario(0, step, "batch", step, passes=2)
     else:
         manner = _MANNERS[STEPS[step].kind]
         for _ in range(seldom):
-            yield Scenario(0, step, manner, step, passes=rng.randint(1, PASSES.get(step, 1)))
+            passes = rng.randint(1, PASSES.get(step, 1))
+            yield Scenario(0, step, manner, step, passes, shape=SHAPES_OF_KINDS.get(STEPS[step].kind, "plain"))
 
 
 def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> list[Scenario]:

@@ -7,6 +7,7 @@ import signal
 import time
 
 from jobs.certify.action import reset_to
+from jobs.certify.comparison import main_problems, rows_of
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import armed_command
 from jobs.certify.harness import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Harness, ScenarioFailedError, last_line
@@ -59,6 +60,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
             _die_with_keeper(harness, scenario, result, watch, upcoming)
         case "reset":
             _die_of_reset(harness, scenario, result)
+        case "publish":
+            _die_of_publication(harness, scenario, result)
         case "asleep":
             _sleep(harness, scenario, result, watch)
         case _:
@@ -153,6 +156,31 @@ def _die_of_reset(harness: Harness, scenario: Scenario, result: ScenarioResult) 
     now = harness.observer.now().position[partition]
     if now != to:
         raise ScenarioFailedError(f"After the reset was given again, {partition} stands at {now}, not at {to}.")
+
+
+def _die_of_publication(harness: Harness, scenario: Scenario, result: ScenarioResult) -> None:
+    """The publisher is killed while the driver lands; it is run again, and main has all of it, once."""
+    harness.more()
+    before, epoch = harness.observer.main(), harness.observer.epoch()
+    harness.say("its branch is published")
+    action = "hold" if scenario.holds else "publish"
+    harness.die_as_action(scenario, action, [])
+    died_at, left = time.time(), harness.observer.main()
+    result.problems += main_problems(left, harness.observer.now().rows(), whole=False)
+    grown = rows_of(left) - rows_of(before)
+    if (grown > 0) != (scenario.step == "publish_after_commit"):
+        result.problems.append(f"main has {grown:,} more rows after the kill at {scenario.step}")
+    waits = harness.observer.now().rows()
+    if scenario.holds:
+        harness.act("hold")
+        if rows_of(harness.observer.main()) != rows_of(before):
+            result.problems.append("main shows rows that are held")
+        harness.act("release")
+    harness.act("publish")
+    result.seconds = time.time() - died_at
+    result.problems += main_problems(harness.observer.main(), waits, whole=True)
+    harness.stop()
+    harness.record_kill(result, None, epoch)
 
 
 def _sleep(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:

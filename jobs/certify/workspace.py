@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from jobs.certify.load import SCHEMA
+from jobs.certify.shapes import Shape, row_tables, shape_blocks
 from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -35,16 +37,23 @@ class Workspace:
         name: Of the topic and of the namespace: `frazil_certify_` and the certificate's id.
         folder: Holds `frazil.yaml`, `streams/` and `state/`, and is the home of its drivers.
         settings: The user's, with the certificate's own state folder and ledger, and a short lease.
+        shape: Of its stream.
     """
 
     name: str
     folder: Path
     settings: Settings
+    shape: Shape = "plain"
 
     @property
     def table(self) -> str:
-        """The stream's table."""
-        return f"{self.name}.payments"
+        """The stream's own table, which is its coordinator."""
+        return next(iter(self.row_tables))
+
+    @property
+    def row_tables(self) -> dict[str, tuple[str, ...]]:
+        """The tables of rows, the stream's own first, each with the types of the records that it gets."""
+        return row_tables(self.shape, self.name)
 
     @property
     def dead_letters(self) -> str:
@@ -67,16 +76,20 @@ class Workspace:
 
     def write_spec(self, version: int = 0) -> None:
         """Write the stream's file; another version is another generation, with the same rows."""
-        document = {
+        document: dict[str, Any] = {
             "stream": STREAM,
             "description": "Of a certificate that is under way.",
             "source": {"topics": [self.name], "max_records_per_batch": 1_000_000 + version},
-            "decode": {"value": "json", "schema": "table"},
-            "evolve": {"add": "auto", "limits": {"new_columns_per_hour": _MOST_COLUMNS, "columns": _MOST_COLUMNS}},
+            "decode": {"value": "json", "schema": SCHEMA},
             "table": {"name": self.table, "partition_by": ["day(created_at)"]},
             "errors": {"dead_letters": {"table": self.dead_letters}},
             "trigger": {"every": "500ms"},
+            **shape_blocks(self.shape, self.name),
         }
+        if self.shape == "plain":
+            document["decode"]["schema"] = "table"
+            limits = {"new_columns_per_hour": _MOST_COLUMNS, "columns": _MOST_COLUMNS}
+            document["evolve"] = {"add": "auto", "limits": limits}
         self._spec_file.parent.mkdir(parents=True, exist_ok=True)
         write_durably(self._spec_file, yaml.safe_dump(document, sort_keys=False).encode())
 
@@ -85,7 +98,7 @@ class Workspace:
         return self.folder / "streams" / f"{STREAM}.yaml"
 
 
-def prepare_workspace(settings: Settings, run: str) -> Workspace:
+def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> Workspace:
     """Make a certificate's workspace, with settings that differ from the user's in state and lease only.
 
     Secrets stay references, as they are written; the file is readable by its owner only all the same. With the
@@ -94,6 +107,7 @@ def prepare_workspace(settings: Settings, run: str) -> Workspace:
     Args:
         settings: The user's.
         run: The certificate's id: letters, digits and underscores.
+        shape: Of its stream.
 
     Raises:
         FrazilError: There is no room for it, or no permission.
@@ -106,7 +120,7 @@ def prepare_workspace(settings: Settings, run: str) -> Workspace:
         with os.fdopen(descriptor, "w", encoding="utf-8") as output:
             document = settings_document(settings, folder / "state", f"{name}.ledger")
             yaml.safe_dump(document, output, sort_keys=False)
-        workspace = Workspace(name, folder, load_settings(file, home=folder))
+        workspace = Workspace(name, folder, load_settings(file, home=folder), shape)
         workspace.write_spec()
         workspace.logs.mkdir()
     except OSError as problem:

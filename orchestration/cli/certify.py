@@ -105,9 +105,7 @@ def certify(
                 on_cleaning=interrupts.ignore,
             )
         repeat = _repeat(steps, runs, seed, records, settings_file)
-        facts = report_facts(
-            done.outcome, run=run, seed=seed, repeat=repeat, settings=settings_shown(done.workspace.settings)
-        )
+        facts = report_facts(done.outcome, run=run, seed=seed, repeat=repeat, settings=settings_shown(done.settings))
         folder = report or deployment.embedded / "certificates"
         markdown, document = write_report(folder, facts, done.outcome)
         if as_json:
@@ -213,8 +211,7 @@ def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any])
 
 def _print_ending(console: Console, done: Certificate, facts: dict[str, Any], markdown: Path, document: Path) -> None:
     console.print(f"Reports: {markdown}, {document.name}", markup=False)
-    if done.kept:
-        workspace = done.workspace
+    for workspace in done.kept:
         console.print(
             f"Left as it is: topic {workspace.name}, namespace {workspace.name} in catalog "
             f"{workspace.settings.catalog.name}, folder {workspace.folder}",

@@ -144,6 +144,25 @@ def test_a_short_certificate(certifying: Certifying) -> None:
     certifying.assert_nothing_left()
 
 
+def test_a_routed_stream_and_a_gated_one(certifying: Certifying) -> None:
+    """One is killed between the commits of two of its tables; of the other the publisher, and main has all of it."""
+    before = certifying.topics()
+    steps = ("after_table_commit", "publish_after_commit", "publish_after_hold")
+    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "15", "--records", "300")
+    assert status == 0, certifying.said()
+    assert facts["problems"] == []
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
+    between = next(each for each in facts["trials"] if each["step"] == "after_table_commit")
+    assert (between["shape"], between["from_record"]) == ("routed", True)
+    assert {each["shape"] for each in facts["trials"] if each is not between} == {"gated"}
+    records = facts["records"]
+    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
+    assert min(records["landed"], records["dead"]) > 0
+    assert facts["audit"].count("complete") == 2, "of both streams"
+    wait_for(lambda: certifying.topics() == before, "the topics' end")
+    certifying.assert_nothing_left()
+
+
 def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
     # The other two steps, before a keeper's launch, are killed at with small drivers.
     steps = ("keeper_after_launch", "kept")

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.certify.comparison import Comparison, Values, compare, stamp_problems, with_values
-from jobs.certify.load import NO_VALUE, Fate
+from jobs.certify.comparison import (
+    Comparison,
+    TableRows,
+    Values,
+    compare,
+    main_problems,
+    stamp_problems,
+    with_values,
+)
+from jobs.certify.load import NO_VALUE, Expected, Fate
+from jobs.certify.shapes import TYPES
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -27,13 +36,17 @@ def compared(
     dead_through: dict[int, int] = ALL,
     fates: dict[int, list[Fate]] = FATES,
 ) -> Comparison:
+    wanted = Expected({number: np.array(each, dtype=np.uint8) for number, each in fates.items()})
+    lost = {number: each == D for number, each in wanted.fates.items()}
     return compare(
-        {number: np.array(each, dtype=np.uint8) for number, each in fates.items()},
-        {number: np.array(each, dtype=np.int64) for number, each in landed.items()},
-        {number: np.array(each, dtype=np.int64) for number, each in dead.items()},
-        landed_through,
-        dead_through,
+        wanted.fates,
+        [TableRows("the table", offsets(landed), wanted.landed(), landed_through)],
+        TableRows("the dead letters", offsets(dead), lost, dead_through),
     )
+
+
+def offsets(rows: dict[int, list[int]]) -> dict[int, np.ndarray]:
+    return {number: np.array(each, dtype=np.int64) for number, each in rows.items()}
 
 
 def test_all_is_well() -> None:
@@ -85,6 +98,64 @@ def test_what_is_wrong_is_named(landed: dict[int, list[int]], dead: dict[int, li
     problems = compared(landed, dead).problems
     assert len(problems) == 1
     assert said in problems[0]
+
+
+CARD, MOVED = TYPES[:2], TYPES[1:3]
+# One of each type, the second of which has to be in two tables, and a dead one.
+TYPED = Expected({0: np.array([L, L, L, L, D], np.uint8)}, types={0: np.array([0, 1, 2, 3, 1], np.uint8)})
+
+
+def routed(card: list[int], moved: list[int], own: list[int], through: int = 5) -> Comparison:
+    tables = {"own": (own, TYPES[3:]), "by card": (card, CARD), "moved": (moved, MOVED)}
+    landed = [
+        TableRows(name, offsets({0: rows}), TYPED.landed(types), {0: through}) for name, (rows, types) in tables.items()
+    ]
+    letters = TableRows("the dead letters", offsets({0: [4]}), {0: TYPED.fates[0] == D}, {0: 5})
+    return compare(TYPED.fates, landed, letters)
+
+
+def test_a_record_of_a_route_is_in_each_of_its_tables_and_counts_once() -> None:
+    assert routed([0, 1], [2, 1], [3]) == Comparison(4, 1, 0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (([0, 1], [2], [3]), "1 records lost from moved: partition 0, offsets [1, 2)"),
+        (([0], [1, 2], [3]), "1 records lost from by card: partition 0, offsets [1, 2)"),
+        (([0, 1, 1], [1, 2], [3]), "1 records more than once in by card: partition 0, offsets [1, 2)"),
+        (([0, 1], [1, 2], [3, 0]), "1 records wrongly in own: partition 0, offsets [0, 1)"),
+        (([0, 1], [1, 2, 4], [3]), "1 records wrongly in moved: partition 0, offsets [4, 5)"),
+    ],
+)
+def test_what_is_wrong_in_one_table_of_a_route_is_named(tables: tuple[list[int], ...], said: str) -> None:
+    card, moved, own = tables
+    assert routed(card, moved, own).problems == (said,)
+
+
+def test_what_a_table_of_a_route_waits_for_is_no_loss() -> None:
+    assert routed([], [], [], through=0).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("main", "whole", "said"),
+    [
+        ([0, 1, 3], True, []),
+        ([0, 1], False, []),
+        ([0, 1], True, ["1 records are published, and not in main: partition 0, offsets 3"]),
+        ([0, 1, 1, 3], True, ["1 records are more than once in main: partition 0, offsets 1"]),
+        ([0, 1, 2], False, ["1 records are in main, and not on the branch: partition 0, offsets 2"]),
+        ([], True, ["3 records are published, and not in main: partition 0, offsets 0, 1, 3"]),
+    ],
+)
+def test_what_main_has_of_a_branch(main: list[int], whole: bool, said: list[str]) -> None:
+    assert main_problems(offsets({0: main}), offsets({0: [0, 1, 3]}), whole=whole) == said
+
+
+def test_two_streams_add_up() -> None:
+    assert Comparison(1, 2, 3, 4, ("a",), 5) + Comparison(10, 20, 30, 40, ("b",), 50) == Comparison(
+        11, 22, 33, 44, ("a", "b"), 55
+    )
 
 
 def test_rows_behind_the_stamps_are_wrong() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.certify.load import BAD_KINDS, SCHEMA, Fate, record_to_load
+from jobs.certify.load import BAD_KINDS, SCHEMA, Expected, Fate, record_to_load
+from jobs.certify.shapes import TYPES
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.parser import parse_schema
 
@@ -30,6 +32,20 @@ def test_every_kind_comes_and_the_bad_are_few() -> None:
     kinds = Counter(record_to_load(1, number).kind for number in range(5000))
     assert set(kinds) == {"good", *BAD_KINDS}
     assert 0.02 < 1 - kinds["good"] / 5000 < 0.05
+
+
+def test_what_lands_by_its_type() -> None:
+    records = [record_to_load(1, number) for number in range(2000)]
+    fates = np.array([each.fate for each in records], np.uint8)
+    types = np.array([TYPES.index(each.type) for each in records], np.uint8)
+    expected = Expected({0: fates}, types={0: types})
+    assert set(types.tolist()) == {0, 1, 2, 3}
+    assert expected.landed()[0].tolist() == [each.kind == "good" for each in records]
+    some = expected.landed(TYPES[:2])[0].tolist()
+    assert some == [each.kind == "good" and each.type in TYPES[:2] for each in records]
+    for each in records:
+        if each.kind == "good" and each.value:
+            assert json.loads(each.value)["type"] == each.type
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -11,7 +11,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
+from jobs.certify.action import publish
 from jobs.certify.fixtures import create_tables
+from jobs.certify.load import Expected
 from jobs.certify.observation import Observer, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare_workspace
 from jobs.commit.offsets import TopicPartition
@@ -75,17 +77,51 @@ def test_the_first_commit_of_the_next_driver(workspace: Workspace, catalog: Cata
 
 def test_rows_that_should_be_there_are_missed(workspace: Workspace, catalog: Catalog) -> None:
     Target(catalog, workspace.table, STREAM).restamp(stamp(workspace, "batch", 1, 0, 2, {}))
-    problems = Observer(workspace, catalog).now().problems({0: np.array([1, 2], dtype=np.uint8)}, {})
+    problems = Observer(workspace, catalog).now().problems(Expected({0: np.array([1, 2], dtype=np.uint8)}))
     assert len(problems) == 2, problems
     assert "lost from the table" in problems[0]
     assert "lost from the dead letters" in problems[1]
+
+
+def test_each_table_of_a_route_is_held_against_its_own_records(tmp_path: Path) -> None:
+    """Of four records, of which one is in two tables, the tables have the rows of none; their stamps say all."""
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "routed", "routed")
+    with connect_catalog(Settings.embedded(tmp_path)) as catalog:
+        catalog.create_namespace(workspace.name)
+        create_tables(workspace, catalog)
+        observer = Observer(workspace, catalog)
+        Target(catalog, workspace.table, STREAM).restamp(stamp(workspace, "batch", 1, 0, 4, {}))
+        seen = observer.now()
+        assert set(seen.tables) == {*workspace.row_tables, workspace.dead_letters}
+        expected = Expected({0: np.array([1, 1, 1, 1], np.uint8)}, types={0: np.array([0, 1, 2, 3], np.uint8)})
+        problems = [each for each in seen.problems(expected) if "lost from" in each]
+    own, by_card, moved = workspace.row_tables
+    assert own == workspace.table
+    assert [each.partition(": ")[0] for each in problems] == [
+        "1 records lost from the table",
+        f"2 records lost from table {by_card}",
+        f"2 records lost from table {moved}",
+    ]
+
+
+def test_main_of_a_gated_stream_is_told_from_its_branch(tmp_path: Path) -> None:
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "gated", "gated")
+    with connect_catalog(Settings.embedded(tmp_path)) as catalog:
+        catalog.create_namespace(workspace.name)
+        create_tables(workspace, catalog)
+        target = Target(catalog, workspace.table, STREAM, branch="ingest")
+        target.claim(1, lambda newest: stamp(workspace, "claim", 1, 0, 0, {}))
+        observer = Observer(workspace, catalog)
+        assert observer.now().newest is not None, "its stamps are the branch's"
+        assert observer.main() == {}
+        assert publish(workspace.folder, fit=False) == "nothing new"
 
 
 def test_before_there_are_tables(tmp_path: Path, workspace: Workspace) -> None:
     with connect_catalog(Settings.embedded(tmp_path)) as catalog:
         observation = Observer(workspace, catalog).now()
     assert (observation.table, observation.newest, observation.heads) == (None, None, (None, None))
-    assert observation.problems({0: np.array([1], dtype=np.uint8)}, {}) == []
+    assert observation.problems(Expected({0: np.array([1], dtype=np.uint8)})) == []
 
 
 def test_where_the_batch_at_hand_was_to_end(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from jobs.certify.scenario_plan import (
     plan_scenarios,
     select_steps,
 )
+from jobs.certify.shapes import SHAPES
 from jobs.errors import FrazilError
+from jobs.steps import STEPS as EVERY_STEP
 
 steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
 numbers = st.integers(0, 10_000)
@@ -41,6 +43,7 @@ def timed(scenarios: list[Scenario]) -> list[Scenario]:
     [
         ("all", {*STEPS, *EXTRA}),
         ("commit", {name for name, step in STEPS.items() if step.kind in COMMIT_KINDS}),
+        ("route", {"after_table_commit"}),
         ("recovery", {name for name, step in STEPS.items() if step.kind == "recovery"}),
         ("take-over", {name for name, step in STEPS.items() if step.kind == "take over"}),
         ("dead letters", {name for name, step in STEPS.items() if step.kind == "dead letters"}),
@@ -65,12 +68,32 @@ def test_the_default_certificate(seed: int) -> None:
     scenarios = plan_scenarios(select_steps("all"), 3, seed)
     counts = Counter(scenario.step for scenario in scenarios if scenario.asked_for)
     for name, step in STEPS.items():
-        assert counts[name] == (3 if step.kind in COMMIT_KINDS else 1)
+        assert counts[name] == (3 if step.kind in (*COMMIT_KINDS, "route") else 1)
     assert counts[RANDOM] >= 3
     assert counts[ASLEEP] == 1
     # Nothing has to be added, and every step's time to recover is told.
     assert all(scenario.asked_for for scenario in scenarios)
     assert {scenario.step for scenario in timed(scenarios)} == {*STEPS, *EXTRA}
+    # Each stream once: nothing of one follows another one's, and only those steps are another's that it lacks.
+    shapes = [scenario.shape for scenario in scenarios]
+    assert shapes == sorted(shapes, key=SHAPES.index)
+    assert set(shapes) == set(SHAPES)
+    for scenario in scenarios:
+        kind = STEPS[scenario.step].kind if scenario.step in STEPS else "any"
+        assert scenario.shape == {"route": "routed", "publish": "gated"}.get(kind, "plain")
+
+
+def test_every_step_of_a_publication_is_tried() -> None:
+    asked = {
+        name
+        for name, step in EVERY_STEP.items()
+        if name.startswith("publish_") or name in ("inside_publish", "inside_hold")
+    }
+    assert set(select_steps("publish")) == asked
+    assert set(select_steps("route")) == {"after_table_commit"}
+    planned = plan_scenarios(select_steps("publish"), 1, 3)
+    assert {scenario.step for scenario in planned if scenario.holds} == {"inside_hold", "publish_after_hold"}
+    assert {scenario.arming for scenario in planned} == {""}, "the action dies, not the driver"
 
 
 @given(steps, st.integers(1, 4), numbers)

@@ -17,6 +17,7 @@ from pyiceberg.types import NestedField, StringType
 from jobs.catalog import connect_catalog
 from jobs.certify.certificate import new_id
 from jobs.certify.fixtures import create_fixtures, remove_fixtures
+from jobs.certify.shapes import SHAPES, TYPES, Shape
 from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
@@ -81,6 +82,28 @@ def test_its_stream(tmp_path: Path) -> None:
     assert workspace.spec() != spec, "a roll needs another generation"
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_its_stream_of_another_shape(tmp_path: Path, shape: Shape) -> None:
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run", shape)
+    spec = workspace.spec()
+    assert set(spec.target_names) == {*workspace.row_tables, workspace.dead_letters}
+    assert spec.coordinator == workspace.table == f"{workspace.name}.payments"
+    assert spec.branch_of(workspace.table) == ("ingest" if shape == "gated" else "main")
+    assert (spec.publish is not None, spec.route is not None) == (shape == "gated", shape == "routed")
+    workspace.write_spec(7)
+    assert workspace.spec().config_hash == spec.config_hash
+
+
+def test_a_routed_stream_s_file_says_what_the_comparison_expects(tmp_path: Path) -> None:
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run", "routed")
+    route = workspace.spec().route
+    assert route is not None
+    found = {type_: set(route.destinations(type_)) for type_ in TYPES}
+    assert found == {type_: {name for name, types in workspace.row_tables.items() if type_ in types} for type_ in TYPES}
+    assert max(map(len, found.values())) == 2, "some records are in two tables"
+    assert min(map(len, found.values())) == 1, "each has one"
+
+
 def test_ids_are_names(tmp_path: Path) -> None:
     first, second = new_id(), new_id()
     assert first != second
@@ -93,13 +116,14 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield catalog
 
 
-def test_nothing_is_left(tmp_path: Path, catalog: Catalog) -> None:
-    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_is_left(tmp_path: Path, catalog: Catalog, shape: Shape) -> None:
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run", shape)
     schema = Schema(NestedField(1, "id", StringType()))
     catalog.create_namespace("orders")
     kept = catalog.create_table("orders.payments", schema)
     catalog.create_namespace(workspace.name)
-    for name in (workspace.table, workspace.dead_letters):
+    for name in (*workspace.row_tables, workspace.dead_letters):
         folder = Path(catalog.create_table(name, schema).location().removeprefix("file://"))
         (folder / "data").mkdir()
         # What a killed driver leaves: nothing refers to it.

@@ -1,0 +1,44 @@
+"""Shapes of a certificate's stream: one table, several by a route, or a branch behind a gate.
+
+What one of them needs another one's file refuses, so each has a stream, tables and a topic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+Shape = Literal["plain", "routed", "gated"]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+
+SHAPES_OF_KINDS: Mapping[str, Shape] = MappingProxyType({"route": "routed", "publish": "gated"})
+"""Of the kinds of steps that the stream with one table does not come to."""
+
+TYPES = ("card", "transfer", "cash", "voucher")
+"""The values by which a routed stream's records differ."""
+
+ROUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"payments": ("voucher",), "payments_by_card": ("card", "transfer"), "payments_moved": ("transfer", "cash")}
+)
+"""The types of each table of a routed stream; the first is the stream's own. Of one type records are in two."""
+
+_OWN = "payments"
+
+
+def row_tables(shape: Shape, namespace: str) -> dict[str, tuple[str, ...]]:
+    """The stream's tables of rows, the coordinator first, each with the types of the records that it gets."""
+    tables = ROUTES if shape == "routed" else {_OWN: TYPES}
+    return {f"{namespace}.{name}": types for name, types in tables.items()}
+
+
+def shape_blocks(shape: Shape, namespace: str) -> dict[str, Any]:
+    """What the stream's file has besides, of this shape."""
+    if shape == "gated":
+        expected = {"expect_column_values_to_not_be_null": {"column": "amount"}}
+        return {"contract": {"expectations": [expected]}, "publish": {"gate": "contract"}}
+    if shape == "routed":
+        own, *others = row_tables(shape, namespace).items()
+        tables = [{"match": list(types), "table": name} for name, types in others]
+        return {"route": {"by": "type", "tables": tables, "unmatched": {"table": own[0]}}}
+    return {}
