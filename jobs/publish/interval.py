@@ -26,7 +26,7 @@ from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.publish.interval_times import interval_event_times
-from jobs.write.manifest_doubles import exact_entries
+from jobs.publish.manifest_memo import ManifestMemo
 
 # What stands behind this mark in an id is a stream's replays, its queues, or its publications.
 PART_MARK = "~"
@@ -242,7 +242,7 @@ def _files_of(
 
 
 def interval_entries(
-    head: Snapshot, metadata: TableMetadata, io: FileIO, found: Interval
+    head: Snapshot, metadata: TableMetadata, io: FileIO, found: Interval, memo: ManifestMemo | None = None
 ) -> Iterator[tuple[int | None, int, DataFile]]:
     """Of the data files in a snapshot that are of an interval, whoever landed them: snapshot, its number, and the file.
 
@@ -251,6 +251,7 @@ def interval_entries(
         FileNotFoundError: A manifest is gone.
     """
     specs, schema, after, until, branch = metadata.specs(), metadata.schema(), found.after, found.until, found.branch
+    read = memo or ManifestMemo()
     for manifest in head.manifests(io):
         if manifest.sequence_number <= after:
             continue
@@ -260,9 +261,7 @@ def interval_entries(
                 "it.",
                 fix=_undo(branch, "<stream>"),
             )
-        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-        exact_entries(io, manifest, entries, specs[manifest.partition_spec_id], schema)
-        for entry in entries:
+        for entry in read.entries(io, manifest, specs[manifest.partition_spec_id], schema):
             if entry.status != ManifestEntryStatus.DELETED and after < (entry.sequence_number or 0) <= until:
                 yield entry.snapshot_id, entry.sequence_number or 0, entry.data_file
 

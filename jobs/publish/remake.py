@@ -21,22 +21,27 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.commit.branch import begin_property, on_branch
+from jobs.commit.branch import begin_property
 from jobs.commit.commit_steps import pass_written
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
-from jobs.commit.discards import Discards
 from jobs.commit.lineage import ancestors, last_sequence
 from jobs.commit.operations import RemakeBranch, SnapshotAgain
-from jobs.commit.publications import branch_through, publication_id, publications
+from jobs.commit.publications import publications
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, last_remade, reissued, remade_property
-from jobs.commit.stamp_history import history_of, stamps_along_main, streams_on_branch
+from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, reissued, remade_property
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, branch_begin, interval_entries
-from jobs.publish.publication import left_out_property
+from jobs.publish.manifest_memo import ManifestMemo
 from jobs.publish.publishing import interval_of, refuse_other_spec
+from jobs.publish.remake_conditions import (
+    NotRemadeError,
+    gated_streams,
+    refuse_left_out,
+    rows_given,
+    stands_in_main,
+)
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 
@@ -44,10 +49,6 @@ StillNeeded = Callable[[Snapshot, Stamp], bool]
 """Whether somebody needs the stamp of a snapshot whose rows main has; the snapshot is as it landed."""
 
 _OWN = "frazil."
-
-
-class NotRemadeError(FrazilError):
-    """A branch that cannot be remade from main: main would not have all that the branch has, or nobody can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,12 @@ def remake(
         FrazilError: Others committed each time.
     """
 
+    memo = ManifestMemo()
+
     def attempt() -> RemadeBranch:
         check()
         table = catalog.load_table(name)
-        found = remaking(table, specs, branch, needed=needed, now=now())
+        found = remaking(table, specs, branch, needed=needed, now=now(), memo=memo)
         step("remake_before_commit")
         written = partial(pass_written, found.operation, None)
         snapshot_id = commit_once(table, found.operation, summary={}, properties=found.properties, on_written=written)
@@ -134,7 +137,15 @@ def remake(
     return done
 
 
-def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: StillNeeded, now: datetime) -> Remaking:
+def remaking(
+    table: Table,
+    specs: Sequence[StreamSpec],
+    branch: str,
+    *,
+    needed: StillNeeded,
+    now: datetime,
+    memo: ManifestMemo | None = None,
+) -> Remaking:
     """What a remake of a branch would commit.
 
     Args:
@@ -142,6 +153,7 @@ def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: 
         specs: The streams that write to it.
         needed: Of the stamps whose rows main has.
         now: The present instant.
+        memo: Of an earlier attempt.
 
     Raises:
         NotRemadeError: Main would not have all that the branch has, or nobody can say.
@@ -149,9 +161,9 @@ def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: 
     metadata, where = table.metadata, f"branch {branch} of table {'.'.join(table.name())}"
     if branch not in metadata.refs or MAIN_BRANCH not in metadata.refs or metadata.format_version != 2:
         raise NotRemadeError(f"{where} is not remade: it is not there, or the table's format is not 2.")
-    gated = _gated(metadata, specs, branch, where)
-    begin, stands = branch_begin(metadata, branch), {spec.stream: _stands(table, spec, branch) for spec in gated}
-    _refuse_left_out(metadata, gated, branch, begin, where)
+    gated = gated_streams(metadata, specs, branch, where)
+    begin, stands = branch_begin(metadata, branch), {spec.stream: stands_in_main(table, spec, branch) for spec in gated}
+    refuse_left_out(metadata, gated, branch, begin, where)
     waiting: dict[str, Interval] = {}
     for spec in gated:
         found = interval_of(spec, table, publications(table, spec.stream).newest)
@@ -160,7 +172,7 @@ def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: 
             waiting[spec.stream] = found
     along = list(ancestors(metadata, metadata.refs[branch].snapshot_id))[::-1]
     new = [each for each in along if (each.sequence_number or 0) > begin]
-    files = _files_by_snapshot(table, branch, begin, waiting, where, given=_given(table, gated, branch))
+    files = _files_by_snapshot(table, branch, begin, waiting, where, memo, given=rows_given(table, gated, branch))
     chosen = list(_chosen(new, stands, files, needed))
     if not chosen:
         raise NotRemadeError(f"{where} is not remade: no stamp of a stream is left in its snapshots.")
@@ -185,68 +197,15 @@ def remaking(table: Table, specs: Sequence[StreamSpec], branch: str, *, needed: 
     return Remaking(RemakeBranch(branch, again, since), properties, sum(bool(each.files) for each in again))
 
 
-def _gated(metadata: TableMetadata, specs: Sequence[StreamSpec], branch: str, where: str) -> list[StreamSpec]:
-    """The streams that write the branch, all of which are published through a gate.
-
-    Raises:
-        NotRemadeError: One is not.
-    """
-    by_name = {spec.stream: spec for spec in specs}
-    writers = {each.partition(PART_MARK)[0] for each in streams_on_branch(metadata, branch)}
-    for stream in sorted(writers):
-        spec = by_name.get(stream)
-        if spec is None or spec.publish is None or spec.publish.branch != branch:
-            why = "no file names any more" if spec is None else "has no gate"
-            raise NotRemadeError(f"{where} is not remade: stream {stream}, which {why}, has written it.")
-    return [by_name[stream] for stream in sorted(writers)]
-
-
-def _stands(table: Table, spec: StreamSpec, branch: str) -> int:
-    """Through which sequence number main has the stream's part of the branch.
-
-    Raises:
-        NotRemadeError: Main, or the branch, was rolled back, and nobody has said what becomes of that.
-    """
-    past = publications(table, spec.stream)
-    seen = on_branch(table, branch)
-    names = [each for each in streams_on_branch(table.metadata, branch) if each.partition(PART_MARK)[0] == spec.stream]
-    if past.rolled_back or any(history_of(seen, each).rolled_back for each in names):
-        raise NotRemadeError(
-            f"branch {branch} of table {'.'.join(table.name())} is not remade: it, or main, was rolled back to before "
-            f"a commit of stream {spec.stream}, which nobody has answered.",
-            fix=f"frazil status {spec.stream}, which names the commands",
-        )
-    return branch_through(past.newest, branch)
-
-
-def _refuse_left_out(metadata: TableMetadata, gated: Sequence[StreamSpec], branch: str, begin: int, where: str) -> None:
-    said = metadata.properties.get(left_out_property(branch), "")
-    # Earlier versions set no property.
-    answers = (
-        stamp.decision.answer
-        for spec in gated
-        for _, stamp in stamps_along_main(metadata, publication_id(spec.stream), begin)
-        if stamp.decision
-    )
-    if (said.isdigit() and int(said) > begin) or "rollback_keep" in answers:
-        raise NotRemadeError(
-            f"{where} is not remade: rows that were left out of main (--after-rollback leave-out) stand there alone.",
-            fix="copy them to main if they are needed, and let the stream begin a new branch, see docs/publishing.md",
-        )
-
-
-def _given(table: Table, gated: Sequence[StreamSpec], branch: str) -> int | None:
-    """How many rows main was given of all branches; None where the branch was remade, and it is known to be enough."""
-    if last_remade(table.metadata, branch) is not None:
-        return None
-    newest = (publications(table, spec.stream).newest for spec in gated)
-    discarded = (each for spec in gated for each in Discards.of(table.metadata.properties, spec.stream).on(branch))
-    # What was discarded stands there, too, and letters have it.
-    return sum(each.totals.read for each in newest if each) + sum(each.rows for each in discarded)
-
-
 def _files_by_snapshot(
-    table: Table, branch: str, begin: int, waiting: Mapping[str, Interval], where: str, *, given: int | None
+    table: Table,
+    branch: str,
+    begin: int,
+    waiting: Mapping[str, Interval],
+    where: str,
+    memo: ManifestMemo | None,
+    *,
+    given: int | None,
 ) -> dict[int, list[DataFile]]:
     """The files that main lacks, by the snapshot that added them.
 
@@ -260,7 +219,7 @@ def _files_by_snapshot(
     whole = Interval(branch, begin, head.sequence_number or 0, head.snapshot_id)
     found: defaultdict[int, list[DataFile]] = defaultdict(list)
     published = 0
-    for snapshot_id, _, file in interval_entries(head, metadata, table.io, whole):
+    for snapshot_id, _, file in interval_entries(head, metadata, table.io, whole, memo):
         if file.file_path in wanted:
             found[snapshot_id or 0].append(file)
         else:

@@ -21,7 +21,8 @@ from jobs.publish.ahead import branch_ahead
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import publish_if_fit, release
 from jobs.publish.publishing import answer_rollback, unpublished
-from jobs.publish.remake import NotRemadeError, RemadeBranch, remake
+from jobs.publish.remake import RemadeBranch, remake
+from jobs.publish.remake_conditions import NotRemadeError
 from tests.unit.publish.branch_world import NAME, P0, AtStep, BranchWorld, Killed
 
 GATED: dict[str, Any] = {
