@@ -38,6 +38,8 @@ EXPRESSION_FAILED = "expression_failed"
 RULE_VIOLATED = "rule_violated"
 DISCARDED = "discarded"
 UNROUTED = "unrouted"
+OWN_CODE_FAILED = "own_code_failed"
+OWN_CODE_REFUSED = "own_code_refused"
 
 CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 
@@ -52,7 +54,7 @@ _KINDS = frozenset(
 # How sentences begin that quote a value behind a colon only, if at all.
 _WITHOUT_VALUES = (
     *("needs one ", "needs a change of the table", "is not declared", "the column `", "the expression `"),
-    *("the rule '", "the function `"),
+    *("the rule '", "the function `", "the decoder `"),
 )
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
+from jobs.formats.own.format import own_decoder_problem
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns, SchemaIdPlace
 from jobs.schema.kafka_columns import KafkaColumns
@@ -83,13 +84,26 @@ class Decode(SpecModel):
                 )
             if self.case_insensitive:
                 problems.append((("case_insensitive",), f"is about names of fields; values of {self.format} have none"))
+        elif self.format == "own":
+            problems.extend(self._own_problems())
         if problems:
             raise problems_at(problems)
         return self
 
+    def _own_problems(self) -> list[tuple[Location, str]]:
+        """What a decoder of one's own cannot be asked for, or does not give."""
+        said = "is up to the decoder, of values of the format own"
+        options = {"unknown_fields": self.unknown_fields != "ignore", "case_insensitive": self.case_insensitive}
+        if given := [name for name, differs in options.items() if differs]:
+            return [((name,), said) for name in given]
+        problem = own_decoder_problem(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self.options))
+        return [(("value", "decoder"), problem)] if problem else []
+
     def _keep_problem(self) -> str | None:
         if self.format in COLUMN_TYPES:
             return f"is about fields; values of the format {self.format} have none"
+        if self.format == "own":
+            return "is up to the decoder, of values of the format own"
         if self.schema_source == "declared":
             names = {each.name.casefold() for each in parse_schema(self.schema_text).fields}
             if EXTRA_COLUMN in names:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, UnresolvedSchema, declared_of
 from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
+from jobs.formats.own.format import own_decoder_problem
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import HeaderColumn, KeyColumns
 from jobs.schema.declared import Field as DeclaredField
@@ -25,7 +26,7 @@ from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.fields import schema_text as checked_schema
-from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource
+from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, hashed_format
 
 _INTO = re.compile(r"\s*(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
 _OWN = ("into", "schema", "unknown_fields", "subject")
@@ -98,6 +99,11 @@ class KeyDecode(SpecModel):
             problems.append((("schema",), "is required: the columns of a key, such as 'id long not null'"))
         elif self.schema_source != "declared" and (problem := self._source_problem):
             problems.append((("schema",), problem))
+        elif self.format == "own":
+            if self.unknown_fields != "ignore":
+                problems.append((("unknown_fields",), "is up to the decoder, of keys of the format own"))
+            elif problem := own_decoder_problem(self.columns.decoder):
+                problems.append((("schema",), problem))
         if self.subject is not None and self.format not in REGISTRY_FORMATS:
             problems.append((("subject",), f"is of a registry; keys of the format {self.format} have no schema there"))
         if problems:
@@ -163,9 +169,8 @@ class KeyDecode(SpecModel):
 def hashed_key(_: Any, key: KeyDecode) -> Any:
     """What of the key changes rows."""
     columns = key.columns
-    options = {} if isinstance(key.form, str) else key.form.model_dump(mode="json", exclude_defaults=True)
     return {
-        "format": options if options.keys() > {"format"} else key.format,
+        "format": hashed_format(key, key.form),
         "schema": declared_of(columns.decoder).text if columns.is_resolved else key.schema_text,
         "into": columns.into,
         "required": columns.required,

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from jobs.formats.avro import options as avro_options
 from jobs.formats.json_schema import options as json_schema_options
+from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
 from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.spec.connect_json import ConnectJsonOptions
 from jobs.spec.infer import Infer
@@ -36,6 +37,7 @@ SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
     "json_schema": ("declared", "registry", "table"),
     "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),
+    "own": ("declared",),
 }
 """Where the schema of a format's rows may be from; of the others, from the stream's file."""
 REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
@@ -109,7 +111,31 @@ class ProtobufOptions(SpecModel):
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
 
 
-FormatOptions: TypeAlias = JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions
+class OwnOptions(SpecModel):
+    """Values are read by a function of an installed package; see `jobs.formats.own.decoder`.
+
+    Args:
+        decoder: The name under which the package declares it.
+        options: What the function is given beside the values, by its own names.
+    """
+
+    format: Literal["own"]
+    decoder: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("decoder")
+    @classmethod
+    def _is_there(cls, name: str) -> str:
+        try:
+            loaded(name)
+        except NoSuchDecoderError as problem:
+            raise ValueError(str(problem)) from None
+        return name
+
+
+FormatOptions: TypeAlias = (
+    JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions | OwnOptions
+)
 """Of the formats that have options: a model each, whose `format` is its name."""
 
 
@@ -129,7 +155,8 @@ ValueFormat = Annotated[
     | Annotated[ConnectJsonOptions, Tag("@connect_json")]
     | Annotated[JsonSchemaOptions, Tag("@json_schema")]
     | Annotated[AvroOptions, Tag("@avro")]
-    | Annotated[ProtobufOptions, Tag("@protobuf")],
+    | Annotated[ProtobufOptions, Tag("@protobuf")]
+    | Annotated[OwnOptions, Tag("@own")],
     Discriminator(
         _form,
         custom_error_type="frazil_format",
@@ -144,4 +171,7 @@ def hashed_format(_: Any, value: str | FormatOptions) -> Any:
     if isinstance(value, str):
         return value
     options = value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, OwnOptions):
+        # Another version of its package may give other rows.
+        return {**options, "version": version_of(value.decoder)}
     return value.format if options.keys() <= {"format"} else options

@@ -16,13 +16,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from jobs.formats.problems import ValueProblem
+from jobs.formats.problems import OWN_CODE_FAILED, OWN_CODE_REFUSED, ValueProblem
 from jobs.transform.arrow_columns import columns_of
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-OWN_CODE_FAILED = "own_code_failed"
-OWN_CODE_REFUSED = "own_code_refused"
 _ANSWER = "a pyarrow.RecordBatch, or one with a mapping from rows to reasons"
 
 
