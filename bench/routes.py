@@ -1,6 +1,6 @@
 """What a route costs: batches into many tables, their commits, and the memory of a task; beside one table without.
 
-python -m bench.routes --tables 300 --records 100000 [--zipf] [--commits 8] [--one-table]
+python -m bench.routes --tables 300 --records 100000 [--zipf] [--named] [--commits 8] [--one-table]
 
 Real tables in a catalog of SQLite, the driver's own batches, and tasks in two processes; Kafka and Spark are left out.
 Records are made in the tasks before the clock starts for them, so the seconds of a batch hold what a stream does with
@@ -142,9 +142,11 @@ class Runner(BatchRunner):
         return task_results(self._stream, [row for each in self.last for row in each.results])
 
 
-def spec_of(tables: int, *, route: bool) -> StreamSpec:
-    """The stream, with a table for each value."""
-    if tables == 1:
+def spec_of(tables: int, *, route: bool, named: bool = False) -> StreamSpec:
+    """The stream, with a table for each value: of the file, or made as the values come."""
+    if named:
+        each = []
+    elif tables == 1:
         each = [{"match": ".*", "table": "events.all"}]
     else:
         each = [{"match": [f"t{number:03}"], "table": f"events.t{number:03}"} for number in range(tables)]
@@ -154,7 +156,11 @@ def spec_of(tables: int, *, route: bool) -> StreamSpec:
             "source": {"topics": ["events"]},
             "decode": {"value": "json", "schema": COLUMNS},
             "table": {"name": "events.all"},
-            **({"route": {"by": "type", "tables": each}} if route else {}),
+            **(
+                {"route": {"by": "type", "tables": each, **({"to": "events.{value}"} if named else {})}}
+                if route
+                else {}
+            ),
         }
     )
 
@@ -214,6 +220,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--commits", type=int, default=commit_pool.MOST)
     parser.add_argument("--zipf", action="store_true")
+    parser.add_argument("--named", action="store_true", help="the tables are made in the first batch")
     parser.add_argument("--one-table", action="store_true", help="routed by a constant, and unrouted, by turns")
     args = parser.parse_args()
     if args.one_table:
@@ -227,7 +234,8 @@ def main() -> None:
         return
     print(f"{args.tables} tables, {args.records:,} records a batch, {'by Zipf' if args.zipf else 'evenly'}")
     commit_pool.MOST = args.commits
-    measured(spec_of(args.tables, route=True), Load(args.tables, args.zipf), args.records, args.batches, args.splits)
+    spec = spec_of(args.tables, route=True, named=args.named)
+    measured(spec, Load(args.tables, args.zipf), args.records, args.batches, args.splits)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ before is committed, so `start` on any target proves that every target is comple
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -184,6 +184,15 @@ class Stamp:
     def anchored(self, targets: Mapping[str, str], topics: Mapping[str, str]) -> Self:
         """With what only the anchor carries: the tables' uuids and Kafka's topic ids."""
         return replace(self, targets=dict(targets), topics=dict(topics))
+
+    def naming_only(self, targets: Collection[str]) -> Self:
+        """This stamp without the tables that are no targets any more, unless they have rows of its batch.
+
+        An answer, or a reset, moves the positions of targets alone. What another table says of its own is of no use
+        then, should it be a target again: the anchor's stamp does not name it.
+        """
+        kept = {name: uuid for name, uuid in self.targets.items() if name in targets or self.rows.get(name)}
+        return replace(self, targets=kept)
 
     @property
     def in_bitmaps(self) -> bool:

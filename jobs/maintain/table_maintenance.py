@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs import steps
+from jobs.commit.named_tables import all_with_named_tables
 from jobs.maintain.branch_remake import gated_branches
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
@@ -66,6 +67,7 @@ def maintain_table(
     Raises:
         FrazilError: There is no such table, the catalog does not answer, the policy contradicts itself.
     """
+    specs = all_with_named_tables(specs, catalog)
     context = TableContext(catalog, settings, specs, table.name, table.require(), spark, now)
     maintenance = TableMaintenance(context, only=only, on_progress=on_progress)
     if not dry_run:

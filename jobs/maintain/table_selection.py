@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from jobs.catalog import CATALOG_SECONDS
+from jobs.commit.named_tables import all_with_named_tables
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.plan import ACTIONS
 from jobs.redaction import redacted
@@ -172,6 +173,7 @@ def chosen_tables(
     Raises:
         FrazilError: A name is neither.
     """
+    specs = all_with_named_tables(specs, catalog)
     existing = ExistingTables(catalog, settings)
     every = list(all_maintained(settings, specs, existing))
     if not named:

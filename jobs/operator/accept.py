@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
@@ -71,6 +72,7 @@ def record_answer(
 def _record(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Callable[[], KafkaLog], answer: Answer, note: str
 ) -> dict[str, Decision]:
+    spec = with_named_tables(spec, catalog)
     targets = {
         name: Target(catalog, name, spec.stream, branch=spec.branch_of(name))
         for name in spec.target_names
@@ -94,7 +96,7 @@ def _record(
                 folder.store.delete(record)
         histories = {name: target.history() for name, target in targets.items()}
         new = _decision(spec, kafka, answer, targets, histories)
-        session.answer(new, note)
+        session.answer({name: stamp.naming_only(spec.target_names) for name, stamp in new.items()}, note)
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}

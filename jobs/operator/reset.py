@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import proposals
 from jobs.commit.log_state import check_identity
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.reset import (
     ResetMove,
@@ -56,6 +57,7 @@ def plan_reset(
     """
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
+        spec = with_named_tables(spec, catalog)
         targets = existing_targets(spec, catalog, {})
         stamps = _as_claimed(targets, spec.coordinator)
         kafka = connect()
@@ -116,6 +118,7 @@ def reset(
             kafka = connect()
             lease = stream_lease(settings, spec.stream)
             held = lease.read()
+            spec = with_named_tables(spec, catalog)
             targets = existing_targets(spec, catalog, held.targets if held else {})
             newest = targets[spec.coordinator].newest
             if newest is None:
@@ -180,7 +183,7 @@ def move_positions(
         note=text,
         epoch=stream.epoch,
     ):
-        _restamp(stream, stream.targets[name], stamp)
+        _restamp(stream, stream.targets[name], stamp.naming_only(stream.targets))
     return made, text
 
 

@@ -50,6 +50,7 @@ class Block:
         gone: Which rows have no value any more, see `jobs.transform.transform.Rows`; None where none is so.
         warned: The records that broke a rule and land nevertheless, by the rule's name.
         routed: Of a stream with a route, the rows for each target, by name; `rows` are then those of no table.
+        unnamed: Of such a stream, the records that wait for a table of their own, by the value that names it.
     """
 
     records: pa.RecordBatch
@@ -66,6 +67,7 @@ class Block:
     gone: pa.BooleanArray | None = None
     warned: Mapping[str, Indices] = field(default_factory=dict)
     routed: Mapping[str, RoutedRows] = field(default_factory=dict)
+    unnamed: Mapping[str, Indices] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
@@ -92,6 +94,7 @@ class Block:
         gone: pa.BooleanArray | None = None,
         warned: Mapping[str, Indices] | None = None,
         routed: Mapping[str, RoutedRows] | None = None,
+        unnamed: Mapping[str, Indices] | None = None,
     ) -> Block:
         """The block behind a stage that looked at rows only, and counted from the first of them.
 
@@ -108,6 +111,7 @@ class Block:
             gone: Likewise, where `changed` is given.
             warned: By rows of this block.
             routed: The rows for each of several tables, by records; without it, those that there are.
+            unnamed: Those that wait for a table, by rows of this block.
         """
         at = self.positions
         if changed is None:
@@ -130,6 +134,7 @@ class Block:
             if warned
             else self.warned,
             self.routed if routed is None else routed,
+            {value: at[rows] for value, rows in unnamed.items()} if unnamed else self.unnamed,
         )
 
     def _changes_of(self, kept: Indices | slice) -> tuple[Mapping[str, pa.Array], pa.BooleanArray | None]:
@@ -161,6 +166,7 @@ class Block:
             gone=gone,
             warned={},
             routed={},
+            unnamed={},
         )
 
     def replaced_by(self, parts: Sequence[Block]) -> Block:
@@ -186,6 +192,10 @@ class Block:
                 for name in sorted(rules)
             },
             routed=_routed([part.routed for part in parts]),
+            unnamed={
+                value: np.concatenate([part.unnamed[value] for part in parts if value in part.unnamed])
+                for value in dict.fromkeys(value for part in parts for value in part.unnamed)
+            },
         )
 
 

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED, untold
 from jobs.pipeline.block import Block, RoutedRows
-from jobs.pipeline.route_dispatch import Dispatch
+from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
+from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
 from jobs.pipeline.row_steps import aligned
 from jobs.pipeline.stages import WRITE, Fit, unfit, with_kafka_columns
 from jobs.schema.kafka_columns import KafkaColumns
@@ -39,6 +40,7 @@ class FitToRoutedTables:
     Args:
         route: Says which those are.
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
+        naming: The state of the tables that values name.
         kafka: The columns that rows have of Kafka's own.
         columns: Those of the rows; needed only of a route by an expression.
         hide_values: Whether dead letters tell nothing of the row's values.
@@ -50,6 +52,7 @@ class FitToRoutedTables:
         self,
         route: Route,
         fits: Mapping[str, Fit],
+        naming: NamingState | None = None,
         *,
         kafka: KafkaColumns,
         columns: Columns | None = None,
@@ -60,7 +63,10 @@ class FitToRoutedTables:
         self._kafka: KafkaColumns = kafka
         self._columns: Columns | None = columns
         self._hide_values: bool = hide_values
-        self._dispatch: Dispatch = Dispatch(route)
+        named = naming is not None and route.to is not None
+        # What no entry takes is looked at by value, before it is unmatched.
+        self._dispatch: Dispatch = Dispatch(route.model_copy(update={"unmatched": "dead_letter"}) if named else route)
+        self._naming: Naming | None = Naming(route, fits, naming) if named and naming else None
 
     def apply(self, block: Block) -> Block:
         """The block with the rows of each table; a record that none takes has failed, or is filtered."""
@@ -72,7 +78,14 @@ class FitToRoutedTables:
         values, failed = self._values(block)
         found = self._dispatch.rows_of(values)
         refused = {each.row: each for each in failed}
-        tables = found.tables
+        tables, why, unnamed = found.tables, dict[int, str](), dict[str, np.ndarray]()
+        if self._naming is not None and len(found.nowhere):
+            tables, unnamed, why = self._named(self._naming, values, found, refused)
+            found = found._replace(nowhere=np.array(sorted(why), np.int64))
+            if (other := self._route.unmatched_table) is not None and why:
+                at = found.nowhere
+                tables[other] = np.union1d(tables[other], at) if other in tables else at
+                found = found._replace(nowhere=np.zeros(0, np.int64))
         if refused:
             of_failed = np.array(sorted(refused), np.int64)
             tables = {name: np.setdiff1d(at, of_failed, assume_unique=True) for name, at in tables.items()}
@@ -86,12 +99,15 @@ class FitToRoutedTables:
             except UnfitValueError as problem:
                 raise unfit(problem, hide_values=self._hide_values) from None
         nowhere = np.array([each for each in found.nowhere.tolist() if each not in refused], np.int64)
-        if not len(nowhere) and not refused:
+        if not len(nowhere) and not refused and not unnamed:
             return block.with_rows(rows, routed=routed)
         dropped = self._route.unmatched == "drop"
         if not dropped:
-            refused |= {row: self._unrouted(row, values[row].as_py()) for row in nowhere.tolist()}
-        gone = np.union1d(nowhere, np.array(sorted(refused), np.int64))
+            refused |= {
+                row: self._unrouted(row, values[row].as_py(), why.get(row, NO_TABLE)) for row in nowhere.tolist()
+            }
+        waiting = [np.array(sorted(refused), np.int64), *unnamed.values()]
+        gone = np.union1d(nowhere, np.concatenate(waiting))
         kept = np.setdiff1d(np.arange(rows.num_rows, dtype=np.int64), gone, assume_unique=True)
         return block.with_rows(
             rows.take(pa.array(kept)),
@@ -99,7 +115,36 @@ class FitToRoutedTables:
             failures=[self._failure(block, refused[row]) for row in sorted(refused)],
             filtered=nowhere if dropped else np.zeros(0, np.int64),
             routed=routed,
+            unnamed=unnamed,
         )
+
+    def _named(
+        self, naming: Naming, values: pa.Array, found: Dispatched, failed: Mapping[int, RowFailure]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[int, str]]:
+        """What becomes of rows that no entry takes: tables' rows, those that wait for a table, and why of all others.
+
+        Args:
+            naming: Tells of each value.
+            values: Of all rows.
+            found: What the entries take; its tables come back with those of values.
+            failed: Rows without a value that can be told.
+        """
+        tables, unnamed, why = dict(found.tables), dict[str, np.ndarray](), dict[int, str]()
+        rows = found.nowhere
+        if failed:
+            rows = np.setdiff1d(rows, np.array(sorted(failed), np.int64), assume_unique=True)
+        encoded = values.take(pa.array(rows)).dictionary_encode(null_encoding="encode")
+        texts = encoded.dictionary.to_pylist()
+        for number, at in grouped(np.arange(len(texts), dtype=np.int64), np.asarray(encoded.indices)):
+            table, refused = naming.of(texts[number])
+            mine = rows[at]
+            if table is not None:
+                tables[table] = mine
+            elif refused is not None:
+                why |= dict.fromkeys(mine.tolist(), refused)
+            else:
+                unnamed[texts[number]] = mine
+        return tables, unnamed, why
 
     def probe(self, block: Block) -> Block:
         """No rows: a table that cannot hold even those holds no row of the stream."""
@@ -127,10 +172,10 @@ class FitToRoutedTables:
         found = evaluated(compiled(text, self._columns), rows)
         return found.values.cast(pa.string()), failures_of(found, text)
 
-    def _unrouted(self, row: int, value: str | None) -> RowFailure:
+    def _unrouted(self, row: int, value: str | None, wanted: str) -> RowFailure:
         path = self._route.column
         shown = "null" if value is None else repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
-        message = f"needs a value that a table of the route takes, found {shown}"
+        message = f"needs a value that {wanted}, found {shown}"
         return RowFailure(row, UNROUTED, message, f"$.{'.'.join(path)}" if path else None)
 
     def _failure(self, block: Block, failure: RowFailure) -> Failure:

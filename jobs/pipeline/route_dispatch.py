@@ -74,7 +74,7 @@ class Dispatch:
         sets = self._sets_of(encoded.dictionary)
         found: dict[str, list[Indices]] = {}
         nowhere = np.zeros(0, np.int64)
-        for number, rows in _grouped(sets, np.asarray(encoded.indices)):
+        for number, rows in grouped(sets, np.asarray(encoded.indices)):
             for name in self._sets[number]:
                 found.setdefault(name, []).append(rows)
             if not self._sets[number]:
@@ -139,7 +139,7 @@ def _matches(pattern: re.Pattern[str], values: pa.Array) -> np.ndarray:
     return np.fromiter((pattern.fullmatch(each) is not None for each in values.to_pylist()), bool, len(values))
 
 
-def _grouped(sets: Indices, codes: np.ndarray) -> Iterable[tuple[int, Indices]]:
+def grouped(sets: Indices, codes: np.ndarray) -> Iterable[tuple[int, Indices]]:
     """The rows of each set, ascending, by one sort.
 
     Args:

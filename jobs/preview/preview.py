@@ -19,6 +19,7 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.pipeline import fetched_parts
+from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import RowSteps, prepare_steps, row_steps_of
 from jobs.preview.evolving import EvolvingTable
 from jobs.preview.hiding import Hiding, decoded_hiding, landed_hiding
@@ -31,7 +32,7 @@ from jobs.preview.record import (
     Row,
     StreamPreview,
 )
-from jobs.preview.tables import TableAsWritten
+from jobs.preview.tables import TableAsWritten, new_named_tables
 from jobs.preview.watched_pipeline import Watch
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
@@ -78,6 +79,7 @@ def preview_stream(
     mine = [each for each in blocks if spec.source.reads(each.source.topic)]
     parts, steps = asked_parts(spec, tables), row_steps_of(spec)
     steps = replace(steps, hide_values=steps.hide_values or mask != NO_MASK) if steps else None
+    tables = list(tables)
     evolving = EvolvingTable(spec, _own(spec, tables).metadata)
     while True:
         watch = Watch()
@@ -85,7 +87,10 @@ def preview_stream(
         written = [replace(each, metadata=evolving.metadata) if _is_own(spec, each) else each for each in tables]
         plan = _plan(spec, written, resolved, _columns(spec, evolving.metadata, schemas), steps, mask)
         results = run_split(plan, (_narrowed(each, parts) for each in mine), watch.pipeline)
-        if not evolving.decide(_needs(results)):
+        if named := new_named_tables(spec, results):
+            spec = spec.with_named_tables(each.target.name for each in named)
+            tables += named
+        elif not evolving.decide(_needs(results)):
             break
     records: dict[Coordinates, PreviewedRecord] = {
         each.at: each for each in (*previewed_records(plan, watch.blocks, mine), *unread_records(blocks, mine))
@@ -125,6 +130,7 @@ def _plan(
         mask=mask,
         steps=steps,
         route=spec.route,
+        naming=naming_state(spec, {}, decided=False),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.commit.named_tables import all_with_named_tables
 from jobs.commit.offsets import Ranges
 from jobs.deadletter.selection import OffsetSelection
 from jobs.kafka.metadata import KafkaLog
@@ -61,6 +62,8 @@ def preview(
     except NoCatalogYet:
         catalog = None
     with catalog or nullcontext():
+        if catalog is not None:
+            specs = all_with_named_tables(specs, catalog)
         tables = [_tables(spec, settings, catalog) for spec in specs]
     parts = frozenset[str]().union(*(asked_parts(*each) for each in zip(specs, tables, strict=True)))
     blocks = read_records(settings, specs[0].stream, ranges, parts)

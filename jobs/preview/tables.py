@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -13,10 +14,14 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.catalog import find_table
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableState
 from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import named_table
 from jobs.spec.targets import TargetSpec
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
+from jobs.task.run import TaskResult
+from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, refuse_format
 from jobs.write.table_remaking import differs, is_as_made
@@ -57,6 +62,30 @@ def tables_as_written(
         _letters(spec, target, catalog) if target.role == "dead_letters" else _of_rows(spec, target, catalog, new)
         for target in spec.targets
     )
+
+
+def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult]) -> list[TableAsWritten]:
+    """The tables that a task lacks, as they would be made for the values that name them.
+
+    Whether one of the name is there, and is another's, is not asked.
+
+    Args:
+        spec: The stream, with those that it has.
+        results: Of the task.
+    """
+    route = spec.route
+    if route is None or route.to is None:
+        return []
+    told = [msgspec.json.decode(each.payload, type=UnnamedTable) for each in results if each.kind == "table"]
+    made: list[TableAsWritten] = []
+    for each in merged_tables(told):
+        name = named_table(route.to, each.value)
+        if is_full(spec) or name.lower() in {known.lower() for known in spec.target_names}:
+            continue
+        spec = spec.with_named_tables([name])
+        partitions = partition_spec(spec.table_settings(name).partition_by, spec.table_schema)
+        made.append(TableAsWritten(spec.targets[-1], "new", _made(spec, name, spec.table_schema, partitions)))
+    return made
 
 
 def _letters(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> TableAsWritten:

@@ -24,7 +24,7 @@ def _stream_id(value: str) -> str:
     return value
 
 
-def _table_name(value: str) -> str:
+def table_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)+", value):
         raise ValueError(
             f"must be namespace.table, with letters, digits, _ and -, and at least one dot{refused_character(value)}"
@@ -114,7 +114,7 @@ def _servers(value: object) -> Any:
 
 
 StreamId = Annotated[str, AfterValidator(_stream_id)]
-TableName = Annotated[str, AfterValidator(_table_name)]
+TableName = Annotated[str, AfterValidator(table_name)]
 Partition = Annotated[PartitionExpr, PlainValidator(_partition_expr), PlainSerializer(str, return_type=str)]
 TableProperties = Annotated[dict[str, str], BeforeValidator(_table_properties)]
 NonNegativeInt = Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]

@@ -28,6 +28,7 @@ from jobs.spec.event_time import EventTime, event_time_problems_of
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import value_of_table
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.targets import Role
@@ -156,4 +157,11 @@ def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[
             others = [loaded[other][1].shown for other, _ in claimants if other != index]
             if others:
                 problems[index].append((location, f"the {kind} '{name}' is claimed by {', '.join(others)}, too"))
+    for index, (spec, _) in enumerate(loaded):
+        if spec.route is None or spec.route.to is None:
+            continue
+        for (kind, name), claimants in claims.items():
+            if kind == "table" and value_of_table(spec.route.to, name) and index not in (each for each, _ in claimants):
+                said = f"a value may name the table '{name}', which {loaded[claimants[0][0]][1].shown} claims"
+                problems[index].append((("route", "to"), said))
     return problems

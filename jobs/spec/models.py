@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import PrivateAttr, model_validator
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import NestedField
@@ -31,6 +31,7 @@ from jobs.spec.evolve import Evolve
 from jobs.spec.fields import StreamId
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.named_tables import value_of_table
 from jobs.spec.new_table import new_table_schema
 from jobs.spec.publish import Publish, gated_policy
 from jobs.spec.restart import Restart
@@ -71,6 +72,7 @@ class StreamSpec(SpecModel):
     contract: Contract | None = None
     publish: Publish | None = None
     route: RouteField = None
+    _named: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -243,7 +245,25 @@ class StreamSpec(SpecModel):
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
-        return stream_targets(self.table, self.dead_letter_table, self.publish, self.route)
+        return stream_targets(self.table, self.dead_letter_table, self.publish, self.route, self._named)
+
+    def with_named_tables(self, tables: Iterable[str]) -> StreamSpec:
+        """The same stream with tables among its targets that values of its records have named.
+
+        Args:
+            tables: Those that are known; what the file names, or its route does not, is left aside.
+        """
+        to = self.route.to if self.route else None
+        given = {self.table.name, self.dead_letter_table, *(self.route.table_names if self.route else ())}
+        named = [each for each in tables if to and each not in given and value_of_table(to, each) is not None]
+        made = self.model_copy()
+        made._named = tuple(dict.fromkeys([*self._named, *named]))
+        return made
+
+    @property
+    def named_tables(self) -> tuple[str, ...]:
+        """The tables among the targets that values of records have named, as far as they are known."""
+        return self._named
 
     def table_settings(self, name: str) -> Table:
         """What the file says of one of the stream's tables of rows, with which it is created."""

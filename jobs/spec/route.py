@@ -17,6 +17,7 @@ from jobs.spec.config_hash import ChangesRows
 from jobs.spec.decode import Decode
 from jobs.spec.fields import Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
+from jobs.spec.named_tables import NameOfTables
 from jobs.spec.sort_order import SortText
 from jobs.spec.table import Table
 from jobs.spec.validation import suggestion
@@ -114,7 +115,9 @@ def _hashed(_: Any, route: Route | None) -> Any:
     ]
     # Whether the stream stops at what a dead letter would be changes no row.
     unmatched = "drop" if route.unmatched == "drop" else route.unmatched_table
-    return {"by": route.by, "tables": every, "unmatched": unmatched}
+    # How many tables there may be says which rows go to none, where values name them.
+    named = {"to": route.to, "limit": route.limit} if route.to else {}
+    return {"by": route.by, "tables": every, "unmatched": unmatched} | named
 
 
 class Route(SpecModel):
@@ -124,13 +127,16 @@ class Route(SpecModel):
         by: What decides: a column, ``topic``, ``header:NAME`` or an SQL expression; ``column:topic`` is the column of
             that name, and ``sql:`` may stand before an expression that is a name.
         tables: Those that there are.
+        to: A name with ``{value}`` in it: a value that no entry of `tables` takes has a table of this name, which is
+            made when its first record comes.
         unmatched: What becomes of a record that none of them takes, or without a value: a dead letter, or a row of
             the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
         limit: The most tables.
     """
 
     by: Annotated[str, AfterValidator(_by)]
-    tables: Annotated[tuple[RoutedTable, ...], Field(min_length=1)]
+    tables: tuple[RoutedTable, ...] = ()
+    to: NameOfTables | None = None
     unmatched: Annotated[Literal["dead_letter", "drop", "fail"] | UnmatchedTable, BeforeValidator(_unmatched)] = (
         "dead_letter"
     )
@@ -138,6 +144,8 @@ class Route(SpecModel):
 
     @model_validator(mode="after")
     def _bounded(self) -> Route:
+        if not self.tables and self.to is None:
+            raise problems_at([(("tables",), "must name a table at least, or `to` say how tables are named by values")])
         if (count := len(self.table_names)) > self.limit:
             raise problems_at([(("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}")])
         return self
@@ -169,7 +177,7 @@ class Route(SpecModel):
 
     @cached_property
     def table_names(self) -> tuple[str, ...]:
-        """Every table that a row may go to, in the file's order."""
+        """Every table that the file names and a row may go to, in the file's order."""
         names = [each.table for each in self.tables]
         return tuple(dict.fromkeys([*names, self.unmatched_table] if self.unmatched_table else names))
 
@@ -179,7 +187,7 @@ class Route(SpecModel):
         return {each.table: each for each in reversed(self.tables) if each.own_settings}
 
     def destinations(self, value: str | None) -> tuple[str, ...]:
-        """The tables that a row of this value goes to; none if its record is a dead letter."""
+        """The tables that the file names for a row of this value; none if its record is a dead letter, or `to` says."""
         return self.tables_of(
             [] if value is None else [at for at, each in enumerate(self.tables) if each.matches(value)]
         )
@@ -263,6 +271,9 @@ def route_problems(
         if each.own_settings and each.table in given:
             problems.append(((*place, each.own_settings[0]), f"is said of {each.table} in an entry before"))
         given |= {each.table} if each.own_settings else set()
+    if route.to is not None and table.location is not None:
+        said = "says where one table lies, and route.to names many; leave the places to the catalog"
+        problems.append((("table", "location"), said))
     if route.unmatched_table == letters:
         problems.append((("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"))
     return problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -17,7 +17,7 @@ from jobs.spec.targets import TargetSpec
 
 
 def stream_targets(
-    table: Table, dead_letters: str, publish: Publish | None, route: Route | None
+    table: Table, dead_letters: str, publish: Publish | None, route: Route | None, named: Sequence[str] = ()
 ) -> tuple[TargetSpec, ...]:
     """The tables that a stream commits to, the coordinator first: the stream's own table, routed or not.
 
@@ -26,6 +26,7 @@ def stream_targets(
         dead_letters: The table of the records that failed.
         publish: The block of that name.
         route: Likewise.
+        named: The tables that values have named so far.
     """
     coordinates = kafka_columns(table.kafka_columns).coordinates
     own = TargetSpec(
@@ -33,7 +34,8 @@ def stream_targets(
         coordinates=coordinates,
         branch=publish.branch if publish else table.branch,
     )
-    others = (table_settings(table, route, name) for name in (route.table_names if route else ()) if name != table.name)
+    names = dict.fromkeys([*(route.table_names if route else ()), *named])
+    others = (table_settings(table, route, name) for name in names if name != table.name)
     routed = (
         TargetSpec(*(each.name, "rows", False, each.partition_by, each.properties), coordinates=coordinates)
         for each in others

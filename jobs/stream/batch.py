@@ -22,6 +22,7 @@ from jobs.stream.batch_stamps import batch_stamp
 from jobs.stream.breaker import Breaker
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
+from jobs.stream.new_tables import NewTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
@@ -74,6 +75,7 @@ class BatchRunner:
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
         self._evolution: SchemaEvolution = SchemaEvolution(stream)
+        self._new_tables: NewTables = NewTables(stream)
         seen_ms = stream.log.seen_ms
         self._observed_ends: ObservedEnds | None = (
             None if seen_ms is None else ObservedEnds(seen_ms, stream.log.watermarks)
@@ -209,10 +211,12 @@ class BatchRunner:
         for target in (stream := self._stream).targets.values():
             target.renew_access()
         tasks = partial(self._agreed, partial(self._run_tasks, frame, batch, ranges, needs))
+        tasks = self._new_tables.around(tasks, ranges, needs)
         if decided_schema(stream, needs) is None:
             seen, results = self._evolution.run(tasks, batch)
         else:
             seen, results = self._evolution.run_again(tasks, table_as_decided(stream, needs).schema())
+        seen = self._new_tables.seen | seen
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:

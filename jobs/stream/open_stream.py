@@ -41,6 +41,7 @@ class OpenStream(CommitSession):
         refused: Fields that the table does not take, by their JSON path, with the reason.
         refused_changes: Changes of its columns that the table refuses, where decoders have to know: records that need
             them are not left to wait, but have their values land as text.
+        refused_values: Values that name no table, as it is another's, with what they would have to be.
         schemas: The writer schemas of its records, if a registry keeps them.
         complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
             milliseconds since 1970.
@@ -56,6 +57,7 @@ class OpenStream(CommitSession):
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
     refused: dict[str, str] = field(default_factory=dict)
     refused_changes: set[tuple[Change, Path]] = field(default_factory=set)
+    refused_values: dict[str, str] = field(default_factory=dict)
     schemas: WriterSchemas | None = None
     complete_ms: int | None = None
 

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from jobs.commit.branch import stream_table
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
 from jobs.commit.log_state import LogState, refuse_unidentifiable
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned_topics
@@ -40,7 +41,7 @@ from jobs.stream.opening_record import keep_opening
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
-from jobs.stream.takeover import claim, forget_retired, recover
+from jobs.stream.takeover import add_named_tables, claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
@@ -87,6 +88,7 @@ def _held(
     known = lease.read()
     lease.refuse_if_held()
     remembered = known.targets if known else {}
+    spec = with_named_tables(spec, catalog)
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered, lambda: new_columns(spec, settings, state))
     read = targets[spec.coordinator].newest
@@ -118,6 +120,7 @@ def _held(
 def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
     """Finish what a crash left of a stream whose targets are claimed, and set where reading begins."""
     recover(stream, catalog)
+    add_named_tables(stream)
     stream.former = previous_stamps(stream, catalog)
     decide_start(stream, kafka)
 
@@ -185,8 +188,9 @@ def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> 
 
 
 def _require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
-    missing = [topic for topic in spec.source.topics or () if topic not in state.topics]
-    if not missing or len(missing) < len(spec.source.topics or ()):
+    named = spec.source.topics or ()
+    missing = [topic for topic in named if topic not in state.topics]
+    if len(missing) < max(len(named), 1):
         return
     fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
     if _has_read(spec, missing, catalog):

@@ -18,6 +18,7 @@ from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
+from jobs.task.unnamed_tables import UnnamedTable
 from jobs.write.unreferenced_files import delete_unreferenced
 
 
@@ -29,6 +30,7 @@ class TaskResults:
         needs: Changes of the stream's table that records need.
         schemas: Writer schemas that the registry was asked for.
         unmet: Ids of writer schemas that the registry did not know.
+        tables: Tables that records wait for, in the order in which they came.
         undecided: Some task has left its records undecided: the tasks have to run again, and nothing of this is for a
             commit.
     """
@@ -39,6 +41,7 @@ class TaskResults:
     schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
     undecided: bool = False
     unmet: frozenset[SchemaId] = frozenset()
+    tables: tuple[UnnamedTable, ...] = ()
 
     def counts(self) -> Counts:
         """The sum over all slices.

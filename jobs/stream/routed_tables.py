@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.table_remaking import as_made_property
 from jobs.write.table_sort_order import sort_order
 
 
@@ -18,22 +20,31 @@ def ensure_routed_tables(spec: StreamSpec, catalog: Catalog) -> None:
         FrazilError: One cannot hold them; the message names each column.
     """
     for target in spec.targets:
-        if target.role != "rows" or target.coordinator:
-            continue
-        schema, settings = spec.table_schema, spec.table_settings(target.name)
-        table = ensure_table(
-            catalog,
-            target.name,
-            schema,
-            partition_spec(settings.partition_by, schema),
-            create_table_properties(settings.properties, schema),
-            location=settings.location,
-            order=sort_order(settings.sort_by, schema),
+        if target.role == "rows" and not target.coordinator:
+            ensure_routed_table(spec, catalog, target.name)
+
+
+def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
+    """Create one of them if it is not there.
+
+    Raises:
+        FrazilError: It cannot hold what the file declares.
+    """
+    schema, settings = spec.table_schema, spec.table_settings(name)
+    table = ensure_table(
+        catalog,
+        name,
+        schema,
+        partition_spec(settings.partition_by, schema),
+        create_table_properties(settings.properties, schema) | as_made_property(spec.stream),
+        location=settings.location,
+        order=sort_order(settings.sort_by, schema),
+    )
+    if differences := spec.disagreements_with(table.schema()):
+        raise FrazilError(
+            f"stream {spec.stream}: table {name} of its route cannot hold what the spec declares: "
+            + "; ".join(differences),
+            fix=f"alter table {name}, or correct decode.schema in streams/{spec.stream}.yaml; `frazil schema apply "
+            f"{spec.stream}` alters {spec.table.name} alone",
         )
-        if differences := spec.disagreements_with(table.schema()):
-            raise FrazilError(
-                f"stream {spec.stream}: table {target.name} of its route cannot hold what the spec declares: "
-                + "; ".join(differences),
-                fix=f"alter table {target.name}, or correct decode.schema in streams/{spec.stream}.yaml; `frazil "
-                f"schema apply {spec.stream}` alters {spec.table.name} alone",
-            )
+    return table

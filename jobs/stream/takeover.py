@@ -9,6 +9,7 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.log_state import another_topic
+from jobs.commit.named_tables import with_tables_of
 from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
@@ -19,6 +20,7 @@ from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
+from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)
@@ -55,8 +57,13 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     stream.anchor.claim(stream.epoch, claim_anchor)
     step("after_anchor_claim")
+    add_named_tables(stream)
+    back = _back_again(stream)
+    for target in back:
+        target.claim(stream.epoch, lambda newest: anew(stream, newest))
     for target in _under_way(stream):
-        target.claim(stream.epoch, claim_other)
+        if target not in back:
+            target.claim(stream.epoch, claim_other)
     step("after_claims")
 
 
@@ -71,6 +78,30 @@ def _under_way(stream: OpenStream) -> list[Target]:
         target
         for name, target in stream.targets.items()
         if target is not stream.anchor and (name in names | letters or target.uuid in uuids)
+    ]
+
+
+def add_named_tables(stream: OpenStream) -> None:
+    """Take tables for targets that the coordinator names and this driver has not seen yet.
+
+    A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
+    """
+    stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
+    for name in stream.spec.named_tables:
+        if name not in stream.targets:
+            stream.targets[name] = Target(stream.anchor.catalog, name, stream.id)
+            stream.targets[name].read()
+
+
+def _back_again(stream: OpenStream) -> list[Target]:
+    """The targets that were none when the coordinator was stamped last, and had been before."""
+    newest = stream.anchor.newest
+    if newest is None or not newest.targets:
+        return []
+    uuids = set(newest.targets.values())
+    others = [target for target in stream.targets.values() if target is not stream.anchor]
+    return [
+        target for target in others if target.newest and target.name not in newest.targets and target.uuid not in uuids
     ]
 
 

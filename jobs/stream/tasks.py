@@ -23,6 +23,7 @@ from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
 from jobs.pipeline.pipeline import fetched_parts
+from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
 from jobs.spec.event_time import event_time_problems_of
@@ -39,6 +40,7 @@ from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import LearnedSchema, TaskResult, run_split
 from jobs.task.splits import split_ranges
 from jobs.task.tally import Tally
+from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.datafile_json import from_json
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ def slice_plan(
         mask=spec.errors.mask,
         event_time=event_time_plan(stream, rows.schema(), ranges, needs, first_seen),
         route=spec.route,
+        naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
     )
 
 
@@ -197,6 +200,7 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     needs: list[RecordNeed] = []
     schemas: dict[SchemaId, RegistrySchema] = {}
     unmet: set[SchemaId] = set()
+    tables: list[UnnamedTable] = []
     undecided = False
     for row in rows:
         if row.kind == "tally":
@@ -208,9 +212,12 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
             schemas[schema_id] = schema
         elif row.kind == "unmet":
             unmet.add(msgspec.json.decode(row.payload, type=SchemaId))
+        elif row.kind == "table":
+            tables.append(msgspec.json.decode(row.payload, type=UnnamedTable))
         elif row.kind == "undecided":
             undecided = True
         else:
             metadata = stream.targets[row.target].table.metadata
             files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
-    return TaskResults(files, tallies, tuple(needs), schemas, undecided, frozenset(unmet))
+    found = (tuple(needs), schemas, undecided, frozenset(unmet), tuple(merged_tables(tables)))
+    return TaskResults(files, tallies, *found)

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
+from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.route import Route
@@ -54,6 +55,7 @@ class TaskPlan:
         event_time: Which rows are late; None of a stream whose file names no event time.
         steps: The stream's own between decoding and the table; None where it has none.
         route: Which tables a row goes to; None of a stream with one table of rows.
+        naming: Of a route with tables that values name, what is decided of values without one.
     """
 
     stream: str
@@ -71,6 +73,7 @@ class TaskPlan:
     event_time: EventTimePlan | None = None
     steps: RowSteps | None = None
     route: Route | None = None
+    naming: NamingState | None = None
 
 
 def task_metadata(metadata: TableMetadata) -> str:

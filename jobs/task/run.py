@@ -35,6 +35,7 @@ from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink, keep_within_budget
 from jobs.task.tally import Tally, count_block, count_events
+from jobs.task.unnamed_tables import UnnamedTables
 
 MakePipeline: TypeAlias = Callable[..., Pipeline]
 """As `stream_pipeline`, of a decoder, a destination and a fit."""
@@ -44,18 +45,18 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 
 
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file, one Kafka partition, a need or a writer schema; or `undecided`.
+    """What the run of a task reports of one file, one Kafka partition, a need, a table to be made, or a writer schema.
 
     Of a writer schema it is what the registry was asked for, `schema`, or an id that it did not know, `unmet`.
 
-    A task that left records undecided has written nothing and counted nothing: it says so, and what they need.
+    A task that left records `undecided` has written nothing and counted nothing: it says so, and what they need.
 
     Attributes:
         target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally", "need", "schema", "unmet", "undecided"]
+    kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided"]
     target: str
     payload: str
 
@@ -108,6 +109,7 @@ class _Split:
         self._plan: TaskPlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
         self._needs: TaskNeeds = TaskNeeds()
+        self._unnamed: UnnamedTables = UnnamedTables()
         self._undecided: bool = False
         self._sinks: dict[str, Sink] = {each.target.name: Sink(each, plan.file_prefix) for each in plan.targets}
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
@@ -123,7 +125,9 @@ class _Split:
             first=[ReadHeaders()] if "headers" in fetched else [],
             hide_values=plan.mask != NO_MASK,
             **(
-                {"routed": (plan.route, {each: _fit(sink) for each, sink in self._sinks.items()})} if plan.route else {}
+                {"routed": (plan.route, {each: _fit(sink) for each, sink in self._sinks.items()}, plan.naming)}
+                if plan.route
+                else {}
             ),
         )
 
@@ -144,7 +148,7 @@ class _Split:
         block = self._pipeline.run(records)
         if block.needs:
             self._needs.add(source, block)
-        self._undecided |= block.undecided
+        self._undecided |= block.undecided | self._unnamed.add(source, block, wanted[self._coordinator])
         if self._undecided:
             return
         if self._plan.event_time is not None:
@@ -202,7 +206,8 @@ class _Split:
         needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
         if self._undecided:
             self.abort()
-            return [TaskResult("undecided", "", ""), *needs, *self._schemas()]
+            tables = [TaskResult("table", "", each) for each in self._unnamed.encoded()]
+            return [TaskResult("undecided", "", ""), *needs, *tables, *self._schemas()]
         files = [TaskResult("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [TaskResult("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
         return [*files, *tallies, *needs, *self._schemas()]

@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import existing_table
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import PartitionRange
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
@@ -64,7 +65,7 @@ def audit(
     Raises:
         FrazilError: The stream has no such table, or it cannot be read.
     """
-    began = time.monotonic()
+    began, spec = time.monotonic(), with_named_tables(spec, catalog)
     if table is not None and table not in spec.target_names:
         raise FrazilError(
             f"{table} is no table of stream {spec.stream}",

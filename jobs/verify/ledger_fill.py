@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.catalog import existing_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import HeadMovedError
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history, stamped_snapshots
@@ -109,7 +110,7 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
     """
     new = NewRows()
     rows: list[LedgerRow] = []
-    for spec in specs:
+    for spec in (with_named_tables(each, catalog) for each in specs):
         known = fill_checkpoints_of(ledger.metadata.properties, spec.stream) if ledger else {}
         before = new.rows + len(rows)
         for made in rows_to_fill(_existing_tables(catalog, spec), spec.stream, known):

@@ -43,6 +43,11 @@ def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[
     return {_AS_MADE: f"{stream} {schema_id}/{spec_id}"}
 
 
+def made_for(metadata: TableMetadata, stream: str) -> bool:
+    """Whether the table was made for the stream, whatever has become of it since."""
+    return metadata.properties.get(_AS_MADE, "").rpartition(" ")[0] == stream
+
+
 def is_as_made(metadata: TableMetadata, stream: str) -> bool:
     """Whether the table was made for the stream, nobody altered it, and no snapshot of it has a file."""
     told = as_made_property(stream, metadata.current_schema_id, metadata.default_spec_id)

@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
-from jobs.commit.stamp_history import as_written
+from jobs.commit.stamp_history import as_written, history
 from jobs.spec.models import StreamSpec
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
@@ -40,8 +40,11 @@ def routed_events(
         own: The report of the stream's own table.
         remote: Where the tables are asked for; one that does not answer in time is told of by a later report.
     """
+    if observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
+        return
+    spec = _with_named_tables(spec, remote)
     names = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
-    if not names or observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
+    if not names:
         return
     known = checksum("\n".join(names))
     if known != memory.routed_names:
@@ -73,6 +76,14 @@ def routed_events(
             tags=snapshot_tags(head.snapshot_id),
         )
         memory.routed[place] = number
+
+
+def _with_named_tables(spec: StreamSpec, remote: RemoteQueries) -> StreamSpec:
+    """The stream with the tables that values of its records have named, as far as the catalog tells in time."""
+    if spec.route is None or spec.route.to is None or (table := remote.table(spec.coordinator)) is None:
+        return spec
+    newest = history(as_written(table.metadata, spec.stream), spec.stream).newest
+    return spec.with_named_tables(newest.targets if newest else ())
 
 
 def _complete(observed: Observation, lag: Lag | None) -> dict[str, Any]:

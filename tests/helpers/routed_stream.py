@@ -11,6 +11,7 @@ import yaml
 
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
@@ -64,6 +65,7 @@ class RoutedStream(EvolvingStream):
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         self.settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)
+        self.spec = with_named_tables(self.spec, self.catalog)
         ensure_tables(self.spec, self.catalog)
         self.keys: dict[int, bytes] = {}
         self.log: list[bytes | None] = []
@@ -90,6 +92,8 @@ class RoutedStream(EvolvingStream):
         kafka: Any = SimpleNamespace(first_start=lambda source, log: {self.at: 0})
         takeover.claim(stream, kafka)
         takeover.recover(stream, self.catalog)
+        takeover.add_named_tables(stream)
+        self.spec = stream.spec
         stamps = {name: target.newest for name, target in targets.items()}
         stream.positions = target_positions(stamps, self.spec.coordinator)
         stream.begin = StartingPoint(restart_positions(stream.positions))
@@ -102,7 +106,7 @@ class RoutedStream(EvolvingStream):
 
     def placed(self) -> dict[str, list[int]]:
         """The offsets in each of its tables that has any."""
-        return {name: found for name in self.spec.target_names if (found := self.offsets(name))}
+        return {name: found for name in self.stream.spec.target_names if (found := self.offsets(name))}
 
     def expected(self) -> dict[str, list[int]]:
         """The same as the route has it, one record at a time, of records that all decode."""

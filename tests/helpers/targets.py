@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,12 +15,25 @@ def pair(table: str, dead_letters: str) -> tuple[TargetSpec, TargetSpec]:
     return TargetSpec(table, "rows", coordinator=True), TargetSpec(dead_letters, "dead_letters")
 
 
-def spec_with(stream: str, targets: Sequence[TargetSpec], **more: Any) -> Any:
-    """A stream's file as far as its targets go, under any configuration hash; its table is left alone."""
+def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[TargetSpec] = (), **more: Any) -> Any:
+    """A stream's file as far as its targets go, under any configuration hash; its table is left alone.
+
+    Args:
+        nameable: The tables that values of records may name.
+    """
+
+    def with_named_tables(names: Iterable[str]) -> Any:
+        known, new = {target.name for target in targets}, set(names)
+        found = [each for each in nameable if each.name in new - known]
+        return spec_with(stream, (*targets, *found), nameable=nameable, **more)
+
     return SimpleNamespace(
         stream=stream,
         targets=tuple(targets),
         target_names=tuple(target.name for target in targets),
         coordinator=next(target.name for target in targets if target.coordinator),
+        named_tables=tuple(target.name for target in targets if target in nameable),
+        with_named_tables=with_named_tables,
+        disagreements_with=lambda schema: [],
         **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, **more},
     )

@@ -103,6 +103,7 @@ class DueTable:
             step.report_problem(table_problem(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> TableMaintenance:
+        from jobs.commit.named_tables import all_with_named_tables
         from jobs.maintain.table_context import TableContext
         from jobs.maintain.table_maintenance import TableMaintenance
 
@@ -113,7 +114,8 @@ class DueTable:
         policy = self.table.require()
         self._catalog = catalog.quick()
         context = TableContext(
-            self._catalog, self.settings, self._specs, self.table.name, policy, spark=lambda: now().session()
+            *(self._catalog, self.settings, all_with_named_tables(self._specs, self._catalog), self.table.name, policy),
+            spark=lambda: now().session(),
         )
         return TableMaintenance(context, only=self._only, on_progress=lambda progress: now().report(progress))
 

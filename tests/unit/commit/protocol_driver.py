@@ -13,6 +13,7 @@ from typing import Any
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed
@@ -106,8 +107,8 @@ class Driver:
     def _run(self) -> None:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
         world: Any = self.world
-        spec = world.spec(self.config)
-        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in world.names}
+        spec = with_named_tables(world.spec(self.config), world)
+        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in spec.target_names}
         for target in targets.values():
             target.read()
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
@@ -149,7 +150,11 @@ class Tasks(BatchRunner):
     ) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
         way = self._way(needs)
-        for name in self._world.names:
+        if not needs[TABLE].nothing:
+            waits = self._world.unnamed(ranges, self._stream.targets, way)
+            if waits:
+                return TaskResults(files, [], undecided=True, tables=waits)
+        for name in self._stream.targets:
             rows = [
                 self._world.record(partition, offset)
                 for partition, (start, end) in ranges.items()

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product, starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import stamps_along_main
@@ -33,6 +34,7 @@ from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
+from jobs.task.unnamed_tables import UnnamedTable
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from tests.helpers.memory_store import InMemoryStore
@@ -209,6 +211,8 @@ class World:
 
     def load_table(self, name: str) -> Any:
         pause(f"loads {name}")
+        if name not in self.tables:
+            raise NoSuchTableError(name)
         return SimpleNamespace(
             name=lambda: name,
             metadata=self.tables[name].metadata(),
@@ -272,6 +276,8 @@ class World:
 
     def alter(self, name: str) -> None:
         """Somebody changes a table so that files written before no longer fit: a pending record may be of no use."""
+        if name not in self.tables:
+            return
         self.tables[name].schema ^= 1
         self.tables[name].alterations += 1
         self.pending_was_lost = True
@@ -282,12 +288,30 @@ class World:
         if properties.pop(NAME_MAPPING, None) is None:
             properties[NAME_MAPPING] = MAPPING
 
+    def existing(self, name: str) -> Any:
+        """A table that values name, if it is there."""
+        raise AssertionError("no record names a table in this world")
+
+    def ensure(self, name: str) -> None:
+        """Make it if it is not."""
+        raise AssertionError("no record names a table in this world")
+
+    def unnamed(self, ranges: Ranges, targets: Collection[str], way: Way) -> tuple[UnnamedTable, ...]:
+        """The tables that records wait for."""
+        return ()
+
     def spec(self, config: str) -> Any:
         """The stream's file as a driver has it."""
         source = Source(topics=(TOPIC,))
         table = SimpleNamespace(name=TABLE)
         return spec_with(
-            *("payments", self.targets), config_hash=config, source=source, errors=Errors(), table=table, publish=None
+            *("payments", self.targets),
+            config_hash=config,
+            source=source,
+            errors=Errors(),
+            table=table,
+            publish=None,
+            dead_letter_table=DEAD,
         )
 
     def destinations(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
@@ -296,6 +320,8 @@ class World:
 
     def ledger(self, target: TargetSpec) -> list[LedgerRow]:
         """What the ledger would hold of a table if it were filled in now."""
+        if target.name not in self.tables:
+            return []
         metadata = self.tables[target.name].metadata()
         sequences = {each.snapshot_id: each.sequence_number for each in metadata.snapshots}
         known, rows = None, []
@@ -307,6 +333,8 @@ class World:
         return rows
 
     def counted(self, name: str) -> Counter[tuple]:
+        if name not in self.tables:
+            return Counter()
         return Counter(record for path in self.tables[name].files for record in self.files[path])
 
 

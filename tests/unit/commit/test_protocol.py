@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.target import Target
 from jobs.spec.targets import TargetSpec
 from jobs.stream import batch as batch_module
 from jobs.stream import batch_commit as batch_commit_module
+from jobs.stream import new_tables as new_tables_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from tests.unit.commit.protocol_driver import Driver
@@ -41,10 +43,19 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, batch_commit_module, takeover_module):
+    for module in (batch_module, batch_commit_module, takeover_module, new_tables_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
+    for module in (takeover_module, new_tables_module):
+        monkeypatch.setattr(module, "Target", target_in_memory)
+    monkeypatch.setattr(new_tables_module, "existing_table", lambda world, name: world.existing(name))
+    monkeypatch.setattr(new_tables_module, "ensure_routed_table", lambda spec, world, name: world.ensure(name))
     for module in (batch_commit_module, takeover_module):
         monkeypatch.setattr(module, "commit_each", commit_in_any_order)
+
+
+def target_in_memory(world: Any, name: str, stream: str, **more: Any) -> Target:
+    """As the code that runs makes it."""
+    return Target(world, name, stream, commit_once=world.commit_once, **more)
 
 
 def commit_in_any_order(names: Sequence[str], commit: Callable[[str], Any], most: int) -> dict[str, Any]:
@@ -154,7 +165,8 @@ def play(world: World, story: list[tuple]) -> None:
         elif action == "copies arrive":
             world.copies_arrive()
         elif action == "foreign commit":
-            world.tables[world.named(arguments[0])].add({})
+            if (name := world.named(arguments[0])) in world.tables:
+                world.tables[name].add({})
         elif action == "map names":
             world.map_names()
         elif action == "registry learns":

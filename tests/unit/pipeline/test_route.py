@@ -62,7 +62,7 @@ def run(spec: StreamSpec, headers: list[Any] | None = None, fits: Mapping[str, A
         lambda rows: rows,
         columns=spec.record_columns,
         steps=steps,
-        routed=(route, {name: lambda rows: rows for name in spec.target_names} | dict(fits or {})),
+        routed=(route, {name: lambda rows: rows for name in spec.target_names} | dict(fits or {}), None),
         hide_values=spec.errors.mask != NO_MASK,
     )
     return pipeline.run(records)

@@ -328,3 +328,13 @@ def test_a_route_by_an_expression_or_a_header_drops_what_no_table_takes(by: str,
     found = previewed(spec_of(route=route), block)
     assert [next(iter(each.rows), None) for each in found.records.values()] == tables
     assert found.count("filtered") == tables.count(None)
+
+
+def test_tables_that_values_name_are_shown_as_they_would_be_made() -> None:
+    route = {"by": "kind", "to": "events.{value}", "limit": 2}
+    kinds = ["b", "a", "b", "B", None, "c"]
+    found = previewed(spec_of(route=route), [{"id": f"i{n}", "kind": kind} for n, kind in enumerate(kinds)])
+    made = {each.name: each.rows for each in found.tables if each.role == "rows"}
+    assert made == {"orders.payments": 0, "events.b": 2, "events.a": 1}
+    letters = [record(found, offset).letter for offset in (3, 4, 5)]
+    assert all(each is not None and each.error_class == "unrouted" for each in letters)

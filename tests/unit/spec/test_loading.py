@@ -394,3 +394,16 @@ def test_all_columns_that_are_wrong_are_told_each_with_its_line(folder: Path) ->
     with pytest.raises(SpecError) as caught:
         load_stream(folder / "payments.yaml")
     assert [problem.split(": ")[0].rpartition(":")[2] for problem in caught.value.problems] == ["6", "8"]
+
+
+def test_values_of_one_stream_name_no_table_of_another() -> None:
+    written(other("a", "x.a", "route: {by: topic, to: 'y.{value}'}\n"), "a.yaml")
+    written(other("b", "y.taken"), "b.yaml")
+    specs, (error,) = load_streams(Path("streams"))
+    assert [spec.stream for spec in specs] == ["b"]
+    # Its own dead letters are in the other namespace.
+    assert any(
+        "route.to: a value may name the table 'y.taken', which streams/b.yaml claims" in p for p in error.problems
+    )
+    written(other("b", "z.fine"), "b.yaml")
+    assert [spec.stream for spec in load_streams(Path("streams"))[0]] == ["a", "b"]

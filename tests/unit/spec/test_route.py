@@ -113,7 +113,12 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
         ({"tables": [{"match": "a", "table": "a.b", "sort_by": ["nn"]}]}, "tables[0].sort_by[0]"),
         ({"tables": [{"match": "a", "table": "ev.other", "properties": {"a": 2}}]}, "belongs into the block table"),
         ({"tables": [{"match": "a", "table": "ev.other_dead"}]}, "is the table of the stream's dead letters"),
-        ({"to": "ev.{value}"}, "to"),
+        ({"to": "ev.all"}, "must have {value} once, in the table's own name, such as events.{value}; found 'ev.all'"),
+        ({"to": "{value}.all"}, "must have {value} once"),
+        ({"to": "ev.{value}_{value}"}, "must have {value} once"),
+        ({"to": "{value}"}, "must be namespace.table"),
+        ({"to": "ev.a b{value}"}, "must be namespace.table"),
+        ({"tables": []}, "must name a table at least, or `to` say how tables are named by values"),
     ],
 )
 def test_a_route_that_cannot_be_is_refused_with_its_place(tmp_path: Path, route: dict[str, Any], said: str) -> None:
@@ -177,3 +182,43 @@ def test_a_column_may_be_called_topic() -> None:
     tables = [{"match": "a", "table": "a.b"}]
     assert spec({"by": "column:topic", "tables": tables}, decode=schema, table=table).route.column == ("topic",)  # pyright: ignore[reportOptionalMemberAccess]
     assert spec({"by": "topic", "tables": tables}, decode=schema, table=table).route.column is None  # pyright: ignore[reportOptionalMemberAccess]
+
+
+NAMED = {"tables": [], "to": "ev.t_{value}"}
+
+
+def test_tables_that_values_name_are_targets_once_they_are_known() -> None:
+    one = spec(NAMED)
+    assert one.target_names == ("ev.other", "ev.other_dead") and one.named_tables == ()
+    names = ["ev.t_a", "ev.t_B_1", "ev.t_", "ev.t_a-b", "ev.u_a", "ev.other", "t_a", "ev.t_a"]
+    known = one.with_named_tables(names)
+    assert known.named_tables == ("ev.t_a", "ev.t_B_1"), "others are none that a value names"
+    assert known.target_names == ("ev.other", "ev.other_dead", "ev.t_a", "ev.t_B_1")
+    more = known.with_named_tables(["ev.t_c", "ev.t_a"])
+    assert more.named_tables == ("ev.t_a", "ev.t_B_1", "ev.t_c") and one.named_tables == ()
+    assert [str(each) for each in more.targets[-1].partition_by] == ["day(at)"], "as the stream's own table"
+    assert more.config_hash == one.config_hash, "which tables there are changes no row"
+
+
+def test_what_the_file_names_is_none_that_a_value_has_named() -> None:
+    route = {"tables": [{"match": "x", "table": "ev.t_x"}], "to": "ev.t_{value}", "unmatched": {"table": "ev.t_rest"}}
+    known = spec(route).with_named_tables(["ev.t_x", "ev.t_rest", "ev.t_y"])
+    assert known.named_tables == ("ev.t_y",)
+    assert known.target_names == ("ev.other", "ev.other_dead", "ev.t_x", "ev.t_rest", "ev.t_y")
+
+
+def test_without_a_name_for_tables_no_value_names_one() -> None:
+    assert spec().with_named_tables(["ev.changes", "ev.more"]).named_tables == ()
+    assert StreamSpec.model_validate(DOCUMENT).with_named_tables(["ev.more"]).named_tables == ()
+
+
+def test_the_name_of_tables_and_how_many_there_may_be_change_rows() -> None:
+    one = spec(NAMED)
+    assert one.config_hash != spec({**NAMED, "to": "ev.{value}"}).config_hash
+    assert one.config_hash != spec({**NAMED, "limit": 7}).config_hash
+    assert spec().config_hash == spec({"limit": 7}).config_hash, "where the file names them all, it decides nothing"
+
+
+def test_names_of_tables_lie_where_the_catalog_puts_them(tmp_path: Path) -> None:
+    table = {"name": "ev.other", "location": "s3://bucket/other"}
+    assert "says where one table lies, and route.to names many" in refused(tmp_path, NAMED, table=table)

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
+from jobs.commit.operations import Append
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from orchestration.reconcile.cursor import SensorCursor
 from tests.unit.orchestration.reconcile.sample_states import NOW
 from tests.unit.orchestration.reconcile.supervised_deployment import World, events, told, values, work
@@ -130,3 +133,20 @@ def test_a_stream_without_a_route_tells_of_no_other_table(world: World) -> None:
     tick = ticked(world, NOW, 1)
     assert {each.asset_key for each in events(tick, dg.AssetMaterialization)} & {CHANGES, DELETES} == set()
     assert world.memory.streams["orders"].routed == []
+
+
+def test_tables_that_values_have_named_are_told_without_being_in_the_file(world: World) -> None:
+    world.write("orders", "route: {by: id, to: 'orders.of_{value}'}\n")
+    catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+    catalog.create_namespace_if_not_exists("orders")
+    own = append(catalog, "orders", 1)
+    of_a, _ = append(catalog, "of_a", 3), append(catalog, "of_b", 2)
+    tables = {name: catalog.load_table(f"orders.{name}") for name in ("orders", "of_a")}
+    target = Target(catalog, "orders.orders", "orders")
+    uuids = {f"orders.{name}": str(table.metadata.table_uuid) for name, table in tables.items()}
+    stamp = Stamp("orders", "batch", 0, 1, "c", {}, {}, targets=uuids | {"orders.orders_dead": "other"})
+    target.commit(Append(), stamp)
+    tick = ticked(world, NOW, own)
+    (found,) = told(tick, dg.AssetKey(["frazil", "orders", "of_a"]))
+    assert values(found)["snapshot_id"] == str(of_a)
+    assert not told(tick, dg.AssetKey(["frazil", "orders", "of_b"])), "no stamp names it: it is none of the stream"

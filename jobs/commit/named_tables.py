@@ -1,0 +1,65 @@
+"""Named tables of a stream: those of its targets that values of records have named, as its coordinator tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.stamp_history import history
+from jobs.commit.stamps import Stamp, property_key
+from jobs.spec.models import StreamSpec
+from jobs.write.table_remaking import made_for
+
+
+def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
+    """The stream with all of its targets, also those that its file does not name.
+
+    The coordinator's newest stamp tells them. A table that was made for a batch that has not landed is none yet, and is
+    found by whoever needs it.
+
+    Args:
+        spec: As its file says.
+        catalog: Is asked for the coordinator, if the file lets values name tables; of another stream, nothing.
+    """
+    if spec.route is None or spec.route.to is None:
+        return spec
+    try:
+        metadata = catalog.load_table(spec.coordinator).metadata
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return spec
+    return with_tables_of(spec, history(metadata, spec.stream).newest, catalog)
+
+
+def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> StreamSpec:
+    """The stream with the tables that values have named, by the coordinator's newest stamp.
+
+    Where the file has changed since that stamp, a table may have been one of another kind: the dead letters, say. Then
+    those are left out that cannot hold the stream's rows.
+    """
+    if newest is None or spec.route is None or spec.route.to is None:
+        return spec
+    if newest.config == spec.config_hash:
+        return spec.with_named_tables(newest.targets)
+    new = set(spec.with_named_tables(newest.targets).named_tables) - set(spec.named_tables)
+    return spec.with_named_tables(name for name in newest.targets if name in new and _may_hold(spec, name, catalog))
+
+
+def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
+    """Whether a table holds the stream's rows; one that is gone did."""
+    try:
+        return not spec.disagreements_with(catalog.load_table(name).metadata.schema())
+    except NoSuchTableError:
+        return True
+
+
+def all_with_named_tables(specs: Iterable[StreamSpec], catalog: Catalog) -> list[StreamSpec]:
+    """The same of several streams."""
+    return [with_named_tables(each, catalog) for each in specs]
+
+
+def belongs_to(metadata: TableMetadata, stream: str) -> bool:
+    """Whether a table was made for a stream, or it has committed to it."""
+    return made_for(metadata, stream) or property_key(stream) in metadata.properties

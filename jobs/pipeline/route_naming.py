@@ -1,0 +1,105 @@
+"""Naming of tables by values: which table a value has, whether it is to get one, or why it gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import LONGEST, SAFE, named_table, value_of_table
+from jobs.spec.route import Route
+
+NO_TABLE = "a table of the route takes"
+UNSAFE = f"can be part of a table's name: 1 to {LONGEST} letters without accents, digits and _"
+FULL = "has a table: there are as many as route.limit allows"
+DECIDED = "has a table; which have one was decided when the batch landed in the stream's own table"
+_MOST_KNOWN = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class NamingState:
+    """What the driver has decided of values without a table.
+
+    Attributes:
+        taken: Names of tables that no value may name, the stream's own and its dead letters among them.
+        refused: By value, why it gets no table: what a value has to be that gets one.
+        closed: Likewise of every value without a table; None while one may get its table.
+    """
+
+    taken: Collection[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    closed: str | None = None
+
+
+def is_full(spec: StreamSpec) -> bool:
+    """Whether a stream's route has as many tables as it may have."""
+    return spec.route is None or len({*spec.route.table_names, *spec.named_tables}) >= spec.route.limit
+
+
+def naming_state(spec: StreamSpec, refused: Mapping[str, str], *, decided: bool) -> NamingState | None:
+    """What the tasks of a batch are told of values that have no table; None without tables that values name.
+
+    Args:
+        spec: The stream, with the tables that values have named.
+        refused: By value, why it gets no table.
+        decided: The coordinator has the batch: who had no table then got none.
+    """
+    if spec.route is None or spec.route.to is None:
+        return None
+    closed = FULL if is_full(spec) else DECIDED if decided else None
+    return NamingState((spec.table.name, spec.dead_letter_table), dict(refused), closed)
+
+
+class Named(NamedTuple):
+    """A value's table.
+
+    Attributes:
+        table: Its name; None without.
+        refused: Why it gets none; None with one, and of a value that waits for it.
+    """
+
+    table: str | None
+    refused: str | None
+
+
+class Naming:
+    """The tables that values name.
+
+    Args:
+        route: Says how.
+        tables: Names of the stream's tables that there are.
+        state: What is decided of other values.
+    """
+
+    def __init__(self, route: Route, tables: Collection[str], state: NamingState) -> None:
+        if route.to is None:
+            raise TypeError("no table of this route is named by a value")
+        self._to: str = route.to
+        self._state: NamingState = state
+        reserved = {*route.table_names, *state.taken}
+        self._tables: dict[str, str] = {
+            value: name for name in tables if name not in reserved and (value := value_of_table(route.to, name))
+        }
+        self._lower: dict[str, str] = {name.lower(): name for name in [*self._tables.values(), *reserved]}
+        self._known: dict[str, Named] = {}
+
+    def of(self, value: str | None) -> Named:
+        """The table of a value; neither table nor reason of one that is to get it."""
+        if value is None:
+            return Named(None, NO_TABLE)
+        if (known := self._known.get(value)) is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[value] = self._decided(value)
+        return known
+
+    def _decided(self, value: str) -> Named:
+        if (table := self._tables.get(value)) is not None:
+            return Named(table, None)
+        if SAFE.fullmatch(value) is None:
+            return Named(None, UNSAFE)
+        if (other := self._lower.get(named_table(self._to, value).lower())) is not None:
+            # A catalog that folds names would give both one table.
+            return Named(None, f"names a table of its own: {other} has that name but for upper and lower case")
+        return Named(None, self._state.refused.get(value, self._state.closed))

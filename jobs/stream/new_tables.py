@@ -1,0 +1,132 @@
+"""New tables of a stream: made within the batch that brings the first record of a value that names one.
+
+The tasks of such a batch say which tables they lack, and write nothing. The driver makes those, and runs the tasks
+again. A table is a target of the stream from the batch on whose stamp names it; one that was made for a batch that
+never landed is found, and taken, when a record needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import existing_table
+from jobs.commit.named_tables import belongs_to
+from jobs.commit.offsets import Ranges
+from jobs.commit.proposals import Seen
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.commit.target_positions import TargetNeed, need
+from jobs.errors import FrazilError
+from jobs.pipeline.route_naming import is_full
+from jobs.spec.named_tables import named_table
+from jobs.steps import step
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.results import TaskResults, drop_files
+from jobs.stream.routed_tables import ensure_routed_table
+from jobs.task.unnamed_tables import UnnamedTable
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 20
+_FOREIGN = "names a table of this stream: {name} is there, and is not"
+_UNFIT = "names a table that holds the rows: {name} is there, and does not"
+
+
+class NewTables:
+    """Lets the tasks of a batch run until there is a table for each value that is to have one.
+
+    Args:
+        stream: The open stream, whose targets become more.
+
+    Attributes:
+        seen: The tables that the batch at hand has made, as its tasks see them.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        self.seen: dict[str, Seen] = {}
+
+    def around(
+        self, tasks: Callable[[bool], TaskResults], ranges: Ranges, needs: dict[str, TargetNeed]
+    ) -> Callable[[bool], TaskResults]:
+        """What runs the tasks of a batch, again once tables are made that they lack.
+
+        Args:
+            tasks: Runs them once, by a plan of the tables that there are.
+            ranges: The batch's.
+            needs: What each target lacks of it; those that are made are added.
+        """
+        self.seen = {}
+
+        def run(survey: bool) -> TaskResults:
+            for _ in range(ROUNDS):
+                results = tasks(survey)
+                if not results.tables:
+                    return results
+                drop_files(results, self._stream.targets, keep=frozenset())
+                self._make(results.tables, ranges, needs)
+            raise FrazilError(
+                f"stream {self._stream.spec.stream}: the tasks of a batch lack tables after {ROUNDS} rounds of making "
+                "them.",
+                fix="start the stream again, and report what its log says",
+            )
+
+        return run
+
+    def _make(self, lacked: tuple[UnnamedTable, ...], ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
+        stream = self._stream
+        route, catalog = stream.spec.route, stream.anchor.catalog
+        if route is None or route.to is None:
+            raise TypeError("no table of this stream is named by a value")
+        stream.lease.verify()
+        step("before_new_tables")
+        for each in lacked:
+            name = named_table(route.to, each.value)
+            lower = {known.lower() for known in stream.targets}
+            if name.lower() in lower or is_full(stream.spec):
+                # The tasks see it by the tables that there are then.
+                continue
+            target = self._made(catalog, each, name)
+            if target is None:
+                continue
+            stream.spec = stream.spec.with_named_tables([name])
+            stream.targets[name] = target
+            stream.positions[name] = dict(stream.positions[stream.anchor.name])
+            needs[name] = need(ranges, stream.positions[name])
+            self.seen[name] = target.seen()
+        step("after_new_tables")
+
+    def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str) -> Target | None:
+        """The table of a value as a target; None if one of that name is there that is not for its rows."""
+        stream = self._stream
+        found = existing_table(catalog, name)
+        if found is not None:
+            foreign = not belongs_to(found.metadata, stream.id)
+            if foreign or stream.spec.disagreements_with(found.metadata.schema()):
+                # No record may stop the stream by what it says.
+                why = "is another's" if foreign else "cannot hold the stream's rows"
+                log.warning("stream %s: table %s, as the record at %s names it, %s", stream.id, name, lacked.at, why)
+                stream.refused_values[lacked.value] = (_FOREIGN if foreign else _UNFIT).format(name=name)
+                return None
+        ensure_routed_table(stream.spec, catalog, name)
+        target = Target(catalog, name, stream.id)
+        if target.read() is not None:
+            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
+        verb = "made" if found is None else "taken again"
+        log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
+        return target
+
+
+def anew(stream: OpenStream, newest: Stamp | None) -> Stamp:
+    """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
+
+    Its own stamp may be of a time before offsets were reset, or a topic was created again.
+    """
+    claimed, anchored = stream.claim_of(newest), stream.anchor.newest
+    if anchored is None:
+        return claimed
+    return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})
