@@ -33,6 +33,7 @@ from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, r
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.published_rows import checkpoint_key, published_rows
 from jobs.verify.replayed_rows import ReplayedRows
+from jobs.verify.routed_rows import judge_routes
 from jobs.verify.row_counter import WINDOW_OFFSETS
 from jobs.verify.snapshot_summaries import compare_summaries
 from jobs.verify.stop_checks import unanswered_stops
@@ -85,6 +86,8 @@ def audit(
         found.decisions += each.expected.decisions
         totals.add_expected(each.expected, each.after)
     _count(spec, catalog, audited, totals, on_progress, window)
+    if full:
+        _judge_routes(spec, settings, catalog, audited, found)
     for each in audited:
         if each.table is not None and each.facts.method == "rows":
             mine = [problem for problem in found.problems if problem.table == each.name]
@@ -185,6 +188,21 @@ def _count(
     for each in audited:
         if each.facts.method == "rows":
             totals.judge_totals(each.expected, each.after)
+
+
+def _judge_routes(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, audited: list[AuditedTable], found: StreamAudit
+) -> None:
+    """Hold every row against the route that it was landed by."""
+
+    def on_rows(rows: int) -> None:
+        found.scanned += rows
+
+    tables = [(each.target, each.table) for each in audited if each.table is not None]
+    made = judge_routes(spec, settings, catalog, tables, on_rows)
+    if made is not None:
+        found.problems += made.problems
+        found.route = made.facts
 
 
 def _hold_main(

@@ -18,6 +18,7 @@ ProblemKind = Literal[
     "doubled",
     "unexpected",
     "both",
+    "misrouted",
     "dead_letters",
     "not_counted",
     "rolled_back",
@@ -165,6 +166,34 @@ class MainAudit:
     left_out: int
 
 
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """Rows of a table of which an audit cannot say whether their route names it.
+
+    Attributes:
+        config: Hash of the configuration that they were landed under; None where it is not that of one.
+        why: As the end of a sentence.
+    """
+
+    table: str
+    config: str | None
+    why: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAudit:
+    """What was found of the rows of a stream with a route, in a full audit.
+
+    Attributes:
+        judged: Rows that were held against the route that they were landed by.
+        not_judged: The others, which the stream has read.
+    """
+
+    judged: int
+    not_judged: tuple[NotJudged, ...] = ()
+
+
 @dataclass(slots=True)
 class StreamAudit:
     """What was found on all tables of a stream.
@@ -177,6 +206,7 @@ class StreamAudit:
         pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
         notes: What else there is to know of it.
         main: Of a stream whose branch is published, what main has of it.
+        route: Of a full audit of a stream that has, or had, a route; else None.
     """
 
     stream: str
@@ -192,6 +222,7 @@ class StreamAudit:
     scanned: int = 0
     seconds: float = 0.0
     main: MainAudit | None = None
+    route: RouteAudit | None = None
 
     @property
     def verdict(self) -> Verdict:

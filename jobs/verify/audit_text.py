@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from jobs.verify.audit_result import AuditProblem, OperatorDecision, StreamAudit
+from jobs.verify.audit_result import AuditProblem, NotJudged, OperatorDecision, StreamAudit
 from jobs.verify.ledger_row import WHOLE_TABLE
 
 # Ranges that a sentence names.
@@ -69,6 +69,13 @@ def decision_sentence(decision: OperatorDecision) -> str:
     place = "" if decision.partition == WHOLE_TABLE else f" {decision.partition} {decision.range}"
     said = f": {decision.answer}" if decision.answer else ""
     return f"{decision.table}{place} {what}{said} ({decision.note or 'no note'}, {decision.at:%Y-%m-%d %H:%M} UTC)"
+
+
+def not_judged_sentence(rows: NotJudged) -> str:
+    """Rows in words of which nobody can say whether they belong where they stand."""
+    under = f" landed under configuration {rows.config}" if rows.config else ""
+    count = f"{rows.rows:,} row{'' if rows.rows == 1 else 's'}"
+    return f"{rows.table}: of {count}{under} it is not judged whether the route sends them there: {rows.why}"
 
 
 def more(count: int) -> str:

@@ -22,7 +22,7 @@ from jobs.verify.row_counter import WINDOW_OFFSETS, RowCounter
 MAX_PROBLEMS = 50
 # Each costs two looks at the files of the ranges in question.
 MAX_SNAPSHOTS = 30
-_OF_ROWS = frozenset({"missing", "doubled", "unexpected"})
+_OF_ROWS = frozenset({"missing", "doubled", "unexpected", "misrouted"})
 
 
 def foreign_snapshots(metadata: TableMetadata) -> list[Snapshot]:

@@ -81,3 +81,19 @@ class ReplayedRows:
         self.problems.append(
             AuditProblem("missing", self._sink, partition, range_, len(offsets), said, ranges, exact, where.more)
         )
+
+
+def replayed_offsets(stream: str, dead_letters: Table) -> dict[TopicPartition, np.ndarray]:
+    """The offsets of the letters of a stream that replays brought back, ascending, by their partition."""
+    if "state" not in {column.name for column in dead_letters.schema().columns}:
+        return {}
+    found: dict[TopicPartition, list[int]] = {}
+    scan = dead_letters.scan(
+        row_filter=And(EqualTo("stream", stream), EqualTo("state", "replayed")), selected_fields=DEAD_LETTER_COORDINATES
+    )
+    for batch in scan.to_arrow_batch_reader():
+        for topic, partition, offset in zip(
+            *(batch.column(each).to_pylist() for each in DEAD_LETTER_COORDINATES), strict=True
+        ):
+            found.setdefault(TopicPartition(topic, partition), []).append(offset)
+    return {place: np.unique(np.array(offsets, np.int64)) for place, offsets in found.items()}

@@ -53,11 +53,14 @@ class EvolvingStream:
 
     Attributes:
         keys: Of the records that have one, by offset.
+        headers: Likewise, by name.
         runs: How often the tasks of a batch were run.
         surveys: How often that was a survey, in all.
         survey: Whether it is one then, or as exact as any run.
         between: Called after the tasks of each run.
     """
+
+    headers: Mapping[int, Mapping[str, bytes]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -175,13 +178,19 @@ class MemoryRunner(BatchRunner):
             middle = (start + end + 1) // 2
             for first, last in ((start, middle), (middle, end)):
                 if first < last:
-                    results += run_split(plan, [block(source, self._world.log[first:last], first, self._world.keys)])
+                    world = self._world
+                    fetched = block(source, world.log[first:last], first, world.keys, world.headers)
+                    results += run_split(plan, [fetched])
         self._world.between()
         return task_results(self._stream, results)
 
 
 def block(
-    source: TopicPartition, values: Sequence[bytes | None], first: int, keys: Mapping[int, bytes] = MappingProxyType({})
+    source: TopicPartition,
+    values: Sequence[bytes | None],
+    first: int,
+    keys: Mapping[int, bytes] = MappingProxyType({}),
+    headers: Mapping[int, Mapping[str, bytes]] = MappingProxyType({}),
 ) -> FetchedBlock:
     """Records of one partition as a task takes them."""
     count = len(values)
@@ -197,6 +206,9 @@ def block(
     }
     whole = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
     needed = whole.select(["key", "value", "topic", "partition", "offset", "timestamp"])
+    found = [headers.get(first + number, {}).items() for number in range(count)]
+    listed = [[{"key": key, "value": value} for key, value in each] for each in found]
+    needed = needed.append_column("headers", pa.array(listed, WHOLE.field("headers").type))
     return FetchedBlock(source, needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 

@@ -11,7 +11,15 @@ from rich.console import Console
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
-from jobs.verify.audit_text import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
+from jobs.verify.audit_text import (
+    SHOWN,
+    decision_sentence,
+    more,
+    not_judged_sentence,
+    problem_sentence,
+    queue_sentence,
+    verdict_sentence,
+)
 from jobs.verify.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns
 from orchestration.formatting import thousands
@@ -53,6 +61,14 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
         "connect_queue": _counts_facts(audit.queue) if audit.queue is not None else None,
         "main": audit.main
         and {"rows": audit.main.rows, "unpublished": audit.main.unpublished, "left_out": audit.main.left_out},
+        "route": audit.route
+        and {
+            "judged": audit.route.judged,
+            "not_judged": [
+                {"table": each.table, "config": each.config, "rows": each.rows, "why": each.why}
+                for each in audit.route.not_judged
+            ],
+        },
         "pending": audit.pending,
         "notes": audit.notes,
     }
@@ -206,5 +222,7 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
             yield f"? {table.table}: its rows do not say where they came from: checked by what each batch added"
         if table.unchecked:
             yield f"? {table.table}: {table.unchecked:,} batches were not checked: their snapshots have expired"
+    if audit.route is not None:
+        yield from (f"? {not_judged_sentence(each)}" for each in audit.route.not_judged)
     said = queue_sentence(audit)
     yield from (f"? {sentence}" for sentence in (*([said] if said else []), *audit.notes, *audit.pending))

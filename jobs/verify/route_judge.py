@@ -1,0 +1,176 @@
+"""Route judge: which rows of a table one configuration's route sends there, by the values that they have in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, IntegerType, NestedField, StructType
+
+from jobs.errors import FrazilError
+from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.pipeline.route_dispatch import Dispatch
+from jobs.pipeline.row_steps import aligned, row_steps_of
+from jobs.spec.models import StreamSpec
+from jobs.spec.route import Route
+from jobs.transform.chain import StepProblem
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.frame import Frame
+from jobs.transform.sql import compiled, evaluated
+from jobs.transform.transform import Rows
+
+_OTHER_TOPIC = "a transform may have given their records another topic than the rows keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Unprovable:
+    """Why rows of a configuration cannot be judged, as the end of a sentence."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteVerdict:
+    """What a route says of some rows.
+
+    Attributes:
+        here: Which of them belong in the table.
+        destinations: The tables that a row belongs in, of its index; None if that is not known.
+    """
+
+    here: npt.NDArray[np.bool_]
+    destinations: Callable[[int], tuple[str, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteJudge:
+    """Says which rows of a table belong there.
+
+    Attributes:
+        table: Its name.
+        needs: The columns of the table that it looks at, beside the coordinates.
+        values: Of rows with those, gives what decides, as text, and the rows for which it cannot; None where all
+            rows belong in `always`.
+        dispatch: Names the tables of each value.
+        always: Of all rows; None if it is not known, but that it is not this table.
+    """
+
+    table: str
+    needs: frozenset[str] = frozenset()
+    values: Callable[[pa.RecordBatch], tuple[pa.Array, list[int]]] | None = None
+    dispatch: Dispatch | None = None
+    always: tuple[str, ...] | None = None
+
+    def verdict(self, rows: pa.RecordBatch, coordinates: tuple[str, str, str]) -> RouteVerdict:
+        """What it says of rows.
+
+        Args:
+            rows: With the coordinates, and what it needs.
+            coordinates: The columns of topic, partition and offset.
+
+        Raises:
+            pa.ArrowInvalid: The table's values do not fit the columns that the route was written for.
+        """
+        if self.values is None or self.dispatch is None:
+            belongs = np.full(rows.num_rows, self.table in (self.always or ()))
+            return RouteVerdict(belongs, lambda row: self.always)
+        values, failed = self.values(rows)
+        tables = self.dispatch.rows_of(values).tables
+        here = np.zeros(rows.num_rows, bool)
+        here[tables.get(self.table, np.zeros(0, np.int64))] = True
+        here[failed] = False
+
+        def destinations(row: int) -> tuple[str, ...]:
+            return () if row in failed else tuple(name for name, rows in tables.items() if row in rows)
+
+        return RouteVerdict(here, destinations)
+
+
+def route_judge(spec: StreamSpec, table: str, schema: Schema) -> RouteJudge | Unprovable:
+    """The judge of the rows that a configuration has landed in a table.
+
+    Args:
+        spec: The stream as it was.
+        table: The table's name.
+        schema: Of the table as it is now.
+    """
+    route = spec.route
+    if route is None:
+        return RouteJudge(table, always=(spec.table.name,))
+    found = _by_expression(spec, route, table, schema) if route.expression else _by_part(spec, route, table, schema)
+    if isinstance(found, Unprovable) and table not in route.table_names:
+        # Wherever its rows belong, that is not here.
+        return RouteJudge(table)
+    return found
+
+
+def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
+    """Of a route by a column, or by the topic."""
+    path = route.column
+    if path is None:
+        if _changes_topics(spec):
+            return Unprovable(_OTHER_TOPIC)
+        path = (spec.kafka_columns.topic or "topic",)
+    if not _has(schema, path):
+        return Unprovable(f"the table has no column {'.'.join(path)}, by which they are routed")
+
+    def values(rows: pa.RecordBatch) -> tuple[pa.Array, list[int]]:
+        column = rows.column(path[0])
+        column = column if len(path) == 1 else pc.struct_field(column, list(path[1:]))  # pyright: ignore[reportAttributeAccessIssue]
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return column.cast(pa.string()), []
+
+    return RouteJudge(table, frozenset({path[0]}), values, Dispatch(route))
+
+
+def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
+    """Of a route by a header, or by an SQL expression over the row and its record."""
+    text = route.expression or ""
+    try:
+        steps = row_steps_of(spec)
+        columns = steps.columns if steps else Columns.of(spec.resolved.schema)
+        asked = set(compiled(text, columns).columns)
+    except (FrazilError, StepProblem, TransformProblem):
+        return Unprovable("this version does not read the expression by which they are routed")
+    fields = [each for each in columns.fields if each.name in asked]
+    parts = {name: FRAME_PARTS[name] for name in asked - {each.name for each in fields}}
+    kept = {part: getattr(spec.kafka_columns, part) for part in parts.values()}
+    if "topic" in kept and _changes_topics(spec):
+        return Unprovable(_OTHER_TOPIC)
+    if lost := sorted(part for part, name in kept.items() if name is None or not _has(schema, (name,))):
+        return Unprovable(f"the table does not keep what they are routed by: the record's {' and '.join(lost)}")
+    if gone := [each.name for each in fields if not _has(schema, (each.name,))]:
+        return Unprovable(f"the table has no column {gone[0]}, by which they are routed")
+    # Rows without a column would be none.
+    read = Columns.of(fields or [NestedField(1, "row", IntegerType(), required=False)])
+    expression = compiled(text, read)
+
+    def values(rows: pa.RecordBatch) -> tuple[pa.Array, list[int]]:
+        arrays = [rows.column(each.name) for each in fields] or [pa.nulls(rows.num_rows, pa.int32())]
+        batch = aligned(pa.RecordBatch.from_arrays(arrays, names=list(read.names)), read)
+        record = [rows.column(name) for name in kept.values()]
+        frame = Frame(pa.RecordBatch.from_arrays(record, names=list(kept)))
+        found = evaluated(expression, Rows(read, batch, frame))
+        return found.values.cast(pa.string()), [each.row for each in found.failures]
+
+    return RouteJudge(table, frozenset({*(each.name for each in fields), *kept.values()}), values, Dispatch(route))
+
+
+def _changes_topics(spec: StreamSpec) -> bool:
+    """Whether a step may give a record another topic than the one that its row keeps: only Connect's may."""
+    return any(step.smt is not None for step in spec.transform)
+
+
+def _has(schema: Schema, path: tuple[str, ...]) -> bool:
+    kind: IcebergType = schema.as_struct()
+    for name in path:
+        fields = {each.name: each.field_type for each in kind.fields} if isinstance(kind, StructType) else {}
+        if name not in fields:
+            return False
+        kind = fields[name]
+    return True

@@ -1,0 +1,223 @@
+"""Routed rows, as a full audit looks at them: whether each stands in a table that the route it was landed by names.
+
+Counts do not tell: a row that stands in another table than it should leaves the number of each as it is. So every row
+of every table is judged by the configuration that its offset was read under, with the values that it has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.catalog import existing_table
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
+from jobs.verify.audit_ranges import OffsetRanges
+from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
+from jobs.verify.ledger_table import read_ledger
+from jobs.verify.read_configurations import ReadConfigurations
+from jobs.verify.replayed_rows import replayed_offsets
+from jobs.verify.route_judge import RouteJudge, Unprovable, route_judge
+from jobs.verify.rows_in_ranges import missing_column
+from jobs.verify.stored_specs import StoredSpecs
+
+Mask = npt.NDArray[np.bool_]
+Offsets = npt.NDArray[np.int64]
+
+_CAME_BACK = "their dead letters came back"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRoutes:
+    """What came of looking at the rows.
+
+    Attributes:
+        facts: Sums of it.
+        problems: Rows that stand in a table that their route does not name.
+    """
+
+    facts: RouteAudit
+    problems: tuple[AuditProblem, ...]
+
+
+def judge_routes(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    tables: Sequence[tuple[TargetSpec, Table]],
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> JudgedRoutes | None:
+    """Look at every row of a stream's tables of rows; None if the stream has never had a route.
+
+    Args:
+        tables: Those that are there.
+        on_rows: Told how many rows were read, as they are.
+
+    Raises:
+        FrazilError: A table cannot be read.
+    """
+    read = ReadConfigurations(read_ledger(catalog, settings, spec.stream, spec.coordinator))
+    stored = StoredSpecs(spec, settings)
+    if not any(found.route for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)):
+        return None
+    letters = existing_table(catalog, spec.dead_letter_table)
+    work = _Work(spec, stored, read, letters)
+    for target, table in tables:
+        if target.role != "rows":
+            continue
+        if lacking := missing_column(table, target.coordinates):
+            work.leave_out(target.name, None, _row_count(table), f"the table has no column {lacking}")
+            continue
+        work.judge_table(target, table, on_rows)
+    return JudgedRoutes(work.facts, tuple(work.problems()))
+
+
+def _row_count(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return int(snapshot.summary["total-records"] or 0) if snapshot and snapshot.summary else 0
+
+
+@dataclass(slots=True)
+class _Wrong:
+    """Rows of one partition that stand in a table that they do not belong in."""
+
+    offsets: list[Offsets] = field(default_factory=list)
+    example: tuple[int, tuple[str, ...] | None] | None = None
+
+    def add(self, offsets: Offsets, destinations: tuple[str, ...] | None) -> None:
+        self.offsets.append(offsets)
+        if self.example is None or int(offsets[0]) < self.example[0]:
+            self.example = int(offsets[0]), destinations
+
+
+class _Work:
+    def __init__(self, spec: StreamSpec, stored: StoredSpecs, read: ReadConfigurations, letters: Table | None) -> None:
+        self._spec: StreamSpec = spec
+        self._stored: StoredSpecs = stored
+        self._read: ReadConfigurations = read
+        self._letters: Table | None = letters
+        self._back: Mapping[TopicPartition, Offsets] | None = None
+        self._wrong: dict[tuple[str, TopicPartition], _Wrong] = {}
+        self._left: dict[tuple[str, str | None, str], int] = {}
+        self._judged: int = 0
+
+    @property
+    def facts(self) -> RouteAudit:
+        left = (NotJudged(*key, rows) for key, rows in sorted(self._left.items(), key=lambda each: str(each[0])))
+        return RouteAudit(self._judged, tuple(left))
+
+    def leave_out(self, table: str, config: str | None, rows: int, why: str) -> None:
+        if rows:
+            self._left[table, config, why] = self._left.get((table, config, why), 0) + rows
+
+    def judge_table(self, target: TargetSpec, table: Table, on_rows: Callable[[int], None]) -> None:
+        judges = {config: self._judge(config, target, table) for config in self._read.configs}
+        needed = {name for each in judges.values() if isinstance(each, RouteJudge) for name in each.needs}
+        columns = (*target.coordinates, *sorted(needed - set(target.coordinates)))
+        if table.current_snapshot() is None:
+            return
+        try:
+            for batch in table.scan(selected_fields=columns).to_arrow_batch_reader():
+                self._judge_batch(target, judges, batch)
+                on_rows(batch.num_rows)
+        except FrazilError:
+            raise
+        except Exception as problem:
+            raise FrazilError(
+                f"the rows of table {target.name} cannot be read: {type(problem).__name__}: {problem}",
+                fix="run it again; if it says the same, look at who else writes to the table, and how",
+            ) from problem
+
+    def _judge(self, config: str, target: TargetSpec, table: Table) -> RouteJudge | Unprovable:
+        found = self._stored.spec(config)
+        return route_judge(found, target.name, table.schema()) if isinstance(found, StreamSpec) else found
+
+    def _judge_batch(
+        self, target: TargetSpec, judges: Mapping[str, RouteJudge | Unprovable], batch: pa.RecordBatch
+    ) -> None:
+        topics, partitions, offsets = (batch.column(name) for name in target.coordinates)
+        there = np.asarray(topics.is_valid()) & np.asarray(partitions.is_valid()) & np.asarray(offsets.is_valid())
+        coded = topics.dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        keys = np.asarray(coded.indices.fill_null(0)).astype(np.int64) << 32
+        keys += np.asarray(partitions.fill_null(0)).astype(np.int64)
+        at = np.asarray(offsets.fill_null(0)).astype(np.int64)
+        for key in np.unique(keys[there]).tolist():
+            place = TopicPartition(names[key >> 32], key & 0xFFFFFFFF)
+            here = np.flatnonzero(there & (keys == key))
+            for configs, found in self._read.of(place, at[here]):
+                self._judge_rows(target, judges, configs, batch, place, here[found])
+
+    def _judge_rows(
+        self,
+        target: TargetSpec,
+        judges: Mapping[str, RouteJudge | Unprovable],
+        configs: frozenset[str],
+        batch: pa.RecordBatch,
+        place: TopicPartition,
+        rows: Offsets,
+    ) -> None:
+        """Judge rows of one partition; offsets that were read several times may be of any of their configurations."""
+        part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+        allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
+        destinations: list[Callable[[int], tuple[str, ...] | None]] = []
+        for config in sorted(configs):
+            judge = judges[config]
+            if isinstance(judge, Unprovable):
+                unknown[config] = judge
+                continue
+            try:
+                verdict = judge.verdict(part, target.coordinates)
+            except pa.ArrowInvalid as problem:
+                unknown[config] = Unprovable(f"its values do not fit the route's columns: {problem}")
+                continue
+            allowed |= verdict.here
+            destinations.append(verdict.destinations)
+        wrong = ~allowed
+        offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
+        if unknown:
+            config, why = next(iter(unknown.items()))
+            self.leave_out(target.name, config, int(wrong.sum()), why.why)
+        elif wrong.any():
+            back = self._came_back(target, place, offsets) & wrong
+            self.leave_out(target.name, None, int(back.sum()), _CAME_BACK)
+            wrong &= ~back
+            if wrong.any():
+                first = int(np.flatnonzero(wrong)[np.argmin(offsets[wrong])])
+                found = self._wrong.setdefault((target.name, place), _Wrong())
+                found.add(np.sort(offsets[wrong]), destinations[0](first))
+            self._judged += int(wrong.sum())
+        self._judged += int(allowed.sum())
+
+    def _came_back(self, target: TargetSpec, place: TopicPartition, offsets: Offsets) -> Mask:
+        """Which rows may be of letters that replays brought back, to the stream's own table whatever the route said."""
+        if target.name != self._spec.table.name or self._letters is None:
+            return np.zeros(len(offsets), bool)
+        if self._back is None:
+            self._back = replayed_offsets(self._spec.stream, self._letters)
+        return np.isin(offsets, self._back.get(place, np.zeros(0, np.int64)))
+
+    def problems(self) -> list[AuditProblem]:
+        """A problem for each table and partition with rows that do not belong there."""
+        found: list[AuditProblem] = []
+        for (table, place), wrong in sorted(self._wrong.items()):
+            offsets = np.unique(np.concatenate(wrong.offsets))
+            rows, where = sum(map(len, wrong.offsets)), OffsetRanges()
+            where.add(offsets, 0)
+            assert wrong.example is not None
+            at, names = wrong.example
+            belongs = "" if names is None else f", such as {at}, which belongs in {' and '.join(names) or 'no table'}"
+            said = f"{rows:,} row{'' if rows == 1 else 's'} of records that the route does not send there{belongs}"
+            range_ = OffsetRange(int(offsets[0]), int(offsets[-1]) + 1)
+            kept = tuple(where.kept)
+            found.append(AuditProblem("misrouted", table, place, range_, rows, said, kept, not where.more, where.more))
+        return found

@@ -1,0 +1,353 @@
+"""Rows that stand in another table than their route names: put there by hand, with every count as it was."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.deadletter.table import ensure_replay_state_columns
+from jobs.spec.models import StreamSpec
+from jobs.state.epochs import keep_file
+from jobs.state.stream_folder import stream_folder
+from jobs.verify.audit import audit
+from jobs.verify.audit_result import NotJudged, RouteAudit, StreamAudit
+from jobs.verify.audit_text import not_judged_sentence
+from jobs.verify.ledger_fill import fill_ledger
+from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.read_configurations import ReadConfigurations
+from orchestration.cli.audit.output import audit_facts, print_audit
+from tests.helpers.evolving_stream import SINK
+from tests.helpers.routed_stream import ROUTE, RoutedStream
+
+P = TopicPartition("payments", 0)
+KINDS = ["INS", "UPD", "DEL", "OWN", "other", None]
+DOCUMENTS: list[dict[str, Any]] = [
+    {"id": f"a{number}", "type": KINDS[number % len(KINDS)], "n": number} for number in range(12)
+]
+
+
+def audited(one: RoutedStream, **more: Any) -> StreamAudit:
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    return audit(one.spec, one.settings, one.catalog, **{"full": True, **more})
+
+
+def misrouted(found: StreamAudit, *, alone: bool = True) -> dict[str, list[tuple[int, int]]]:
+    """Where rows stand that their routes do not send there; nothing else is wrong, if that alone should be."""
+    problems = [each for each in found.problems if each.kind == "misrouted"]
+    assert len(problems) == len(found.problems) or not alone, found.problems
+    assert all(problem.partition == P and problem.exact for problem in problems)
+    return {problem.table: [(start, end) for start, end in problem.where] for problem in problems}
+
+
+def batch_row(start: int, end: int, config: str, *, sequence: int, partition: TopicPartition = P) -> LedgerRow:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    names = ("payments", SINK, "uuid", True, "batch", partition, OffsetRange(start, end))
+    return LedgerRow(*names, 1, sequence, sequence, sequence, at, config)
+
+
+def rows_of(table: Table, offset: int) -> pa.Table:
+    return table.scan(row_filter=EqualTo("_kafka_offset", offset)).to_arrow()  # pyright: ignore[reportCallIssue]
+
+
+def move(one: RoutedStream, offset: int, source: str, target: str) -> None:
+    """Take a row out of a table and put it into another, as somebody with a SQL shell would."""
+    first, second = one.catalog.load_table(source), one.catalog.load_table(target)
+    row = rows_of(first, offset)
+    assert row.num_rows == 1
+    second.append(row)
+    first.delete(EqualTo("_kafka_offset", offset))  # pyright: ignore[reportCallIssue]
+
+
+def swapped(one: RoutedStream) -> None:
+    """An INS in the table of the deletes, and a DEL in that of the changes."""
+    move(one, 0, "orders.changes", "orders.deletes")
+    move(one, 2, "orders.deletes", "orders.changes")
+
+
+def test_rows_that_changed_places_are_found_where_counts_are_as_they_were(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS)
+    clean = audited(one)
+    assert not clean.problems and clean.route == RouteAudit(10)
+    swapped(one)
+    assert not audited(one, full=False).problems, "counts say nothing"
+    found = audited(one)
+    assert misrouted(found) == {"orders.changes": [(2, 3)], "orders.deletes": [(0, 1)]}
+    first, second = found.problems
+    assert "such as 2, which belongs in orders.deletes" in first.sentence
+    assert "such as 0, which belongs in orders.changes" in second.sentence
+    assert (first.records, first.range, found.verdict) == (1, OffsetRange(2, 3), "incomplete")
+    assert (found.missing, found.doubled) == (0, 0), "as many rows as there should be"
+    # Who put them there is said, as of other rows.
+    assert [(change.operation, change.rows) for change in first.changes] == [("append", 1)]
+    assert found.route == RouteAudit(10)
+
+
+def test_one_table_alone_is_judged_too(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS)
+    swapped(one)
+    assert misrouted(audited(one, table="orders.deletes")) == {"orders.deletes": [(0, 1)]}
+    assert misrouted(audited(one, table=SINK)) == {}
+
+
+def test_a_row_in_the_streams_own_table_that_a_route_sends_elsewhere(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS)
+    move(one, 0, "orders.changes", SINK)
+    move(one, 3, SINK, "orders.changes")
+    assert misrouted(audited(one)) == {SINK: [(0, 1)], "orders.changes": [(3, 4)]}
+
+
+def test_many_rows_are_told_as_ranges(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", {**ROUTE, "unmatched": {"table": SINK}})
+    one.land(*[{"id": str(n), "type": "INS" if n % 2 else "DEL", "n": n} for n in range(10)])
+    changes, deletes = (one.catalog.load_table(f"orders.{name}") for name in ("changes", "deletes"))
+    inserted, deleted = changes.scan().to_arrow(), deletes.scan().to_arrow()
+    changes.overwrite(deleted)
+    deletes.overwrite(inserted)
+    found = audited(one)
+    kept = {
+        problem.table: (problem.records, problem.where) for problem in found.problems if problem.kind == "misrouted"
+    }
+    assert kept == {
+        "orders.changes": (5, tuple(OffsetRange(n, n + 1) for n in range(0, 10, 2))),
+        "orders.deletes": (5, tuple(OffsetRange(n, n + 1) for n in range(1, 10, 2))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("by", "table"),
+    [
+        ("sql: upper(type)", {}),
+        ("sql: CASE WHEN n % 2 = 0 THEN 'INS' ELSE 'DEL' END", {}),
+        ("n", {}),
+        ("header:to", {"kafka_columns": {"headers": "all_headers"}}),
+        ("sql: CASE WHEN _offset % 2 = 0 THEN 'INS' ELSE 'DEL' END", {}),
+    ],
+)
+def test_routes_by_expressions_headers_and_numbers_are_proven(tmp_path: Path, by: str, table: Any) -> None:
+    tables = [{"match": "INS|[02468]", "table": "orders.a"}, {"match": "DEL|[13579]", "table": "orders.b"}]
+    route = {"by": by, "tables": tables, "unmatched": {"table": SINK}}
+    one = RoutedStream(tmp_path / "home", route, table={"name": SINK, **table})
+    one.headers = {n: {"to": b"DEL" if n % 2 else b"INS"} for n in range(6)}
+    one.land(*[{"id": str(n), "type": "ins" if n % 2 == 0 else "del", "n": n} for n in range(6)])
+    found = audited(one)
+    assert not found.problems and found.route == RouteAudit(6)
+    assert one.placed() == {"orders.a": [0, 2, 4], "orders.b": [1, 3, 5]}
+    move(one, 0, "orders.a", "orders.b")
+    move(one, 1, "orders.b", "orders.a")
+    assert misrouted(audited(one)) == {"orders.a": [(1, 2)], "orders.b": [(0, 1)]}
+
+
+def test_a_route_by_topic_is_proven_by_the_topic_that_the_rows_keep(tmp_path: Path) -> None:
+    by_topic = {
+        "by": "topic",
+        "tables": [{"match": "pay.*", "table": "orders.pay"}, {"match": "x", "table": "orders.x"}],
+    }
+    one = RoutedStream(tmp_path / "home", by_topic)
+    one.land(*DOCUMENTS[:4])
+    assert not audited(one).problems
+    move(one, 1, "orders.pay", "orders.x")
+    found = audited(one)
+    assert misrouted(found, alone=False) == {"orders.x": [(1, 2)]}
+    assert "belongs in orders.pay" in next(each.sentence for each in found.problems if each.kind == "misrouted")
+
+
+def not_judged(found: StreamAudit) -> set[tuple[str, int, str]]:
+    assert found.route is not None
+    return {(each.table, each.rows, each.why.partition(":")[0].partition(",")[0]) for each in found.route.not_judged}
+
+
+def test_what_the_table_does_not_keep_is_not_provable(tmp_path: Path) -> None:
+    route = {"by": "header:to", "tables": [{"match": "x", "table": "orders.x"}], "unmatched": {"table": SINK}}
+    one = RoutedStream(tmp_path / "home", route)
+    one.land(*DOCUMENTS[:5])
+    found = audited(one)
+    assert not found.problems and found.route is not None and found.route.judged == 0
+    assert not_judged(found) == {(SINK, 5, "the table does not keep what they are routed by")}
+    assert found.verdict == "complete"
+
+
+def test_topics_that_a_transform_may_have_changed_are_not_provable(tmp_path: Path) -> None:
+    smt = {"smt": {"type": "RegexRouter", "regex": "pay(.*)", "replacement": "other"}}
+    route = {"by": "topic", "tables": [{"match": "other", "table": "orders.other"}], "unmatched": {"table": SINK}}
+    one = RoutedStream(tmp_path / "home", route, transform=[smt])
+    one.land(*DOCUMENTS[:3])
+    assert one.placed() == {"orders.other": [0, 1, 2]}
+    found = audited(one)
+    assert not found.problems
+    assert not_judged(found) == {
+        ("orders.other", 3, "a transform may have given their records another topic than the rows keep")
+    }
+
+
+def test_a_column_that_is_gone_is_not_provable(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS)
+    with one.catalog.load_table("orders.deletes").update_schema() as change:
+        change.rename_column("type", "kind")
+    found = audited(one)
+    assert not found.problems
+    assert not_judged(found) == {("orders.deletes", 4, "the table has no column type")}
+
+
+def test_tables_without_coordinates_are_not_judged(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE, table={"name": SINK, "kafka_columns": False})
+    one.land(*DOCUMENTS)
+    found = audited(one)
+    assert {(table, rows) for table, rows, _ in not_judged(found)} == {
+        (SINK, 2), ("orders.changes", 4), ("orders.deletes", 4),
+    }  # fmt: skip
+
+
+def keep(one: RoutedStream, spec: StreamSpec | None = None) -> None:
+    """As each opening of the stream does."""
+    said = (spec or one.spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    keep_file(stream_folder(one.settings, "payments").store, one.spec.config_hash, "", yaml.safe_dump(said))
+
+
+def test_rows_are_judged_by_the_route_that_they_were_landed_by(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    plain = RoutedStream(home)
+    plain.land(*DOCUMENTS[:4])
+    keep(plain)
+    first = RoutedStream(home, ROUTE, epoch=2)
+    first.log = plain.log
+    first.land(*DOCUMENTS[4:8], batch=1)
+    keep(first)
+    other = {**ROUTE, "tables": [*ROUTE["tables"][1:], {"match": "INS", "table": "orders.deletes"}]}
+    other["tables"].append({"match": "never", "table": "orders.changes"})
+    second = RoutedStream(home, other, epoch=3)
+    second.log = first.log
+    second.land(*DOCUMENTS[8:], batch=2)
+    found = audited(second)
+    assert not found.problems and found.route is not None and found.route.not_judged == ()
+    # An INS of the first route in a table where the second one would send it.
+    move(second, 6, "orders.changes", "orders.deletes")
+    move(second, 8, "orders.deletes", "orders.changes")
+    assert misrouted(audited(second), alone=False) == {"orders.changes": [(8, 9)], "orders.deletes": [(6, 7)]}
+    # Rows of the time without a route belong in the stream's own table only.
+    move(second, 1, SINK, "orders.deletes")
+    assert misrouted(audited(second), alone=False)["orders.deletes"] == [(1, 2), (6, 7)]
+
+
+def test_a_configuration_that_is_not_kept_leaves_its_rows_out(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    first = RoutedStream(home, ROUTE)
+    first.land(*DOCUMENTS[:6])
+    second = RoutedStream(home, {**ROUTE, "unmatched": {"table": SINK}}, epoch=2)
+    second.log = first.log
+    second.land(*DOCUMENTS[6:], batch=1)
+    found = audited(second)
+    assert not found.problems and found.route is not None
+    assert {(each.table, each.config, each.rows) for each in found.route.not_judged} == {
+        (SINK, first.spec.config_hash, 1),
+        ("orders.changes", first.spec.config_hash, 2),
+        ("orders.deletes", first.spec.config_hash, 2),
+    }
+    assert found.route.judged == 7
+    assert {each.why for each in found.route.not_judged} == {"the stream's file as it was then is not kept"}
+    # A file that says something else by now, and one that nobody reads.
+    store = stream_folder(first.settings, "payments").store
+    for text, why in (
+        (
+            yaml.safe_dump(second.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)),
+            "means something else",
+        ),
+        ("stream: [", "does not read"),
+        ("stream: payments\n", "does not read"),
+    ):
+        keep_file(store, first.spec.config_hash, "", text)
+        route = audited(second).route
+        assert route is not None and all(why in each.why for each in route.not_judged)
+
+
+def test_letters_that_came_back_are_not_judged(tmp_path: Path) -> None:
+    """Replays of a time without a route put rows into the stream's own table, whatever route had read their records."""
+    one = RoutedStream(tmp_path / "home", ROUTE)
+    one.land(*DOCUMENTS[:4], b'{"id": "late", "type": "INS", "n": "five"}', b'{"id": 5, "type": "DEL"}')
+    assert set(one.letters) == {4, 5}
+    letters = ensure_replay_state_columns(one.catalog, one.spec.dead_letter_table)
+    rows = letters.scan().to_arrow()
+    first = [offset == 4 for offset in rows.column("offset").to_pylist()]
+    state = pa.array(["replayed" if each else None for each in first], rows.schema.field("state").type)
+    letters.overwrite(rows.set_column(rows.schema.get_field_index("state"), "state", state))
+    sink = one.catalog.load_table(SINK)
+    row = rows_of(sink, 3)
+    for offset, kind in ((4, "INS"), (5, "DEL")):
+        made = row.set_column(
+            row.schema.get_field_index("_kafka_offset"), "_kafka_offset", pa.array([offset], pa.int64())
+        )
+        sink.append(
+            made.set_column(row.schema.get_field_index("type"), "type", pa.array([kind], row.schema.field("type").type))
+        )
+        sink = one.catalog.load_table(SINK)
+    found = audited(one)
+    # The one that came back may be there; the other one never did.
+    assert misrouted(found, alone=False) == {SINK: [(5, 6)]}
+    assert not_judged(found) == {(SINK, 1, "their dead letters came back")}
+
+
+def test_a_stream_that_never_had_a_route_is_not_read_twice(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home")
+    one.land(*DOCUMENTS)
+    found = audited(one)
+    assert (found.problems, found.route, found.scanned) == ([], None, 12)
+
+
+def test_the_audit_tells_of_it_in_words_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    route = {"by": "header:to", "tables": [{"match": "x", "table": "orders.x"}], "unmatched": {"table": SINK}}
+    one = RoutedStream(tmp_path / "home", route)
+    one.land(*DOCUMENTS[:5])
+    facts = json.loads(json.dumps(audit_facts(audited(one)), default=str))
+    assert facts["route"] == {
+        "judged": 0,
+        "not_judged": [
+            {
+                "table": SINK,
+                "config": one.spec.config_hash,
+                "rows": 5,
+                "why": "the table does not keep what they are routed by: the record's headers",
+            }
+        ],
+    }
+    print_audit(audited(one))
+    assert "it is not judged whether the route sends them there: the table does not keep" in capsys.readouterr().out
+    assert not_judged_sentence(NotJudged("t", None, "why", 1)) == (
+        "t: of 1 row it is not judged whether the route sends them there: why"
+    )
+
+
+def test_offsets_know_the_configurations_that_read_them() -> None:
+    read = ReadConfigurations(
+        [
+            batch_row(0, 10, "a", sequence=1),
+            batch_row(10, 20, "b", sequence=2),
+            batch_row(5, 15, "c", sequence=3),
+            batch_row(30, 40, "a", sequence=4),
+            batch_row(2, 4, "z", sequence=5, partition=TopicPartition("payments", 1)),
+        ]
+    )
+    assert read.configs == ("a", "b", "c", "z")
+
+    def of(place: TopicPartition, *offsets: int) -> dict[int, frozenset[str]]:
+        at = np.array(offsets, np.int64)
+        return {int(at[row]): configs for configs, rows in read.of(place, at) for row in rows}
+
+    assert of(P, 0, 4, 5, 9, 10, 14, 15, 19, 20, 29, 30, 39, 40, 99) == {
+        0: {"a"}, 4: {"a"}, 5: {"a", "c"}, 9: {"a", "c"}, 10: {"b", "c"}, 14: {"b", "c"}, 15: {"b"}, 19: {"b"},
+        30: {"a"}, 39: {"a"},
+    }  # fmt: skip
+    assert of(TopicPartition("payments", 1), 1, 2, 3, 4) == {2: {"z"}, 3: {"z"}}
+    assert of(TopicPartition("other", 0), 1) == {}
