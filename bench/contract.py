@@ -1,7 +1,8 @@
 """Contract benchmark, what ten expectations cost: `python -m bench.contract`.
 
-Evaluates them on payments in a process of its own for each engine, imports included: by pandas on an Arrow table, and
-by Spark with two cores on Parquet files of the same rows.
+Runs `frazil check STREAM --engine …` on an increment of payments in a real Iceberg table: the data files of stamped
+commits, behind a check that is recorded. Seconds are those of the command; processor and memory those of all its
+processes, the JVM and Python's workers included, as /proc tells them every fifth of a second.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -10,15 +11,39 @@ by Spark with two cores on Parquet files of the same rows.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import resource
+import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import yaml
+from pyiceberg.catalog import Catalog
+
+from bench.sessions import SessionUsage
+from jobs.catalog import connect_catalog
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.operations import Append
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamp_fields import Counts, PartitionCounts
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.increment.increment import increment_since
+from jobs.increment.validated_position import CheckSummary, record_validated
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.write.target_writer import TargetWriter
+
+STREAM, NAME = "payments", "bench.payments"
+SCHEMA = "id string, amount decimal(12,2), status string, payer string, created_at timestamptz"
+FILE_ROWS = 250_000
+"""Rows of a data file, as a batch of a stream that is catching up leaves them."""
 ENTRIES: list[dict[str, Any]] = [
     {"expect_column_values_to_not_be_null": {"column": "id"}},
     {"expect_column_values_to_be_unique": {"column": "id"}},
@@ -50,6 +75,7 @@ def payments(count: int, first: int = 0) -> Any:
         "_kafka_topic": pa.array(np.full(count, "payments")),
         "_kafka_partition": pa.array((numbers % 4).astype("int32")),
         "_kafka_offset": pa.array(numbers),
+        "_kafka_timestamp": pa.array(numbers * 1_000_000 + 1_767_225_600_000_000, pa.timestamp("us", "UTC")),
     })  # fmt: skip
 
 
@@ -59,81 +85,85 @@ def main() -> None:
     parser.add_argument("--pandas", type=int, default=100_000, help="rows; 0: not")
     parser.add_argument("--spark", type=int, default=10_000_000, help="rows; 0: not")
     arguments = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="frazil-contract-") as folder:
-        for engine in ("pandas", "spark"):
-            rows: int = getattr(arguments, engine)
-            if not rows:
-                continue
-            write(Path(folder) / engine, rows)
-            process = context.Process(target=run, args=(engine, Path(folder)))
-            process.start()
-            process.join()
-            if process.exitcode:
-                sys.exit(1)
+    for engine in ("pandas", "spark"):
+        rows: int = getattr(arguments, engine)
+        if rows:
+            with tempfile.TemporaryDirectory(prefix="frazil-contract-") as folder:
+                prepare(Path(folder), rows)
+                run(engine, Path(folder), rows)
 
 
-def write(folder: Path, rows: int) -> None:
-    """Files of at most a million rows."""
-    import pyarrow.parquet as pq
+def prepare(home: Path, rows: int) -> None:
+    """A deployment whose stream has landed so many rows since its last check."""
+    file = home / "streams" / f"{STREAM}.yaml"
+    file.parent.mkdir(parents=True)
+    document = {
+        "stream": STREAM,
+        "source": {"topics": ["payments"]},
+        "decode": {"value": "json", "schema": SCHEMA},
+        "table": {"name": NAME},
+        "contract": {"expectations": ENTRIES},
+    }
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    spec, settings = load_stream(file), Settings.embedded(home)
+    catalog = connect_catalog(settings)
+    catalog.create_namespace("bench")
+    catalog.create_table(NAME, spec.table_schema, properties={"format-version": "2"})
+    land(spec, catalog, 0, 1)
+    table = catalog.load_table(NAME)
+    position = increment_since(table.metadata, table.io, STREAM, None).validated(
+        datetime.now(UTC), CheckSummary(1, len(ENTRIES), {}, "")
+    )
+    assert position is not None
+    record_validated(catalog, NAME, STREAM, position)
+    for first in range(1, rows + 1, 2_000_000):
+        land(spec, catalog, first, min(first + 2_000_000, rows + 1))
 
-    folder.mkdir()
-    for first in range(0, rows, 1_000_000):
-        pq.write_table(payments(min(1_000_000, rows - first), first), folder / f"{first}.parquet")
+
+def land(spec: StreamSpec, catalog: Catalog, first: int, end: int) -> None:
+    """A batch of the stream."""
+    table = catalog.load_table(NAME)
+    files = []
+    for begin in range(first, end, FILE_ROWS):
+        writer = TargetWriter(table.metadata, table.io, file_prefix=uuid.uuid4().hex)
+        for batch in payments(min(FILE_ROWS, end - begin), begin).to_batches():
+            writer.write(batch)
+        files += writer.close()
+    place, count = TopicPartition("payments", 0), end - first
+    parts = {place: PartitionCounts(first, Counts(count, count))}
+    stamp = Stamp(STREAM, "batch", first, 1, spec.config_hash, start={place: first}, position={place: end}, parts=parts)
+    text = stamp.committed_at(table.metadata.next_sequence_number(), None).to_json()
+    commit_once(table, Append(files), summary={SUMMARY_KEY: text}, properties={property_key(STREAM): text})
 
 
-def run(engine: str, folder: Path) -> None:
-    """Evaluate them, and print what it took."""
+def run(engine: str, home: Path, rows: int) -> None:
+    """Check them by the command, and print what it took."""
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "check", STREAM]
     began = time.monotonic()
-    from jobs.contract.evaluation import EvaluationContext, evaluate
-    from jobs.spec.contract import Expectation
-    from jobs.spec.settings import Settings
-
-    expectations = [Expectation.model_validate(entry) for entry in ENTRIES]
-    context = EvaluationContext(coordinates=("_kafka_topic", "_kafka_partition", "_kafka_offset"))
-    from jobs.spark.end import end_spark
-
-    if engine == "pandas":
-        import pyarrow.parquet as pq
-
-        outcomes = evaluate(pq.read_table(folder / engine), expectations, context)
-    else:
-        from jobs.spark.session import start_session
-
-        settings = Settings.embedded(folder)
-        session = start_session(settings.model_copy(update={"spark": settings.spark}), "bench", work="sql")
-        outcomes = evaluate(session.read.parquet(str(folder / engine)), expectations, context)
+    process = subprocess.Popen(
+        [*command, "--engine", engine, "--dry-run", "--json"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        start_new_session=True,
+    )
+    usage = SessionUsage(process.pid)
+    usage.follow()
+    said, _ = process.communicate()
     seconds = time.monotonic() - began
-    jvm = jvm_usage() if engine == "spark" else (0.0, 0)
-    mine = resource.getrusage(resource.RUSAGE_SELF)
-    failed = [outcome.name for outcome in outcomes if not outcome.passed]
+    usage.stop()
+    if process.returncode not in (0, 1) or not said:
+        sys.exit(f"{engine}: status {process.returncode}")
+    (table,) = json.loads(said)["tables"]
+    found = table["expectations"]
+    failed = {each["name"]: each["unexpected"] for each in found if not each["passed"]}
+    problems = [each["problem"] for each in found if each["problem"]]
+    assert (table["rows"], table["engine"], table["increment"]["found_by"], problems) == (rows, engine, "files", [])
     print(
-        f"{engine}: {outcomes[0].elements:,} rows, {len(outcomes)} expectations, of which {failed} failed: "
-        f"{seconds:.1f} s, {mine.ru_utime + mine.ru_stime + jvm[0]:.1f} s of processor, "
-        f"{(mine.ru_maxrss + jvm[1]) / 1024:.0f} MB at most",
+        f"{engine}: {rows:,} rows, {len(found)} expectations, of which {failed} failed: {seconds:.1f} s, of which "
+        f"{table['seconds']:.1f} s the check; {usage.processor:.1f} s of processor, "
+        f"{usage.peak / 2**20:,.0f} MB at most",
         flush=True,
     )
-    if engine == "spark":
-        end_spark()
-
-
-def jvm_usage() -> tuple[float, int]:
-    """Seconds of processor and kilobytes at most of this process's JVM."""
-    import os
-
-    ticks = os.sysconf("SC_CLK_TCK")
-    used, peak = 0.0, 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) != os.getpid():
-                continue
-            used += (int(fields[11]) + int(fields[12])) / ticks
-            status = (stat.parent / "status").read_text()
-        except OSError:
-            continue
-        peak = max(peak, int(status.split("VmHWM:")[1].split()[0]))
-    return used, peak
 
 
 if __name__ == "__main__":
