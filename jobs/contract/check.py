@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +18,7 @@ from pyiceberg.table import Table
 from jobs.catalog import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
-from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
+from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, read_once
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.masked_columns import masked_columns
 from jobs.contract.needed_columns import needed_columns
@@ -39,7 +40,7 @@ from jobs.steps import step
 from jobs.verify.ledger_table import read_ledger
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -243,10 +244,11 @@ class Check:
 
         engine = self.engine if not selection.empty else "pandas"
         masked = masked_columns(self.spec, schema, table.properties, target.name) if target.role == "rows" else ()
-        with spark_told(target.name, self.spec.stream, masked=bool(masked)):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(spark_told(target.name, self.spec.stream, masked=bool(masked)))
             rows = loaded_rows(selection, columns, engine, self.spark, self.settings, bound=self.bound, on_rows=on_rows)
             result.engine = "pandas" if isinstance(rows, pa.Table) else "spark"
-            result.rows = _count(rows)
+            result.rows = stack.enter_context(read_once(rows, selection))
             if not result.rows and (self.rows.scope == "increment" or selection.empty):
                 result.nothing_new = tuple(each.name for each in expectations if each.type not in OF_NO_ROWS)
                 expectations = [each for each in expectations if each.type in OF_NO_ROWS]
@@ -289,10 +291,6 @@ def contract_of(spec: StreamSpec, target: TargetSpec) -> Sequence[Expectation]:
 
 def _time_column(spec: StreamSpec, target: TargetSpec) -> str | None:
     return spec.kafka_columns.timestamp if target.role == "rows" else "timestamp"
-
-
-def _count(rows: pa.Table | DataFrame) -> int:
-    return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
 
 
 def _is_gone(problem: BaseException) -> bool:

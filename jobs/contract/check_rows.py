@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
 
 from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
@@ -13,7 +16,6 @@ from jobs.increment.spark_rows import spark_frame
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 EngineName = Literal["pandas", "spark"]
@@ -30,6 +32,29 @@ class RowBound:
 
     rows: int = MOST_ROWS
     size: int = MOST_BYTES
+
+
+@contextlib.contextmanager
+def read_once(rows: pa.Table | DataFrame, selection: RowSelection) -> Iterator[int]:
+    """Keep rows in Spark that come through Python for the length of the block; gives how many there are.
+
+    Several jobs read them. Rows of a scan are Iceberg's own reader's, which reads a column as fast as it is kept.
+    """
+    if isinstance(rows, pa.Table):
+        yield _count(rows)
+        return
+    known, keep = selection.known_rows, bool(selection.files)
+    if keep:
+        rows.persist()
+    try:
+        yield known if known is not None else _count(rows)
+    finally:
+        if keep:
+            rows.unpersist()
+
+
+def _count(rows: pa.Table | DataFrame) -> int:
+    return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
 
 
 def loaded_rows(

@@ -58,6 +58,13 @@ class RowSelection:
         """Whether it is known to have no rows."""
         return not self.files and self.snapshot_id is None
 
+    @property
+    def known_rows(self) -> int | None:
+        """How many rows there are, where the files' metadata tell it; None where rows have to be read for that."""
+        if self.snapshot_id is not None or self.outside:
+            return None
+        return sum(each.record_count for each in self.files)
+
     def rows_at_most(self) -> int:
         """How many rows may have to be read, by the files' metadata alone.
 

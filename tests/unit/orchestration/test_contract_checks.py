@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from jobs.deadletter.masking import MARK
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import CHECKED_TAG, JOB
@@ -251,6 +252,34 @@ def test_some_checks_alone_count_for_nothing(orders: CheckWorld, instance: dg.Da
     assert some["amount_is_set"].passed and orders.recorded is None
     executed(orders, instance)
     assert orders.recorded is not None
+
+
+def test_what_a_mask_hides_stands_in_no_event_of_a_check(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    contract = {
+        "expectations": [
+            {"expect_column_values_to_be_between": {"column": "amount", "max_value": 10}, "name": "small"},
+            {"expect_column_max_to_be_between": {"column": "amount", "max_value": 10}, "name": "least"},
+            {"frazil_keys_to_be_unique": {"columns": ["amount"]}, "name": "keys"},
+            {"expect_column_values_to_be_between": {"column": "id", "max_value": 0}, "name": "other"},
+        ]
+    }
+    orders = CheckWorld(tmp_path / "home", contract, errors={"dead_letters": {"mask": {"columns": ["amount"]}}})
+    orders.land(0, [271828.25, 271828.25])
+    found = executed(orders, instance)
+    assert set(found) == {"small", "least", "keys", "other"} and not any(each.passed for each in found.values())
+    for name in ("small", "keys"):
+        told: Any = found[name].metadata["samples"].value
+        assert [each.data["value"] for each in told.records] == [MARK, MARK]
+        assert [each.data["_kafka_offset"] for each in told.records] == [0, 1]
+    # What is not masked is shown.
+    shown: Any = found["other"].metadata["samples"].value
+    assert [each.data["value"] for each in shown.records] == ["1"]
+    records = instance.all_logs(next(iter(instance.get_runs())).run_id)
+    assert len(records) > 10
+    assert "271828" not in repr(records) and "271828" not in repr(found)
+    # Not later either, where it is repeated.
+    again = executed(orders, instance)
+    assert "271828" not in repr(again) and (again["small"].description or "").startswith("As of ")
 
 
 def test_a_stream_whose_file_broke_is_checked_as_it_was(orders: CheckWorld, instance: dg.DagsterInstance) -> None:
