@@ -102,6 +102,8 @@ def route_judge(spec: StreamSpec, table: str, schema: Schema) -> RouteJudge | Un
     route = spec.route
     if route is None:
         return RouteJudge(table, always=(spec.table.name,))
+    if route.to is not None:
+        return Unprovable("tables that values name are not judged")
     found = _by_expression(spec, route, table, schema) if route.expression else _by_part(spec, route, table, schema)
     if isinstance(found, Unprovable) and table not in route.table_names:
         # Wherever its rows belong, that is not here.
