@@ -8,10 +8,7 @@ that an int holds lands), and otherwise fails each record that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,33 +16,11 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.formats.conform_extra import kept_fields, without_extra_column
-from jobs.formats.conform_place import Indices, Mask, Place, elements, entries, everywhere, own_offsets, top
-from jobs.formats.conform_plan import (
-    Clash,
-    ColumnPlan,
-    Convert,
-    ListPlan,
-    MapPlan,
-    Same,
-    StructPlan,
-    arrow_kind,
-    needs,
-    struct_plan,
-)
-from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, LEFT_OUT, Decoded, Failure, UnknownField
-from jobs.formats.problems import (
-    AMBIGUOUS_FIELD,
-    CHANGE_PROPOSED,
-    MISSING_FIELD,
-    NULL_IN_REQUIRED,
-    SCHEMA_CHANGE_PROPOSED,
-    SCHEMA_CHANGE_REFUSED,
-    UNKNOWN_FIELD,
-    WRONG_TYPE,
-    ambiguous_field,
-    change_refused,
-    shown_key,
-)
+from jobs.formats.conform_place import top
+from jobs.formats.conform_plan import StructPlan, needs, struct_plan
+from jobs.formats.conform_work import NOTHING_REFUSED, ConformWork, Extra
+from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField, undecided
+from jobs.formats.problems import SCHEMA_CHANGE_REFUSED, change_refused
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
@@ -53,16 +28,6 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
 from jobs.schema.rename import with_former_column
-
-NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
-Extra: TypeAlias = Literal["ignore", "fail", "propose", "keep"]
-"""What becomes of a field that no column takes: it is left out and counted; its record fails; or it does until somebody
-has decided about the column that is proposed for it; or it is kept in a column with all others."""
-
-_EXTRA = {
-    "fail": (UNKNOWN_FIELD, "is not declared, and this stream refuses keys that are not declared"),
-    "propose": (SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED),
-}
 
 
 class Conform:
@@ -103,12 +68,9 @@ class Conform:
             decoded: By a decoder of the writer schema.
         """
         count, positions = decoded.rows.num_rows, decoded.positions
-        work = _Work(self._extra, self._refused)
+        work = ConformWork(self._extra, self._refused)
         arrays = work.columns(self._plan, decoded.rows.columns, top(count))
-        found = decoded.needs
-        if self.needs and len(work.hopeless) < count:
-            first = next(row for row in range(count) if row not in work.hopeless)
-            found = (*found, *(need.at(int(positions[first])) for need in self.needs))
+        found = self._needed(work, decoded, self.needs)
         if self._extra == "keep":
             found = (*found, *self._keep(work, decoded, arrays))
         if not work.refused:
@@ -129,7 +91,35 @@ class Conform:
             found,
         )
 
-    def _keep(self, work: _Work, decoded: Decoded, arrays: list[pa.Array]) -> Iterator[Need]:
+    def surveyed(self, decoded: Decoded, if_beyond: Callable[[Need], bool] = lambda _: False) -> Decoded | None:
+        """What the rows need, of a block in which they need a column otherwise than it is; None of any other.
+
+        Nothing is told of what becomes of them: a task that surveys is going to run again.
+
+        Args:
+            decoded: By a decoder of the writer schema.
+            if_beyond: Which needs count only if some value is out of its column's range.
+        """
+        if all(need.change == "add" for need in self.needs):
+            return None
+        work = ConformWork(self._extra, self._refused, count := decoded.rows.num_rows)
+        arrays = work.columns(self._plan, decoded.rows.columns, top(count))
+        needs = self._needed(work, decoded, [each for each in self.needs if work.beyond or not if_beyond(each)])
+        if all(need.change == "add" for need in needs):
+            return None
+        if self._extra == "keep" and EXTRA_COLUMN not in self._names:
+            needs = (*needs, *self._keep(work, decoded, arrays))
+        return undecided(pa.RecordBatch.from_pylist([], schema=self._schema), needs)
+
+    def _needed(self, work: ConformWork, decoded: Decoded, needs: Sequence[Need]) -> tuple[Need, ...]:
+        """What rows need beside what their decoder has told: of the first one that it would let land."""
+        count = decoded.rows.num_rows
+        if not needs or len(work.hopeless) >= count:
+            return decoded.needs
+        first = next(row for row in range(count) if row not in work.hopeless)
+        return (*decoded.needs, *(need.at(int(decoded.positions[first])) for need in needs))
+
+    def _keep(self, work: ConformWork, decoded: Decoded, arrays: list[pa.Array]) -> Iterator[Need]:
         """Put what no column takes in its column; of a table without one, say that the rows need it, or refuse them."""
         kept = kept_fields(self._plan, decoded.rows)
         if EXTRA_COLUMN in self._names:
@@ -146,148 +136,9 @@ class Conform:
 
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
         """Each field that no column takes and that a record has, by its path, with the first such record."""
-        work = _Work("ignore", NOTHING_REFUSED)
+        work = ConformWork("ignore", NOTHING_REFUSED)
         work.columns(self._plan, decoded.rows.columns, top(decoded.rows.num_rows))
         for path, extra in work.extra.items():
             if len(extra.rows):
                 column = f"{quoted(extra.field.name)} {schema_text(extra.field.field_type)}"
                 yield path, UnknownField(int(decoded.positions[extra.rows[0]]), extra.within, column)
-
-
-@dataclass(frozen=True, slots=True)
-class _ExtraField:
-    """A field that no column takes: the rows that have it, and the path of the struct that does."""
-
-    field: ice.NestedField
-    rows: Indices
-    within: str
-
-
-class _Work:
-    """Conforms the rows of one block.
-
-    Attributes:
-        refused: The first reason against each row that has one.
-        hopeless: Rows that no change of the table lets land.
-        extra: The fields that no column takes, by path.
-    """
-
-    def __init__(self, extra: Extra, refused: Mapping[str, str]) -> None:
-        self._extra: Extra = extra
-        self._refused: Mapping[str, str] = refused
-        self.refused: dict[int, Failure] = {}
-        self.hopeless: set[int] = set()
-        self.extra: dict[str, _ExtraField] = {}
-
-    def counts(self, good: Mask) -> dict[str, int]:
-        """Of each field that no column takes, how many good rows have it."""
-        counted = {path: int(good[extra.rows].sum()) for path, extra in self.extra.items()}
-        return {path: count for path, count in counted.items() if count}
-
-    def columns(self, plan: StructPlan, values: Sequence[pa.Array], place: Place) -> list[pa.Array]:
-        for index, field in plan.extra:
-            self._leave_out(field, values[index], place)
-        return [self._filled(each, values, place.of(each.column.name)) for each in plan.columns]
-
-    def _filled(self, plan: ColumnPlan, values: Sequence[pa.Array], place: Place) -> pa.Array:
-        if plan.several:
-            return self._of_several(plan, values, place)
-        if plan.index is None:
-            return self._missing(plan, place, len(place.rows))
-        return self._column(plan, values[plan.index], place)
-
-    def _of_several(self, plan: ColumnPlan, values: Sequence[pa.Array], place: Place) -> pa.Array:
-        """A column that several fields are for: a record may have a value in one of them; null is no value."""
-        parts = [(each, values[each.index]) for each in plan.several if each.index is not None]
-        there = np.array([np.asarray(part.is_valid()) for _, part in parts])
-        filled = there.sum(axis=0)
-        self._refuse(filled > 1, AMBIGUOUS_FIELD, ambiguous_field(plan.column.name, plan.names), place)
-        made = [self._column(each, part, place) for each, part in parts]
-        count = len(place.rows)
-        whole = pa.concat_arrays(made).take(pa.array(there.argmax(axis=0) * count + np.arange(count)))
-        if plan.refuses_null:
-            self._refuse_null(plan.column, filled == 0, place)
-        return whole
-
-    def _leave_out(self, field: ice.NestedField, values: pa.Array, place: Place) -> None:
-        there = place.within(values)
-        rows = place.rows if there is None else place.rows[there]
-        inner = place.of(shown_key(field.name))
-        self.extra[inner.paths] = _ExtraField(field, np.unique(rows), place.paths)
-        why = self._refused.get(inner.paths, self._refused.get(EVERY_FIELD))
-        if why == LEFT_OUT and self._extra == "propose":
-            return
-        refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
-        if refusal is not None and len(rows):
-            proposed = refusal[0] == SCHEMA_CHANGE_PROPOSED
-            self._refuse(everywhere(place) if there is None else there, *refusal, inner, cure=proposed)
-
-    def _missing(self, plan: ColumnPlan, place: Place, count: int) -> pa.Array:
-        if plan.column.required:
-            missing = everywhere(place) if place.inside is None else place.inside
-            message = f"needs {schema_text(plan.column.field_type)}, found no such key"
-            self._refuse(missing, MISSING_FIELD, message, place, cure=True)
-        return pa.nulls(count, arrow_kind(plan.column))
-
-    def _column(self, plan: ColumnPlan, values: pa.Array, place: Place) -> pa.Array:
-        if plan.refuses_null and values.null_count:
-            self._refuse_null(plan.column, np.asarray(values.is_null()), place)
-        kind = arrow_kind(plan.column)
-        match plan.node:
-            case Same():
-                return values
-            case Convert(apply, widened):
-                made, refused = apply(values)
-                for each in refused:
-                    bad = np.zeros(len(values), np.bool_)
-                    bad[each.indices] = True
-                    self._refuse(bad, each.error_class, each.message, place, cure=widened is not None)
-                return made
-            case Clash(writer, column):
-                there = place.within(values)
-                message = f"needs {schema_text(column)}, found {schema_text(writer)}"
-                self._refuse(everywhere(place) if there is None else there, WRONG_TYPE, message, place)
-                return pa.nulls(len(values), kind)
-            case StructPlan() as struct:
-                inside = Place(place.rows, place.within(values), place.path, place.paths)
-                children = self.columns(struct, values.flatten(), inside)
-                fields = [kind.field(index) for index in range(kind.num_fields)]
-                return pa.StructArray.from_arrays(children, fields=fields, mask=_nulls(values))
-            case ListPlan(element):
-                offsets, start, end = own_offsets(values)
-                inner = elements(place, offsets, place.within(values))
-                made = self._column(element, values.values.slice(start, end - start), inner)
-                return pa.ListArray.from_arrays(pa.array(offsets), made, type=kind, mask=_nulls(values))
-            case MapPlan(key, value):
-                offsets, start, end = own_offsets(values)
-                inner = entries(place, offsets, place.within(values))
-                keys = _filled(self._column(key, values.keys.slice(start, end - start), inner))
-                items = self._column(value, values.items.slice(start, end - start), inner)
-                return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
-
-    def _refuse_null(self, column: ice.NestedField, null: Mask, place: Place) -> None:
-        absent = null if place.inside is None else null & place.inside
-        message = f"needs {schema_text(column.field_type)}, found null"
-        self._refuse(absent, NULL_IN_REQUIRED, message, place, cure=True)
-
-    def _refuse(self, bad: Mask, error_class: str, message: str, place: Place, *, cure: bool = False) -> None:
-        indices = np.flatnonzero(bad)
-        rows, first = np.unique(place.rows[indices], return_index=True)
-        for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
-            if not cure:
-                self.hopeless.add(row)
-            if row not in self.refused:
-                self.refused[row] = Failure(row, DECODE_VALUE, error_class, message, place.path(index))
-
-
-def _nulls(values: pa.Array) -> pa.Array | None:
-    return values.is_null() if values.null_count else None
-
-
-def _filled(keys: pa.Array) -> pa.Array:
-    """Keys of maps, with some value in place of those that were refused: their rows are dropped."""
-    if not keys.null_count:
-        return keys
-    some = pa.array([None], pa.struct([pa.field("key", keys.type, nullable=False)])).field(0)
-    take = np.where(np.asarray(keys.is_null()), len(keys), np.arange(len(keys)))
-    return pa.concat_arrays([keys, some]).take(pa.array(take))

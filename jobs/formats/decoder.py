@@ -112,6 +112,17 @@ class UnknownField(NamedTuple):
     column: str | None
 
 
+def undecided(nothing: pa.RecordBatch, needs: tuple[Need, ...]) -> Decoded:
+    """A block of whose records nothing is said but what they need.
+
+    Args:
+        nothing: No rows, with the decoder's columns.
+        needs: What they need.
+    """
+    none = np.zeros(0, np.int64)
+    return Decoded(nothing, none, [], none, {}, needs, undecided=True)
+
+
 class ValueDecoder(Protocol):
     """Decodes a block of Kafka values. Every decoder of one schema must give what the reference decoder gives."""
 
@@ -162,3 +173,8 @@ class Format:
     json_fields: bool
     registry_kind: str | None = None
     writer_rows: WriterRows | None = None
+
+    @property
+    def surveys(self) -> bool:
+        """Whether its decoders can leave records that need a wider, or an optional, column undecided."""
+        return self.name == "json" or self.writer_rows is not None

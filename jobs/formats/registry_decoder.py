@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 
 from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, Format, UnknownField
-from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.decoder_spec import SURVEY, DecoderSpec
 from jobs.formats.problems import BAD_SCHEMA, ValueProblem
 from jobs.formats.registry_wire import Group, WrittenAs, group_by_schema
 from jobs.formats.writer_groups import Options, Writer, by_rows, merged, writer_of
@@ -20,7 +20,7 @@ from jobs.formats.writer_schema import MakeWriterDecoder, SchemaLookup, WriterSc
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.name_matching import NAME_RULE
 
-_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column", NAME_RULE})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column", NAME_RULE, SURVEY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ class RegistryDecoder:
         rows = conformed_rows(spec)
         self._rows: str = rows.model_dump_json()
         self._schema: pa.Schema = rows_arrow_schema(rows)
-        self._options: Options = tuple(sorted(spec.options.items()))
+        self._survey: bool = bool(spec.options.get(SURVEY))
+        self._options: Options = tuple(sorted((name, of) for name, of in spec.options.items() if name != SURVEY))
         self._given: Options = tuple(sorted(_of_format(kind, spec.options).items()))
 
     def decode(self, values: pa.BinaryArray, schema_ids: pa.BinaryArray | None = None) -> Decoded:
@@ -148,7 +149,7 @@ class RegistryDecoder:
                 np.zeros(0, np.int64),
                 {},
             )
-        return by_rows(writer.decode(group.values), group.rows)
+        return by_rows(writer.decode(group.values, survey=self._survey), group.rows)
 
     def _writer(self, written: WrittenAs) -> Writer:
         """What decodes records of a writer schema.

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from jobs.formats.conform import Conform, Extra
-from jobs.formats.decoder import MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure, UnknownField
+from jobs.formats.conform import Conform
+from jobs.formats.conform_work import Extra
+from jobs.formats.decoder import MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure, UnknownField, undecided
 from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, WriterDecoder, WriterSchema
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE
@@ -44,9 +45,11 @@ class Writer:
     decoder: WriterDecoder
     conform: Conform
 
-    def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Records of this writer schema in the stream's columns."""
-        return self.conform.apply(self.decoder.decode(values))
+    def decode(self, values: pa.BinaryArray, *, survey: bool = False) -> Decoded:
+        """Records of this writer schema in the stream's columns; in a survey perhaps their needs alone."""
+        decoded = self.decoder.decode(values)
+        told = self.conform.surveyed(decoded) if survey else None
+        return self.conform.apply(decoded) if told is None else told
 
     def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> Iterator[tuple[str, UnknownField]]:
         """Fields that no column takes, or that the writer schema does not name, by their paths."""
@@ -95,6 +98,7 @@ def by_rows(part: Decoded, rows: Indices) -> Decoded:
         rows[part.tombstones],
         part.unknown_fields,
         tuple(need.at(int(rows[need.row])) for need in part.needs),
+        part.undecided,
     )
 
 
@@ -124,6 +128,8 @@ def merged(parts: Sequence[Decoded], failures: Iterable[Failure], tombstones: In
         key = (need.change, need.path, str(need.type))
         if key not in needs or need.row < needs[key].row:
             needs[key] = need
+    if any(part.undecided for part in parts):
+        return undecided(rows.slice(0, 0), tuple(needs.values()))
     return Decoded(
         rows,
         positions,

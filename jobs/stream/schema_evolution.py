@@ -23,6 +23,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.formats.decoder import EVERY_FIELD
+from jobs.formats.known_formats import FORMATS
 from jobs.schema.evolution import Evolution, judged, protected_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
@@ -167,7 +168,7 @@ class SchemaEvolution:
 
     def _surveys(self) -> bool:
         spec = self._stream.spec
-        if self._in_vain or not spec.evolution.surveys or spec.decode.format != "json":
+        if self._in_vain or not spec.evolution.surveys or not FORMATS[spec.decode.format].surveys:
             return False
         return all(change == "add" for change, _ in self._settled)
 

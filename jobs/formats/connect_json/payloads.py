@@ -16,7 +16,7 @@ from jobs.formats.connect_json.envelope import NO_SCHEMA
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.decoder_spec import SURVEY, DecoderSpec
 from jobs.formats.json.format import JSON
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
@@ -45,7 +45,8 @@ class Payloads:
 
     def __init__(self, spec: DecoderSpec, *, block: bool) -> None:
         unknown, rows = spec.options.get("unknown_fields", "ignore"), conformed_rows(spec)
-        self._options: Options = tuple(sorted(spec.options.items()))
+        self._survey: bool = bool(spec.options.get(SURVEY))
+        self._options: Options = tuple(sorted((name, of) for name, of in spec.options.items() if name != SURVEY))
         self._given: Options = (
             ("defaults", bool(spec.options.get(REPLACE_NULL, False))),
             # What a schema does not name has no type, and is counted.
@@ -54,7 +55,7 @@ class Payloads:
         self._make: Any = _block_decoder if block else _reference_decoder
         self._rows: str = rows.model_dump_json()
         self.schema: pa.Schema = rows_arrow_schema(rows)
-        others = {name: value for name, value in spec.options.items() if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
+        others = {name: value for name, value in self._options if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
         self._plain: DecoderSpec = DecoderSpec(JSON.name, spec.schema, others)
         self._make_plain: MakeDecoder = JSON.block if block else JSON.reference
 
@@ -100,6 +101,8 @@ class Payloads:
         if not isinstance(decoder, Writer):
             # Plain JSON has what is kept behind all other columns.
             return by_rows(replace(good, rows=good.rows.select(self.schema.names)), rows), failures
+        if self._survey and (told := decoder.conform.surveyed(good, _unsized)) is not None:
+            return by_rows(told, rows), failures
         made = decoder.conform.apply(good)
         # Connect's decimals have no precision, so only a value can say that a column's is too small.
         beyond = any(failure.error_class == OUT_OF_RANGE for failure in made.failures)
