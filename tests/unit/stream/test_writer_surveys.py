@@ -26,7 +26,7 @@ from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.registry_server import RegistryServer, serving
 
-AUTO = {"add": "auto", "widen": "auto", "relax": "auto"}
+AUTO: dict[str, Any] = {"add": "auto", "widen": "auto", "relax": "auto"}
 COLUMNS = "id string not null, n int, d decimal(4,2), s struct<a int not null>"
 
 
