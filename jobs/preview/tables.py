@@ -15,7 +15,6 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from jobs.catalog import find_table
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
-from jobs.errors import FrazilError
 from jobs.preview.record import TableState
 from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import named_table
@@ -57,14 +56,8 @@ def tables_as_written(
         new: Gives the columns of a new table, of a stream whose file does not declare them.
 
     Raises:
-        FrazilError: Its columns are not known, it could not be created, its records name it, or the catalog does not
-            answer.
+        FrazilError: Its columns are not known, it could not be created, or the catalog does not answer.
     """
-    if spec.route is not None and spec.route.to is not None:
-        raise FrazilError(
-            f"stream {spec.stream}: its records name tables (route.to), and a preview makes none.",
-            fix="name the tables under route.tables in a copy of the deployment, and preview that",
-        )
     return tuple(
         _letters(spec, target, catalog) if target.role == "dead_letters" else _of_rows(spec, target, catalog, new)
         for target in spec.targets

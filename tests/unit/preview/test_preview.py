@@ -338,9 +338,3 @@ def test_tables_that_values_name_are_shown_as_they_would_be_made() -> None:
     assert made == {"orders.payments": 0, "events.b": 2, "events.a": 1}
     letters = [record(found, offset).letter for offset in (3, 4, 5)]
     assert all(each is not None and each.error_class == "unrouted" for each in letters)
-
-
-def test_tables_that_records_name_are_refused() -> None:
-    route = {"by": "kind", "to": "orders.of_{value}", "tables": [{"match": "x", "table": "orders.x"}]}
-    with pytest.raises(FrazilError, match="its records name tables"):
-        tables_as_written(spec_of(route=route), None, no_new_columns)
