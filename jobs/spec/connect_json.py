@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.formats.writer_schema import BadWriterSchema
-from jobs.spec.base import Flag, SpecModel
+from jobs.spec.base import Flag, SpecModel, problems_at
+
+WITHOUT_MEANING: Mapping[str, str] = {
+    "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
+    "decimal.format": "is about what Connect writes; decimals are read as base64 and as numbers",
+}
+"""Options of Connect's JsonConverter that cannot be said here, and why."""
 
 
 def _connect_schema(value: object) -> str:
@@ -36,3 +43,11 @@ class ConnectJsonOptions(SpecModel):
         Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
     ] = None
     replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        named = [name for name in WITHOUT_MEANING if isinstance(options, dict) and name in options]
+        if named:
+            raise problems_at([((name,), WITHOUT_MEANING[name]) for name in named])
+        return options

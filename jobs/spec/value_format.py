@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from jobs.formats.avro import options as avro_options
 from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
+from jobs.formats.protobuf import options as protobuf_options
 from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.spec.connect_json import ConnectJsonOptions
 from jobs.spec.infer import Infer
@@ -109,6 +110,11 @@ class ProtobufOptions(SpecModel):
     generate_struct_for_nulls: Annotated[Flag, Field(alias="generate.struct.for.nulls")] = False
     flatten_unions: Annotated[Flag, Field(alias="flatten.unions")] = True
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        return _with_meaning(options, protobuf_options.WITHOUT_MEANING)
 
 
 class OwnOptions(SpecModel):

@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+WITHOUT_MEANING: Mapping[str, str] = {
+    "wrapper.for.raw.primitives": "changes nothing here: a record that is a wrapper is the column `value` either way",
+}
+"""Options of Connect's ProtobufConverter that cannot be said here, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRules:

@@ -49,3 +49,17 @@ def test_the_columns_may_be_those_of_the_table() -> None:
     assert isinstance(decode("connect_json", "table").resolved_for(rows).decoder.schema, TableSchema)
     with pytest.raises(ValidationError, match="cannot be 'registry'"):
         decode("connect_json", "registry")
+
+
+@pytest.mark.parametrize(
+    ("form", "option", "why"),
+    [
+        ("connect_json", "schemas.enable", "connect_json reads envelopes, json reads values without one"),
+        ("connect_json", "decimal.format", "decimals are read as base64 and as numbers"),
+        ("protobuf", "wrapper.for.raw.primitives", "a record that is a wrapper is the column `value` either way"),
+    ],
+)
+def test_an_option_of_connect_without_a_meaning_here_says_why(form: str, option: str, why: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Decode.model_validate({"value": {"format": form, option: True}, "schema": "table"})
+    assert why in str(refused.value) and "Extra inputs" not in str(refused.value)
