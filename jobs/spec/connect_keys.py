@@ -123,8 +123,8 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     (r"transforms(\..+)?", _TRANSFORMS),
     (
         r"predicates(\..+)?",
-        "is predicate of a step: {smt: {type: CLASS, predicate: {type: CLASS, …}, negate: false}}, or the condition "
-        "when of any other",
+        "is predicates: {ALIAS: {type: CLASS, …}}, which a step names: {smt: {type: CLASS, predicate: ALIAS, negate: "
+        "false}}; any other step has the condition when",
     ),
     (r"errors\.tolerance", "is tolerance under errors: none, data or all"),
     (r"errors\.retry\.timeout", "is timeout under errors.retry, with a unit: 5m; forever in place of -1"),

@@ -19,6 +19,7 @@ from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, re
 MAY_CHANGE: tuple[Location, ...] = (
     ("decode",),
     ("transform",),
+    ("predicates",),
     ("rules",),
     ("errors", "replay", "park_after"),
     ("errors", "replay", "rate"),

@@ -34,7 +34,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         configured["spark"].pop("ui_address")
     if not spec.decode.needs_registry:
         configured.pop("registry")
-    stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
+    stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors", "predicates"})
     if spec.restart == Restart():
         stream.pop("restart")
     if spec.evolve == Evolve():

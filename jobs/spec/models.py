@@ -21,7 +21,7 @@ from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Location, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
@@ -43,6 +43,7 @@ from jobs.spec.stream_targets import stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.rules import RowRule, hashed_rules
+from jobs.spec.transform.smt_step import Predicates, WithPredicates
 from jobs.spec.transform.steps import Step, chain_of, hashed_steps
 from jobs.spec.trigger import Every, Trigger
 from jobs.transform.columns import Columns
@@ -50,7 +51,7 @@ from jobs.transform.columns import Columns
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-class StreamSpec(SpecModel):
+class StreamSpec(WithPredicates):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
     stream: StreamId
@@ -59,6 +60,7 @@ class StreamSpec(SpecModel):
     source: Source
     decode: Decode
     transform: Annotated[tuple[Step, ...], ChangesRows(written=hashed_steps, unless=())] = ()
+    predicates: Predicates
     rules: Annotated[tuple[RowRule, ...], ChangesRows(written=hashed_rules, unless=())] = ()
     table: Table
     errors: Errors = Errors()
@@ -129,8 +131,7 @@ class StreamSpec(SpecModel):
     @property
     def declared_rows(self) -> Schema:
         """The columns that the stream's file declares, without those that say where rows came from; else none."""
-        declared = self.decode.declared
-        return declared.schema if declared else Schema()
+        return declared.schema if (declared := self.decode.declared) else Schema()
 
     @property
     def evolution(self) -> EvolutionPolicy:

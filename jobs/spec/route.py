@@ -113,8 +113,7 @@ def _hashed(_: Any, route: Route | None) -> Any:
         [each.match, each.table, None if each.partition_by is None else list(map(str, each.partition_by))]
         for each in route.tables
     ]
-    # Whether the stream stops at what a dead letter would be changes no row.
-    unmatched = "drop" if route.unmatched == "drop" else route.unmatched_table
+    unmatched = route.unmatched if route.unmatched in ("drop", "fail") else route.unmatched_table
     # How many tables there may be says which rows go to none, where values name them.
     named = {"to": route.to, "limit": route.limit} if route.to else {}
     return {"by": route.by, "tables": every, "unmatched": unmatched} | named

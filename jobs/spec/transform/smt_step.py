@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.transform.columns import TransformProblem
+from jobs.transform.smt.predicates import predicate
 from jobs.transform.smt.smt import Smt, smt_step
 from jobs.transform.transform import Transform
 
@@ -20,7 +21,7 @@ class SmtStep(SpecModel):
     Args:
         type: The class, in full or by its short name, such as `Flatten$Value`.
         lenient: Whether values are changed as Connect changes them, where otherwise the record is a dead letter.
-        predicate: `type` and properties of a predicate; without it every record is transformed.
+        predicate: `type` and properties of a predicate, or its alias; without it every record is transformed.
         negate: Whether those are for which the predicate does not hold.
         properties: The transform's, by Connect's names.
     """
@@ -42,8 +43,9 @@ class SmtStep(SpecModel):
         if "type" not in found:
             raise problems_at([((), "needs type, such as ReplaceField$Value")])
         if isinstance(found.get("predicate"), str):
-            hint = "write the predicate here: {type: TopicNameMatches, pattern: …}"
-            raise problems_at([(("predicate",), f"'{found['predicate']}' is an alias of another file; {hint}")])
+            alias = found["predicate"]
+            hint = f"write predicates: {{{alias}: {{type: TopicNameMatches, pattern: …}}}} at the top of the file"
+            raise problems_at([(("predicate",), f"'{alias}' is no alias under predicates; {hint}")])
         if isinstance(found.get("predicate"), dict):
             found["predicate"] = {key: _text(each, ("predicate", key)) for key, each in found["predicate"].items()}
         given = data.get("properties") or {key: each for key, each in data.items() if key not in _OWN}
@@ -77,3 +79,44 @@ def _text(value: Any, place: tuple[str, ...]) -> str:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ",".join(value)
     raise problems_at([(place, "needs a text, a number, true or false")])
+
+
+def _predicates(given: Any) -> Any:
+    """Each is one that there is, also where no step names it."""
+    if not isinstance(given, dict):
+        return given
+    found: dict[str, dict[str, str]] = {}
+    for alias, block in given.items():
+        if not isinstance(block, dict):
+            raise problems_at([((str(alias),), "needs type, such as {type: TopicNameMatches, pattern: …}")])
+        found[str(alias)] = {str(key): _text(each, (str(alias), str(key))) for key, each in block.items()}
+        try:
+            predicate(found[str(alias)])
+        except TransformProblem as problem:
+            raise problems_at([((str(alias), *problem.place[1:]), problem.message)]) from None
+    return found
+
+
+Predicates = Annotated[dict[str, dict[str, str]], BeforeValidator(_predicates), Field(default_factory=dict)]
+"""Predicates of Kafka Connect by the aliases that steps of a file name them with."""
+
+
+class WithPredicates(SpecModel):
+    """A file with `predicates`, which steps may name by alias: each is as if it had the predicate's block itself."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_their_place(cls, data: Any) -> Any:
+        known = data.get("predicates") if isinstance(data, dict) else None
+        if not isinstance(known, dict) or not isinstance(data.get("transform"), list | tuple):
+            return data
+        return {**data, "transform": [_with_predicate(each, known) for each in data["transform"]]}
+
+
+def _with_predicate(step: Any, known: dict[Any, Any]) -> Any:
+    if not isinstance(step, dict) or not isinstance(smt := step.get("smt"), dict):
+        return step
+    alias = smt.get("predicate")
+    if not isinstance(alias, str) or alias not in known:
+        return step
+    return {**step, "smt": {**smt, "predicate": known[alias]}}

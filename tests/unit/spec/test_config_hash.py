@@ -145,13 +145,15 @@ CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
     "table.identifier_fields", "table.force_optional", "publish.gate", "publish.every",
     "decode.subject",
+    # Steps are hashed with the predicates that they name.
+    "predicates",
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
     "source.max_records_per_batch", "source.min_records_per_batch", "source.max_delay",
     "errors.dead_letters.table", "errors.dead_letters.keep",
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
     "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",
-    "route.by", "route.tables", "route.unmatched.table", "route.limit",
+    "route.by", "route.to", "route.tables", "route.unmatched.table", "route.limit",
     "event_time.idle_after", "event_time.closes", "event_time.zone", "event_time.since",
 }  # fmt: skip
 # Blocks that are about a stream's driver, its watching and its tables' upkeep, whatever they will hold.

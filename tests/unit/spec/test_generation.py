@@ -63,6 +63,8 @@ def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any],
         {"errors": {"retry": {"timeout": "0s", "max_delay": "1m"}}},
         {"decode": {"value": "json", "schema": "id  string  not null,\nn bigint"}},
         {"trigger": {"every": "1m"}},
+        # Steps that name one have it in them.
+        {"predicates": {"isTest": {"type": "RecordIsTombstone"}}},
     ],
     ids=str,
 )

@@ -83,10 +83,11 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
     assert known != plain.config_hash == StreamSpec.model_validate({**DOCUMENT, "route": None}).config_hash
     first, *others = ROUTE["tables"]
     assert spec({"tables": [{**first, "properties": {"c": 3}}, *others], "limit": 9}).config_hash == known
-    assert spec({"unmatched": "fail"}).config_hash == known, "what stops the stream changes no row"
-    changes = ({"by": "topic"}, {"unmatched": {"table": "ev.other"}}, {"tables": [first]}, {"unmatched": "drop"})
+    assert spec({"unmatched": "dead_letter"}).config_hash == known
+    unmatched = ({"unmatched": each} for each in ({"table": "ev.other"}, "drop", "fail"))
+    changes = ({"by": "topic"}, *unmatched, {"tables": [first]})
     others = {spec(change).config_hash for change in (*changes, {"by": "header:type"}, {"by": "upper(type)"})}
-    assert known not in others and len(others) == 6
+    assert known not in others and len(others) == 7
 
 
 @pytest.mark.parametrize(

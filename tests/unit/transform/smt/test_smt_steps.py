@@ -81,7 +81,7 @@ def test_smt_steps_stand_in_a_streams_file(tmp_path: Path) -> None:
          "is no type that Cast makes; did you mean 'int32'?"),
         (lambda t: t[2]["smt"]["predicate"].update(pattern="("), "pattern: ( | transform[2].smt.predicate.pattern:"),
         (lambda t: t[2]["smt"]["predicate"].update(type="TopicMatches"), "did you mean 'TopicNameMatches'?"),
-        (lambda t: t[2]["smt"].update(predicate="isTest"), "'isTest' is an alias of another file; write"),
+        (lambda t: t[2]["smt"].update(predicate="isTest"), "'isTest' is no alias under predicates; write"),
         (lambda t: t[1]["smt"].update(negate=True), "negate needs a predicate"),
         (lambda t: t[1]["smt"].update(spec={"a": 1}), "needs a text, a number, true or false"),
         (lambda t: t[1]["smt"].pop("type"), "needs type, such as ReplaceField$Value"),
@@ -143,6 +143,25 @@ def test_a_chain_keeps_rows_and_their_records_together() -> None:
     assert made.kept is not None
     assert made.rows.frame.part("offset").to_pylist() == made.kept.tolist() == [1, 2, 4, 5, 7]
     assert {each.row for each in made.failures} == set(range(20)) - {1, 2, 4, 5, 7}
+
+
+def test_a_predicate_may_have_an_alias(tmp_path: Path) -> None:
+    data = copy.deepcopy(BASE)
+    data["predicates"] = {"isPay": data["transform"][2]["smt"]["predicate"]}
+    data["transform"][2]["smt"]["predicate"] = "isPay"
+    spec, inline = StreamSpec.model_validate(data), StreamSpec.model_validate(BASE)
+    assert spec.transform == inline.transform and spec.config_hash == inline.config_hash
+    again = StreamSpec.model_validate(spec.model_dump(mode="json", exclude_defaults=True))
+    assert (again.transform, again.predicates) == (spec.transform, spec.predicates)
+    assert data["transform"][2]["smt"]["predicate"] == "isPay", "what was read stays as it is"
+    path = tmp_path / "payments.yaml"
+    data["predicates"] |= {"unused": {"type": "HasHeaderKy", "name": "x"}}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    with pytest.raises(SpecError, match=r"predicates\.unused\.type: there is no predicate 'HasHeaderKy'; did you mean"):
+        load_stream(path)
+    data["predicates"]["unused"] = "x"
+    with pytest.raises(ValueError, match="needs type, such as"):
+        StreamSpec.model_validate(data)
 
 
 def test_a_column_that_only_some_connectors_name_is_found() -> None:
