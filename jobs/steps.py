@@ -35,6 +35,7 @@ Kind = Literal[
     "publish",
     "check",
     "route",
+    "named tables",
     "event time",
     "tag",
 ]
@@ -80,10 +81,10 @@ STEPS: dict[str, Step] = {
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
     ),
     "before_new_tables": Step(
-        "route", "Values name tables that are not there, and nothing of the batch is written; it runs again."
+        "named tables", "Values name tables that are not there, and nothing of the batch is written; it runs again."
     ),
     "after_new_tables": Step(
-        "route", "The tables are there, and no target yet; the batch runs again, and takes them as they are."
+        "named tables", "The tables are there, and no target yet; the batch runs again, and takes them as they are."
     ),
     "before_commit": Step(
         "commit", "The pending record is durable, no target has the batch; it is committed from the record."
