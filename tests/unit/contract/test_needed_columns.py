@@ -41,7 +41,11 @@ def schema() -> Schema:
         ({"expect_table_column_count_to_equal": {"value": 3}}, None),
         (
             {"expect_column_values_to_not_be_null": {"column": "id", "row_condition": 'col("amount") > 0'}},
-            None,
+            {"id", "amount"},
+        ),
+        (
+            {"expect_table_row_count_to_equal": {"value": 3, "row_condition": 'col("person.age").notnull()'}},
+            {"person"},
         ),
     ],
 )
