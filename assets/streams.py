@@ -1,4 +1,4 @@
-"""Assets of a stream: its topics outside, the table that a run fills, and its dead letters."""
+"""Assets of a stream: its topics outside, the tables that a run fills, its late rows, and its dead letters."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -82,6 +82,8 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 
 def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetSpec:
     key = keys[spec.targets.index(target)]
+    if target.name == spec.late_table:
+        return _late_spec(spec, target, key, keys[0])
     return _table_spec(spec, target, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
 
 
@@ -109,6 +111,21 @@ def _table_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey) -> dg.As
             if freshness
             else None
         ),
+    )
+
+
+def _late_spec(spec: StreamSpec, target: TargetSpec, key: dg.AssetKey, table_key: dg.AssetKey) -> dg.AssetSpec:
+    assert spec.event_time is not None
+    return dg.AssetSpec(
+        key,
+        # By the watermark of the table it is decided what is late. Nothing says how often any row is, so no freshness.
+        deps=[*dagster_names.topic_keys(spec), table_key],
+        description=f"Rows of stream `{spec.stream}` that came late: their `{spec.event_time.column}` was before the "
+        "watermark. In its table there are none of them.",
+        group_name=dagster_names.group_name(spec),
+        owners=dagster_names.owners(spec),
+        kinds={"iceberg", "table"},
+        metadata={"dagster/table_name": target.name} | _columns(spec),
     )
 
 

@@ -24,14 +24,15 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Event times of the records of a batch, or of a part of it, that the coordinator had not yet read.
 
     Attributes:
-        least_ms, greatest_ms: Of the rows that landed; milliseconds since 1970.
+        least_ms, greatest_ms: Of the rows that landed among the timely ones; milliseconds since 1970.
         nulls: Rows without an event time: they are never late, and tell nothing.
         ahead: Rows whose event time is too far ahead of the driver's clock to be believed: they move no watermark.
         late: Records behind the watermark, by how much: see `LATENESS_MS`.
         latest_ms: By how much the latest of them is.
         dead: Of the late ones, those that became dead letters.
-        periods: Late rows that landed, by the begin of the hour or day that they are of.
+        periods: Late rows that landed among the timely ones, by the begin of the hour or day that they are of.
         others: Of further hours and days.
+        aside: Of the late ones, those that became rows of the table of late rows.
     """
 
     least_ms: int | None = None
@@ -43,6 +44,7 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dead: int = 0
     periods: dict[int, int] = {}
     others: int = 0
+    aside: int = 0
 
     def __add__(self, other: EventCounts) -> EventCounts:
         periods = dict(self.periods)
@@ -58,6 +60,7 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.dead + other.dead,
             periods,
             self.others + other.others,
+            self.aside + other.aside,
         )
 
     @property
@@ -170,6 +173,7 @@ def _pack_counts(counts: EventCounts) -> dict[str, Any]:
         "dead": counts.dead or None,
         "periods": {str(start): rows for start, rows in counts.periods.items()} or None,
         "others": counts.others or None,
+        "aside": counts.aside or None,
     }
     return {key: value for key, value in packed.items() if value is not None}
 
@@ -185,6 +189,7 @@ def _unpack_counts(packed: Mapping[str, Any]) -> EventCounts:
         packed.get("dead", 0),
         {int(start): rows for start, rows in packed.get("periods", {}).items()},
         packed.get("others", 0),
+        packed.get("aside", 0),
     )
 
 

@@ -51,8 +51,9 @@ class ResetPlan:
         unfinished: A batch was being committed when the last driver died; it is finished first.
         valid_through_ms: What the stream is complete through, before and after.
         rollback: The newest one that serves, of a reset that only goes back.
-        late_below_ms: Of a reset that goes back, where what is read again and is of an earlier event time becomes a
-            dead letter; None where it lands. Milliseconds since 1970.
+        late_below_ms: Of a reset that goes back, where what is read again and is of an earlier event time is late;
+            None where it lands among the timely rows. Milliseconds since 1970.
+        late_table: Where that goes; None where it becomes a dead letter.
         note: What the stamps say, once it is done.
     """
 
@@ -66,6 +67,7 @@ class ResetPlan:
     rollback: PlannedRollback | None = None
     note: str = ""
     late_below_ms: int | None = None
+    late_table: str | None = None
 
     def table(self, role: Role) -> PlannedTable:
         """The stream's table of this role."""
@@ -142,6 +144,7 @@ def describe_reset(
         _rollback(targets[spec.coordinator], made),
         note,
         _late_below(spec, newest) if any(move.again for move in made) else None,
+        spec.late_table,
     )
 
 

@@ -30,6 +30,11 @@ class RoutedRows:
     rows: pa.RecordBatch
     positions: Indices
 
+    def without(self, records: Indices) -> RoutedRows:
+        """Without the rows of some records, given ascending."""
+        kept = ~np.isin(self.positions, records, assume_unique=True)
+        return self if kept.all() else RoutedRows(self.rows.filter(pa.array(kept)), self.positions[kept])
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -49,8 +54,8 @@ class Block:
         changed: What steps have put in place of parts of the records, one entry for each row, see `Frame`.
         gone: Which rows have no value any more, see `jobs.transform.transform.Rows`; None where none is so.
         warned: The records that broke a rule and land nevertheless, by the rule's name.
-        routed: Of a stream with a route, the rows for each target, by name; `rows` are then those of no table.
-        unnamed: Of such a stream, the records that wait for a table of their own, by the value that names it.
+        routed: Of a stream with several tables of rows, those for each, by its name; `rows` are then those of no table.
+        unnamed: Of one with a route, the records that wait for a table of their own, by the value that names it.
     """
 
     records: pa.RecordBatch

@@ -16,13 +16,12 @@ from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
-from jobs.pipeline.route import FitToRoutedTables
+from jobs.pipeline.route import Destinations, FitToRoutedTables
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
-from jobs.spec.route import Route
 
-Routed: TypeAlias = tuple[Route, Mapping[str, Fit], NamingState | None]
+Routed: TypeAlias = tuple[Destinations, Mapping[str, Fit], NamingState | None]
 
 
 class Pipeline:
@@ -102,9 +101,9 @@ def stream_pipeline(
         steps: The stream's own between decoding and the table, if it has any.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
-        routed: The route of the rows, what gives rows as each of its tables holds them (`fit` is not asked then), and
-            what is decided of tables that values name; None of the last if they name none.
-            `steps` say what the rows are that it is asked of.
+        routed: The several tables of the rows, what gives rows as each of them holds them (`fit` is not asked then),
+            and what is decided of tables that values name; None of the last if they name none. Of a route `steps` say
+            what the rows are that it is asked of.
         hide_values: Whether dead letters of rows tell nothing of their values.
     """
     format_ = FORMATS[decoder.kind]

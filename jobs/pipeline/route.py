@@ -1,11 +1,13 @@
-"""Route stage: each row to the tables that its route names, fitted to every one of them before any is written."""
+"""Route stage: each row to the tables that it is for, fitted to every one of them before any is written."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,8 @@ import pyarrow.compute as pc
 
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED, untold
-from jobs.pipeline.block import Block, RoutedRows
-from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
+from jobs.pipeline.block import Block, Indices, RoutedRows
+from jobs.pipeline.route_dispatch import Dispatch, grouped
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
 from jobs.pipeline.row_steps import aligned
 from jobs.pipeline.stages import WRITE, Fit, unfit, with_kafka_columns
@@ -30,6 +32,42 @@ STAGE = "route"
 """The stage that refuses a record which no table takes, as dead letters call it."""
 
 _LONGEST = 60
+_NONE: Indices = np.zeros(0, np.int64)
+
+LateRows: TypeAlias = Callable[[Block, pa.RecordBatch], np.ndarray]
+"""Which rows of a block are late, of the block and its rows with the columns of Kafka's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The tables of a stream's rows, and what says which of them a row is for.
+
+    Attributes:
+        own: The stream's own table.
+        route: Says which tables a timely row is for; without it the stream's own.
+        late: The table of late rows, if they have one, whatever the route says of them.
+        which: Says which rows those are.
+    """
+
+    own: str
+    route: Route | None = None
+    late: str | None = None
+    which: LateRows | None = None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table that a row may be for."""
+        timely = self.route.table_names if self.route else (self.own,)
+        return (*timely, self.late) if self.late else timely
+
+
+class _Sent(NamedTuple):
+    """Where a block's rows go, by number: to each table, nowhere, dropped, or waiting for one that a value names."""
+
+    tables: dict[str, Indices]
+    refused: dict[int, RowFailure]
+    dropped: Indices
+    unnamed: dict[str, Indices]
 
 
 class FitToRoutedTables:
@@ -38,7 +76,7 @@ class FitToRoutedTables:
     A row that one of its tables cannot hold goes to none of them.
 
     Args:
-        route: Says which those are.
+        destinations: Say which those are.
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
         naming: The state of the tables that values name.
         kafka: The columns that rows have of Kafka's own.
@@ -50,7 +88,7 @@ class FitToRoutedTables:
 
     def __init__(
         self,
-        route: Route,
+        destinations: Destinations,
         fits: Mapping[str, Fit],
         naming: NamingState | None = None,
         *,
@@ -58,37 +96,28 @@ class FitToRoutedTables:
         columns: Columns | None = None,
         hide_values: bool = True,
     ) -> None:
-        self._route: Route = route
+        self._of: Destinations = destinations
         self._fits: Mapping[str, Fit] = fits
         self._kafka: KafkaColumns = kafka
         self._columns: Columns | None = columns
         self._hide_values: bool = hide_values
-        named = naming is not None and route.to is not None
-        # What no entry takes is looked at by value, before it is unmatched.
-        self._dispatch: Dispatch = Dispatch(route.model_copy(update={"unmatched": "dead_letter"}) if named else route)
-        self._naming: Naming | None = Naming(route, fits, naming) if named and naming else None
+        route = destinations.route
+        named = route is not None and naming is not None and route.to is not None
+        self._dispatch: Dispatch | None = None
+        self._naming: Naming | None = None
+        if route is not None:
+            # What no entry takes is looked at by value, before it is unmatched.
+            self._dispatch = Dispatch(route.model_copy(update={"unmatched": "dead_letter"}) if named else route)
+            self._naming = Naming(route, fits, naming) if named and naming else None
 
     def apply(self, block: Block) -> Block:
         """The block with the rows of each table; a record that none takes has failed, or is filtered."""
         rows = with_kafka_columns(block, self._kafka)
         if not rows.num_rows:
-            for name in self._route.table_names:
+            for name in self._of.tables:
                 self._fits[name](rows)
             return block
-        values, failed = self._values(block)
-        found = self._dispatch.rows_of(values)
-        refused = {each.row: each for each in failed}
-        tables, why, unnamed = found.tables, dict[int, str](), dict[str, np.ndarray]()
-        if self._naming is not None and len(found.nowhere):
-            tables, unnamed, why = self._named(self._naming, values, found, refused)
-            found = found._replace(nowhere=np.array(sorted(why), np.int64))
-            if (other := self._route.unmatched_table) is not None and why:
-                at = found.nowhere
-                tables[other] = np.union1d(tables[other], at) if other in tables else at
-                found = found._replace(nowhere=np.zeros(0, np.int64))
-        if refused:
-            of_failed = np.array(sorted(refused), np.int64)
-            tables = {name: np.setdiff1d(at, of_failed, assume_unique=True) for name, at in tables.items()}
+        tables, refused, dropped, unnamed = self._sent(block, rows)
         routed: dict[str, RoutedRows] = {}
         for name, at in tables.items():
             if not len(at):
@@ -98,41 +127,63 @@ class FitToRoutedTables:
                 routed[name] = RoutedRows(self._fits[name](mine), block.positions[at])
             except UnfitValueError as problem:
                 raise unfit(problem, hide_values=self._hide_values) from None
-        nowhere = np.array([each for each in found.nowhere.tolist() if each not in refused], np.int64)
-        if not len(nowhere) and not refused and not unnamed:
+        if not len(dropped) and not refused and not unnamed:
             return block.with_rows(rows, routed=routed)
-        dropped = self._route.unmatched == "drop"
-        if not dropped:
-            refused |= {
-                row: self._unrouted(row, values[row].as_py(), why.get(row, NO_TABLE)) for row in nowhere.tolist()
-            }
-        waiting = [np.array(sorted(refused), np.int64), *unnamed.values()]
-        gone = np.union1d(nowhere, np.concatenate(waiting))
+        gone = np.union1d(dropped, np.concatenate([_ascending(refused), *unnamed.values()]))
         kept = np.setdiff1d(np.arange(rows.num_rows, dtype=np.int64), gone, assume_unique=True)
         return block.with_rows(
             rows.take(pa.array(kept)),
             kept,
             failures=[self._failure(block, refused[row]) for row in sorted(refused)],
-            filtered=nowhere if dropped else np.zeros(0, np.int64),
+            filtered=dropped,
             routed=routed,
             unnamed=unnamed,
         )
 
+    def _sent(self, block: Block, rows: pa.RecordBatch) -> _Sent:
+        """Where the rows go: late ones to their table, and of these the route is not asked."""
+        late = _NONE if self._of.which is None else np.flatnonzero(self._of.which(block, rows)).astype(np.int64)
+        sent = self._by_route(block, self._of.route, late)
+        if self._of.late is not None and len(late):
+            sent = sent._replace(tables=sent.tables | {self._of.late: late})
+        return sent
+
+    def _by_route(self, block: Block, route: Route | None, late: Indices) -> _Sent:
+        """Where those that are not late go."""
+        if route is None or self._dispatch is None:
+            return _Sent({self._of.own: _without(np.arange(block.rows.num_rows, dtype=np.int64), late)}, {}, _NONE, {})
+        values, failed = self._values(block, route)
+        found = self._dispatch.rows_of(values)
+        spared = frozenset(late.tolist())
+        refused = {each.row: each for each in failed if each.row not in spared}
+        gone = np.union1d(late, _ascending(refused))
+        tables = {name: _without(at, gone) for name, at in found.tables.items()}
+        nowhere = _without(found.nowhere, gone)
+        why, unnamed = dict[int, str](), dict[str, Indices]()
+        if self._naming is not None and len(nowhere):
+            named, unnamed, why = self._named(self._naming, values, nowhere)
+            tables |= named
+            nowhere = np.array(sorted(why), np.int64)
+            if (other := route.unmatched_table) is not None and why:
+                tables[other] = np.union1d(tables[other], nowhere) if other in tables else nowhere
+                nowhere = _NONE
+        if route.unmatched == "drop":
+            return _Sent(tables, refused, nowhere, unnamed)
+        path = route.column
+        refused |= {row: _unrouted(row, values[row].as_py(), path, why.get(row, NO_TABLE)) for row in nowhere.tolist()}
+        return _Sent(tables, refused, _NONE, unnamed)
+
     def _named(
-        self, naming: Naming, values: pa.Array, found: Dispatched, failed: Mapping[int, RowFailure]
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[int, str]]:
+        self, naming: Naming, values: pa.Array, rows: Indices
+    ) -> tuple[dict[str, Indices], dict[str, Indices], dict[int, str]]:
         """What becomes of rows that no entry takes: tables' rows, those that wait for a table, and why of all others.
 
         Args:
             naming: Tells of each value.
             values: Of all rows.
-            found: What the entries take; its tables come back with those of values.
-            failed: Rows without a value that can be told.
+            rows: Those that are meant.
         """
-        tables, unnamed, why = dict(found.tables), dict[str, np.ndarray](), dict[int, str]()
-        rows = found.nowhere
-        if failed:
-            rows = np.setdiff1d(rows, np.array(sorted(failed), np.int64), assume_unique=True)
+        tables, unnamed, why = dict[str, Indices](), dict[str, Indices](), dict[int, str]()
         encoded = values.take(pa.array(rows)).dictionary_encode(null_encoding="encode")
         texts = encoded.dictionary.to_pylist()
         for number, at in grouped(np.arange(len(texts), dtype=np.int64), np.asarray(encoded.indices)):
@@ -154,11 +205,11 @@ class FitToRoutedTables:
         """The first row, without the columns of Kafka's own."""
         return row_json(block.rows, 0, hidden=self._hide_values)
 
-    def _values(self, block: Block) -> tuple[pa.Array, list[RowFailure]]:
+    def _values(self, block: Block, route: Route) -> tuple[pa.Array, list[RowFailure]]:
         """What decides where each row goes, as text; and the rows of which that cannot be said."""
-        if (text := self._route.expression) is not None:
+        if (text := route.expression) is not None:
             return self._evaluated(block, text)
-        if (path := self._route.column) is None:
+        if (path := route.column) is None:
             return block.frame.part("topic"), []
         column = block.rows.column(path[0])
         if len(path) > 1:
@@ -172,13 +223,22 @@ class FitToRoutedTables:
         found = evaluated(compiled(text, self._columns), rows)
         return found.values.cast(pa.string()), failures_of(found, text)
 
-    def _unrouted(self, row: int, value: str | None, wanted: str) -> RowFailure:
-        path = self._route.column
-        shown = "null" if value is None else repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
-        message = f"needs a value that {wanted}, found {shown}"
-        return RowFailure(row, UNROUTED, message, f"$.{'.'.join(path)}" if path else None)
-
     def _failure(self, block: Block, failure: RowFailure) -> Failure:
         message = untold(failure.message) if self._hide_values else failure.message
         before = row_json(block.rows, failure.row, hidden=self._hide_values)
         return Failure(failure.row, STAGE, failure.error_class, message, failure.path, before)
+
+
+def _unrouted(row: int, value: str | None, path: tuple[str, ...] | None, wanted: str) -> RowFailure:
+    shown = "null" if value is None else repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
+    message = f"needs a value that {wanted}, found {shown}"
+    return RowFailure(row, UNROUTED, message, f"$.{'.'.join(path)}" if path else None)
+
+
+def _ascending(rows: Mapping[int, RowFailure]) -> Indices:
+    return np.array(sorted(rows), np.int64)
+
+
+def _without(rows: Indices, others: Indices) -> Indices:
+    """Some rows, ascending, without others."""
+    return np.setdiff1d(rows, others, assume_unique=True) if len(others) else rows

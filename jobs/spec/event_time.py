@@ -13,6 +13,7 @@ from pyiceberg.types import DateType, IcebergType, StructType, TimestampType, Ti
 
 from jobs.spec.base import Location, SpecModel
 from jobs.spec.config_hash import ChangesRows
+from jobs.spec.late import Late, LateTable, hashed_late
 from jobs.spec.mask import path_parts
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
@@ -27,14 +28,6 @@ def _column(value: str) -> str:
     return value.strip()
 
 
-def _late(value: str) -> str:
-    if value == "table":
-        raise ValueError(
-            "cannot be table yet: a stream has one table of rows; use dead_letter, and replay them where they belong"
-        )
-    return value
-
-
 def _zone(value: str) -> str:
     try:
         ZoneInfo(value)
@@ -43,9 +36,6 @@ def _zone(value: str) -> str:
         said = "is no time zone such as UTC or Asia/Tokyo" + (f"; did you mean '{near}'?" if near else "")
         raise ValueError(said) from None
     return value
-
-
-Late = Annotated[Literal["land", "dead_letter", "table"], AfterValidator(_late)]
 
 
 def _seconds(_: Any, value: timedelta) -> float:
@@ -58,7 +48,8 @@ class EventTime(SpecModel):
     Args:
         column: A timestamp or a date of the rows; one within structs by its path, such as ``payload.at``.
         grace: How much later than the newest event of its partition a record may come.
-        late: What becomes of a record that comes later than that: it lands all the same, or is a dead letter.
+        late: What becomes of a record that comes later than that: it lands all the same, is a dead letter, or is a row
+            of a table for such.
         idle_after: A partition without events for so long holds nothing up any more.
         closes: Whose end is reported once the watermark has passed it; without it nothing is.
         zone: Whose hours and days are meant. A column without a zone is UTC's, whatever stands here.
@@ -67,7 +58,7 @@ class EventTime(SpecModel):
 
     column: Annotated[str, AfterValidator(_column), ChangesRows()]
     grace: Annotated[Duration, ChangesRows(written=_seconds)] = timedelta(minutes=10)
-    late: Annotated[Late, ChangesRows()] = "land"
+    late: Annotated[Late, ChangesRows(written=hashed_late)] = "land"
     idle_after: Duration = timedelta(minutes=5)
     closes: Closes | None = None
     zone: Annotated[str, AfterValidator(_zone)] = "UTC"
@@ -77,6 +68,11 @@ class EventTime(SpecModel):
     def path(self) -> tuple[str, ...]:
         """The column's name, within its structs from the outermost."""
         return path_parts(self.column)
+
+    @property
+    def late_table(self) -> LateTable | None:
+        """The table that late rows have of their own; None where they have none."""
+        return self.late if isinstance(self.late, LateTable) else None
 
     @property
     def grace_ms(self) -> int:

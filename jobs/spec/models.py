@@ -39,7 +39,7 @@ from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
-from jobs.spec.stream_targets import stream_targets, table_settings
+from jobs.spec.stream_targets import late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.rules import RowRule, hashed_rules
@@ -246,7 +246,9 @@ class StreamSpec(WithPredicates):
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
-        return stream_targets(self.table, self.dead_letter_table, self.publish, self.route, self._named)
+        return stream_targets(
+            self.table, self.dead_letter_table, self.publish, self.route, self._named, self.event_time
+        )
 
     def with_named_tables(self, tables: Iterable[str]) -> StreamSpec:
         """The same stream with tables among its targets that values of its records have named.
@@ -255,7 +257,12 @@ class StreamSpec(WithPredicates):
             tables: Those that are known; what the file names, or its route does not, is left aside.
         """
         to = self.route.to if self.route else None
-        given = {self.table.name, self.dead_letter_table, *(self.route.table_names if self.route else ())}
+        given = {
+            self.table.name,
+            self.dead_letter_table,
+            self.late_table,
+            *(self.route.table_names if self.route else ()),
+        }
         named = [each for each in tables if to and each not in given and value_of_table(to, each) is not None]
         made = self.model_copy()
         made._named = tuple(dict.fromkeys([*self._named, *named]))
@@ -268,7 +275,12 @@ class StreamSpec(WithPredicates):
 
     def table_settings(self, name: str) -> Table:
         """What the file says of one of the stream's tables of rows, with which it is created."""
-        return table_settings(self.table, self.route, name)
+        return table_settings(self.table, self.route, self.event_time, name)
+
+    @property
+    def late_table(self) -> str | None:
+        """The table that late rows have of their own; None of a stream that has none."""
+        return late_table(self.table, self.event_time)
 
     @property
     def target_names(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from jobs.spec.evolve import evolve_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import route_problems
 from jobs.spec.slo import freshness_problems
-from jobs.spec.stream_targets import route_table_problems
+from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
 
@@ -61,11 +61,13 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
     problems.extend(freshness_problems(spec.freshness, spec.event_time))
     problems.extend(publish_problems(spec.publish, spec.contract, table))
-    routed = [each for each in spec.route.table_names if each != table.name] if spec.route else []
-    problems.extend(contract_table_problems(spec.contract, table.name, spec.dead_letter_table, routed))
-    beside = {"event_time": spec.event_time, "publish": spec.publish}
+    letters, publish = spec.dead_letter_table, spec.publish
+    problems.extend(late_problems(spec.event_time, table, letters, decode, spec.route, publish))
+    further = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
+    problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
+    beside = {"publish": publish}
     given = [name for name, block in beside.items() if block is not None]
-    problems.extend(route_problems(spec.route, table, spec.dead_letter_table, decode, given))
+    problems.extend(route_problems(spec.route, table, letters, decode, given))
     return problems
 
 
@@ -94,6 +96,7 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *table_sort_problems_of(every, spec.table),
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
         *route_table_problems(spec.route, every, spec.table),
+        *late_table_problems(spec.event_time, every, spec.table),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Targets of a stream by its file: its own table, its dead letters, and the tables of its route."""
+"""Targets of a stream by its file: its own table, its dead letters, the tables of its route, and that of late rows."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.spec.base import Location
 from jobs.spec.column_problems import partition_problems_of, table_sort_problems_of
+from jobs.spec.decode import Decode
+from jobs.spec.event_time import EventTime
 from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.late import LateTable
 from jobs.spec.publish import Publish
-from jobs.spec.route import Route, route_column_problems
+from jobs.spec.route import Route, RoutedTable, route_column_problems
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 
 
 def stream_targets(
-    table: Table, dead_letters: str, publish: Publish | None, route: Route | None, named: Sequence[str] = ()
+    table: Table,
+    dead_letters: str,
+    publish: Publish | None,
+    route: Route | None,
+    named: Sequence[str] = (),
+    event_time: EventTime | None = None,
 ) -> tuple[TargetSpec, ...]:
     """The tables that a stream commits to, the coordinator first: the stream's own table, routed or not.
+
+    The table of late rows is the last of them.
 
     Args:
         table: The stream's own.
@@ -27,6 +38,7 @@ def stream_targets(
         publish: The block of that name.
         route: Likewise.
         named: The tables that values have named so far.
+        event_time: The block of that name.
     """
     coordinates = kafka_columns(table.kafka_columns).coordinates
     own = TargetSpec(
@@ -34,20 +46,36 @@ def stream_targets(
         coordinates=coordinates,
         branch=publish.branch if publish else table.branch,
     )
-    names = dict.fromkeys([*(route.table_names if route else ()), *named])
-    others = (table_settings(table, route, name) for name in names if name != table.name)
-    routed = (
+    timely = [*(route.table_names if route else ()), *named]
+    names = dict.fromkeys(name for name in timely if name != table.name)
+    if (late := late_table(table, event_time)) is not None:
+        names |= {late: None}
+    others = (table_settings(table, route, event_time, name) for name in names)
+    further = (
         TargetSpec(*(each.name, "rows", False, each.partition_by, each.properties), coordinates=coordinates)
         for each in others
     )
-    return own, TargetSpec(dead_letters, "dead_letters"), *routed
+    return own, TargetSpec(dead_letters, "dead_letters"), *further
 
 
-def table_settings(table: Table, route: Route | None, name: str) -> Table:
-    """What a file says of a table of rows: as of the stream's own table, but for what the route gives it of its own."""
+def late_table(table: Table, event_time: EventTime | None) -> str | None:
+    """The name of the table of late rows; None of a stream that has none.
+
+    Args:
+        table: The stream's own.
+        event_time: The block of that name.
+    """
+    late = event_time.late_table if event_time else None
+    return late.name_beside(table.name) if late else None
+
+
+def table_settings(table: Table, route: Route | None, event_time: EventTime | None, name: str) -> Table:
+    """What a file says of a table of rows: as of the stream's own table, but for what it is given of its own."""
     if name == table.name:
         return table
-    given = route.settings.get(name) if route else None
+    given: RoutedTable | LateTable | None = route.settings.get(name) if route else None
+    if event_time is not None and name == late_table(table, event_time):
+        given = event_time.late_table
     own: dict[str, Any] = {"name": name, "location": given.location if given else None}
     if given is not None:
         own["properties"] = {**table.properties, **given.properties}
@@ -66,7 +94,67 @@ def route_table_problems(route: Route | None, every: Schema, table: Table) -> It
     yield from route_column_problems(route, every)
     for number, each in enumerate(route.tables if route else ()):
         if each.own_settings and each.table != table.name:
-            settings = table_settings(table, route, each.table)
-            problems = partition_problems_of(every, settings) if each.partition_by is not None else []
-            problems += table_sort_problems_of(every, settings) if each.sort_by is not None else []
-            yield from ((("route", "tables", number, *place[1:]), said) for place, said in problems)
+            settings = table_settings(table, route, None, each.table)
+            yield from _at(("route", "tables", number), _settings_problems(each, settings, every))
+
+
+def late_table_problems(event_time: EventTime | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
+    """Gives what columns the table of late rows asks for that rows do not have so, each with its place in the file.
+
+    Args:
+        event_time: The block of that name.
+        every: The rows' columns, all of them.
+        table: The stream's own.
+    """
+    late, name = event_time.late_table if event_time else None, late_table(table, event_time)
+    if late is not None and name is not None:
+        settings = table_settings(table, None, event_time, name)
+        yield from _at(("event_time", "late"), _settings_problems(late, settings, every))
+
+
+def _settings_problems(given: RoutedTable | LateTable, settings: Table, every: Schema) -> list[tuple[Location, str]]:
+    problems = partition_problems_of(every, settings) if given.partition_by is not None else []
+    return [*problems, *(table_sort_problems_of(every, settings) if given.sort_by is not None else [])]
+
+
+def _at(place: Location, problems: Sequence[tuple[Location, str]]) -> Iterator[tuple[Location, str]]:
+    return (((*place, *within[1:]), said) for within, said in problems)
+
+
+def late_problems(
+    event_time: EventTime | None,
+    table: Table,
+    letters: str,
+    decode: Decode,
+    route: Route | None,
+    publish: Publish | None,
+) -> list[tuple[Location, str]]:
+    """Returns what is wrong with a table of late rows, given the rest of the file.
+
+    Args:
+        event_time: The block of that name.
+        table: The stream's own.
+        letters: The table of its dead letters.
+        decode: Where its columns are from.
+        route: The block of that name.
+        publish: Likewise.
+    """
+    late, name = event_time.late_table if event_time else None, late_table(table, event_time)
+    if late is None:
+        return []
+    place: Location = ("event_time", "late")
+    problems: list[tuple[Location, str]] = []
+    if name == table.name:
+        problems.append(((*place, "table"), "is the stream's own table; write land"))
+    if name == letters:
+        problems.append(((*place, "table"), "is the table of the stream's dead letters; write dead_letter"))
+    if route is not None and name in route.table_names:
+        problems.append(((*place, "table"), "is a table of the route, which timely rows go to"))
+    if not decode.declares_all:
+        needs = "as a table, needs the columns in decode.schema: no table of late rows is altered by records"
+        problems.append((place, needs))
+    if publish is not None:
+        problems.append((place, "cannot be a table beside publish: late rows would show before anything judged them"))
+    elif table.branch != MAIN_BRANCH:
+        problems.append((place, "cannot be a table beside table.branch: it would be written to its main"))
+    return problems

@@ -42,7 +42,7 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     )
     if differences := spec.disagreements_with(table.schema()):
         raise FrazilError(
-            f"stream {spec.stream}: table {name} of its route cannot hold what the spec declares: "
+            f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "
             + "; ".join(differences),
             fix=f"alter table {name}, or correct decode.schema in streams/{spec.stream}.yaml; `frazil schema apply "
             f"{spec.stream}` alters {spec.table.name} alone",

@@ -157,6 +157,7 @@ def slice_plan(
         event_time=event_time_plan(stream, rows.schema(), ranges, needs, first_seen),
         route=spec.route,
         naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
+        late_table=spec.late_table,
     )
 
 
@@ -186,7 +187,7 @@ def event_time_plan(
             fix=f"correct event_time.column in streams/{stream.spec.stream}.yaml",
         )
     passed = {}
-    if newest is not None and event_time.late == "dead_letter" and not needs[stream.anchor.name].whole:
+    if newest is not None and event_time.late != "land" and not needs[stream.anchor.name].whole:
         kept = (stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, stream.spec.stream))
         passed = passed_bounds(ranges, newest, kept, event_time)
     bound_ms = known_times(newest, event_time).watermark_ms

@@ -76,13 +76,13 @@ def judge_block(
     """Find the event times of a block's rows; with `late: dead_letter`, those that are too late fail.
 
     A record that the coordinator lacks and whose dead letter could not be written, since the dead letters are past it,
-    lands however late it is: it would be in neither table.
+    lands however late it is: it would be in neither table. So it is with a table of late rows.
 
     Args:
         source: The block's partition.
         block: Behind the pipeline.
         wanted: Which of its records the coordinator has not yet read.
-        letters: Likewise the dead letters.
+        letters: Likewise the dead letters; or, where late rows have a table of their own, that table.
     """
     if not block.rows.num_rows:
         return JudgedBlock(block)
@@ -109,10 +109,12 @@ def _judged_rows(
     there = np.asarray(column.is_valid())
     times = _times(column)
     bounds = _bounds(plan, source, block, wanted)
-    late = there & (times < bounds - span) & (bounds != _NEVER)
-    dead = late & letters if plan.spec.late == "dead_letter" else np.zeros(len(late), dtype=bool)
+    late = _late(there, times, bounds, span)
+    # What the coordinator is past was decided on before, whoever lacks it now.
+    apart = late & (letters | ~wanted) if plan.spec.late != "land" else np.zeros(len(late), dtype=bool)
+    dead = apart if plan.spec.late == "dead_letter" else np.zeros(len(late), dtype=bool)
     believed = there & wanted & (times <= plan.ahead_ms)
-    landed = there & wanted & ~dead
+    landed = there & wanted & ~apart
     lateness = np.where(late, bounds - span - times, 0)
     behind = late & wanted
     histogram = np.bincount(np.searchsorted(LATENESS_MS, lateness[behind], side="left"), minlength=len(LATENESS_MS) + 1)
@@ -125,12 +127,47 @@ def _judged_rows(
         (first, second, third, fourth, more),
         int(lateness[behind].max(initial=0)),
         int((dead & wanted).sum()),
-        _periods(plan.spec, times[behind & ~dead]),
+        _periods(plan.spec, times[behind & ~apart]),
+        aside=int((apart & ~dead & wanted).sum()),
     ).bounded()
     greatest = int(times[believed].max()) if believed.any() else None
     if dead.any():
         block = _without_late(plan, block, dead, times, bounds, lateness)
     return JudgedBlock(block, counts, greatest)
+
+
+def late_rows(
+    plan: EventTimePlan,
+    source: TopicPartition,
+    block: Block,
+    rows: pa.RecordBatch,
+    wanted: npt.NDArray[np.bool_],
+    aside: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Which rows of a block are for the table of late rows; what `judge_block` counts as such.
+
+    Args:
+        source: The block's partition.
+        block: Some of its records, or all.
+        rows: The block's, with the columns of Kafka's own.
+        wanted: Which of its records the coordinator has not yet read.
+        aside: Likewise the table of late rows.
+    """
+    column = _column(rows, plan.spec.path)
+    least = _ms(pc.min_max(column)["min"])  # pyright: ignore[reportAttributeAccessIssue]
+    span = _DAY_MS - 1 if pa.types.is_date(column.type) else 0
+    late_below = plan.greatest_bound(source)
+    if least is None or late_below is None or least + span >= late_below:
+        return np.zeros(rows.num_rows, dtype=bool)
+    wanted, aside = wanted[block.positions], aside[block.positions]
+    bounds = _bounds(plan, source, block, wanted)
+    return _late(np.asarray(column.is_valid()), _times(column), bounds, span) & (aside | ~wanted)
+
+
+def _late(
+    there: npt.NDArray[np.bool_], times: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], span: int
+) -> npt.NDArray[np.bool_]:
+    return there & (times < bounds - span) & (bounds != _NEVER)
 
 
 def _bounds(
@@ -164,8 +201,9 @@ def _without_late(
         Failure(row, STAGE, LATE, _message(int(times[row]), int(bounds[row]), int(lateness[row])), field_)
         for row in np.flatnonzero(dead).tolist()
     ]
-    kept = np.flatnonzero(~dead)
-    return block.with_rows(block.rows.filter(pa.array(~dead)), kept, failures=failures)
+    kept, gone = np.flatnonzero(~dead), block.positions[dead]
+    routed = {name: each.without(gone) for name, each in block.routed.items()}
+    return block.with_rows(block.rows.filter(pa.array(~dead)), kept, failures=failures, routed=routed)
 
 
 def _message(time_ms: int, bound_ms: int, late_ms: int) -> str:

@@ -54,8 +54,9 @@ class TaskPlan:
         mask: What of a failed record its dead letter does not keep.
         event_time: Which rows are late; None of a stream whose file names no event time.
         steps: The stream's own between decoding and the table; None where it has none.
-        route: Which tables a row goes to; None of a stream with one table of rows.
+        route: Which tables a row goes to; None of a stream without one.
         naming: Of a route with tables that values name, what is decided of values without one.
+        late_table: That of late rows; None where they have none.
     """
 
     stream: str
@@ -74,6 +75,12 @@ class TaskPlan:
     steps: RowSteps | None = None
     route: Route | None = None
     naming: NamingState | None = None
+    late_table: str | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several tables of rows."""
+        return self.route is not None or self.late_table is not None
 
 
 def task_metadata(metadata: TableMetadata) -> str:

@@ -26,10 +26,11 @@ from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
+from jobs.pipeline.route import Destinations
 from jobs.pipeline.stages import Fit
 from jobs.spec.mask import NO_MASK
 from jobs.spec.targets import Role
-from jobs.task.event_time import judge_block
+from jobs.task.event_time import judge_block, late_rows
 from jobs.task.joining import joined_blocks
 from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TaskPlan
@@ -115,6 +116,7 @@ class _Split:
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: Sink = self._sink_of("rows")
         self._dead: Sink = self._sink_of("dead_letters")
+        self._at: tuple[TopicPartition, dict[str, np.ndarray]] | None = None
         fetched = plan.columns.fetched | (plan.steps.asks if plan.steps else frozenset())
         self._pipeline: Pipeline = make_pipeline(
             plan.resolved.decoder,
@@ -124,12 +126,23 @@ class _Split:
             steps=plan.steps,
             first=[ReadHeaders()] if "headers" in fetched else [],
             hide_values=plan.mask != NO_MASK,
-            **(
-                {"routed": (plan.route, {each: _fit(sink) for each, sink in self._sinks.items()}, plan.naming)}
-                if plan.route
-                else {}
-            ),
+            **({"routed": (self._destinations(), self._fits(), plan.naming)} if plan.several else {}),
         )
+
+    def _destinations(self) -> Destinations:
+        plan = self._plan
+        return Destinations(self._coordinator, plan.route, plan.late_table, self._late if plan.late_table else None)
+
+    def _fits(self) -> dict[str, Fit]:
+        return {name: _fit(sink) for name, sink in self._sinks.items()}
+
+    def _late(self, block: Block, rows: pa.RecordBatch) -> np.ndarray:
+        """Which rows are for the table of late ones; of the block that is in process, or a part of it."""
+        plan = self._plan
+        if plan.event_time is None or plan.late_table is None or self._at is None:
+            return np.zeros(rows.num_rows, dtype=bool)
+        source, wanted = self._at
+        return late_rows(plan.event_time, source, block, rows, wanted[self._coordinator], wanted[plan.late_table])
 
     @property
     def groups(self) -> int:
@@ -145,6 +158,7 @@ class _Split:
         wanted = {name: sink.wants(source, offsets) for name, sink in self._sinks.items()}
         if not any(each.any() for each in wanted.values()):
             return
+        self._at = source, wanted
         block = self._pipeline.run(records)
         if block.needs:
             self._needs.add(source, block)
@@ -152,13 +166,12 @@ class _Split:
         if self._undecided:
             return
         if self._plan.event_time is not None:
-            judged = judge_block(
-                self._plan.event_time, source, block, wanted[self._coordinator], wanted[self._dead.target.name]
-            )
+            apart = self._plan.late_table or self._dead.target.name
+            judged = judge_block(self._plan.event_time, source, block, wanted[self._coordinator], wanted[apart])
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
         count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
-        if self._plan.route is None:
+        if not self._plan.several:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
             self._land_routed(tally, block, wanted)
@@ -166,7 +179,7 @@ class _Split:
         if failures:
             self._dead.count(tally, len(failures))
             self._set_aside(fetched, failures)
-        if self._plan.route is not None:
+        if self._plan.several:
             keep_within_budget(self._sinks.values())
 
     def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:

@@ -104,9 +104,10 @@ def reset_sentences(plan: ResetPlan, catalog: str) -> Iterator[str]:
         )
         yield from (f"  {step}" for step in steps)
     if plan.late_below_ms is not None:
+        becomes = f"goes to {plan.late_table}" if plan.late_table else "becomes a dead letter"
         yield (
             f"The watermark stays at {_instant(plan.late_below_ms)}: what is read again and happened before then is "
-            "late, and becomes a dead letter (event_time.late). To land it, set event_time.late to land first."
+            f"late, and {becomes} (event_time.late). To land it, set event_time.late to land first."
         )
     before, after = plan.valid_through_ms
     if before != after:

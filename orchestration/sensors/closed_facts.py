@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from assets.closed_partitions import REMEMBERED_SECONDS, partition_key
@@ -129,12 +130,26 @@ def look(
         return ClosedFacts(
             times,
             tuple(periods),
-            rows_by_period(table, event_time, periods),
+            _rows(spec, tables | {spec.table.name: table}, periods),
             _late_before(stream, table.metadata, periods) if periods else {},
             head.snapshot_id if head else None,
             tuple(_LATE.since(table, stream, event_time, since_ms)),
             waits,
         ), through_ms
+
+
+def _rows(spec: StreamSpec, tables: Mapping[str, Table], periods: Sequence[Period]) -> dict[int, int] | None:
+    """Rows of each hour or day in all tables of timely rows; None where one would take too many files to count."""
+    assert spec.event_time is not None
+    total = dict.fromkeys((start for start, _ in periods), 0)
+    for target in spec.targets:
+        if target.role != "rows" or target.name == spec.late_table:
+            continue
+        found = rows_by_period(tables[target.name], spec.event_time, periods)
+        if found is None:
+            return None
+        total = {start: rows + found.get(start, 0) for start, rows in total.items()}
+    return total
 
 
 def _late_before(stream: str, metadata: TableMetadata, periods: Sequence[Period]) -> dict[int, int]:

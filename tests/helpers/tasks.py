@@ -142,6 +142,7 @@ class TaskWorld:
             event_time=self.event_time,
             steps=row_steps_of(self.spec),
             route=self.spec.route,
+            late_table=self.spec.late_table,
         )
 
     def run(self, *blocks: pa.RecordBatch) -> TaskOutput:

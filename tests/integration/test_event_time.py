@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from jobs.stream.completeness import ObservedEnds
 from jobs.stream.idle_watermark import IdleWatermark
 from jobs.stream.opening import opened
 from jobs.stream.progress import WorkLog
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
 from tests.integration.faults import die
-from tests.integration.pipeline import Pipeline
+from tests.integration.pipeline import Coordinates, Pipeline
 from tests.integration.topics import idempotent_producer
 
 if TYPE_CHECKING:
@@ -146,3 +149,74 @@ def test_a_quiet_stream_s_watermark_moves_on_and_is_what_later_records_are_judge
     assert times(one).batch.late_records == 1
     assert times(one).batch.periods == {ms(0): 1}
     one.assert_exactly_once()
+
+
+def late_rows(one: Pipeline) -> Counter[Coordinates]:
+    names = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+    scanned = one.catalog().load_table(f"{one.table_name}_late").scan(selected_fields=names).to_arrow()
+    return Counter(zip(*(scanned.column(name).to_pylist() for name in names), strict=True))
+
+
+def at(one: Pipeline, partition: int, offsets: Sequence[int]) -> Counter[Coordinates]:
+    return Counter((one.stream, partition, offset) for offset in offsets)
+
+
+def assert_audited(one: Pipeline) -> None:
+    settings, catalog = one.settings(), one.catalog()
+    fill_ledger(catalog, settings, [one.spec()])
+    found = audit(one.spec(), settings, catalog, full=True)
+    assert not found.problems and not found.pending, found.problems
+
+
+def test_a_table_of_late_rows_that_is_completed_without_a_record(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline()
+    one.write_spec(event_time={"column": "created_at", "grace": "10m", "late": {"partition_by": ["day(created_at)"]}})
+    produce(one, [0, 30, 20], 0)
+    produce(one, [25, 5, None], 1)
+    one.drain(spark)
+    assert times(one).watermark_ms == ms(15)
+
+    # The table's commit is done, and that of its late rows is not; and what was about to be committed is lost.
+    produce(one, [14, 15, 90, 60], 0)
+    produce(one, [3, 80], 1)
+    die(one, spark, monkeypatch, "after_anchor_commit")
+    assert not late_rows(one)
+    shutil.rmtree(one.folder().root)
+    produce(one, [20, 69, 95], 0)
+    one.drain(spark)
+    # Offsets 7 and 8 were in no batch before: they are judged by the watermark behind it, the first two by the one
+    # before.
+    assert late_rows(one) == at(one, 0, [3, 7, 8]) + at(one, 1, [3])
+    assert one.landed() == at(one, 0, [0, 1, 2, 4, 5, 6, 9]) + at(one, 1, [0, 1, 4])
+    assert one.dead() == at(one, 1, [2])
+    one.assert_contiguous()
+    assert_audited(one)
+    assert len(one.catalog().load_table(f"{one.table_name}_late").spec().fields) == 1
+    stamps = [stamp for _, stamp in stamps_along_main(one.table().metadata, one.stream) if stamp.kind == "batch"]
+    assert sum(stamp.event_time.batch.aside for stamp in stamps if stamp.event_time) == 4
+    assert sum(part.elsewhere for stamp in stamps for part in stamp.parts.values()) == 4
+
+
+def test_killed_between_the_table_and_its_late_rows_it_goes_on_from_the_record(
+    pipeline: Make, spark: SparkSession
+) -> None:
+    one = pipeline()
+    routed = {"by": "id", "tables": [{"match": ".*[02468]", "table": f"{one.table_name}_even"}]}
+    block = {"column": "created_at", "grace": "10m", "late": "table"}
+    one.write_spec(event_time=block, route=routed | {"unmatched": {"table": one.table_name}})
+    produce(one, [60], 0)
+    produce(one, [60], 1)
+    one.drain(spark)
+    produce(one, [10, 70, 49, 50, 80], 0)
+    # Of the further tables one has the batch, and the late rows' has not.
+    one.run_and_die("after_table_commit")
+    assert one.folder().pending_records() and not late_rows(one)
+    one.drain(spark)
+    assert late_rows(one) == at(one, 0, [1, 3])
+    assert not one.dead()
+    even = one.catalog().load_table(f"{one.table_name}_even").scan().to_arrow().to_pylist()
+    assert sorted((each["_kafka_partition"], each["_kafka_offset"]) for each in even) == [(0, 2), (0, 4), (1, 0)]
+    assert one.landed() == at(one, 0, [0, 5])
+    assert_audited(one)

@@ -58,8 +58,15 @@ def test_a_time_of_the_rows_can_be_the_event_time(column: str) -> None:
         ({"column": "at.x"}, "'at.x' is no column of the rows"),
         ({"column": "day", "closes": "hour"}, "event_time.closes: must be day: 'day' is a date"),
         ({"column": "day", "zone": "Asia/Tokyo"}, "event_time.zone: must be UTC: 'day' is a date"),
-        ({"column": "at", "late": "table"}, "event_time.late: cannot be table yet"),
-        ({"column": "at", "late": "drop"}, "must be 'land', 'dead_letter' or 'table'; found 'drop'"),
+        ({"column": "at", "late": "drop"}, "event_time.late: must be 'land', 'dead_letter' or 'table'"),
+        ({"column": "at", "late": "drop"}, "or {table: namespace.name}; found 'drop'"),
+        ({"column": "at", "late": 3}, "or {table: namespace.name}; found 3"),
+        ({"column": "at", "late": {"tabel": "a.b"}}, "event_time.late.tabel: unknown key; did you mean 'table'?"),
+        ({"column": "at", "late": {"table": "b"}}, "event_time.late.table: must be namespace.table"),
+        ({"column": "at", "late": {"table": "orders.payments"}}, "late.table: is the stream's own table; write land"),
+        ({"column": "at", "late": {"table": "orders.payments_dead"}}, "write dead_letter"),
+        ({"column": "at", "late": {"partition_by": ["day(nn)"]}}, "event_time.late.partition_by[0]: "),
+        ({"column": "at", "late": {"sort_by": ["nn"]}}, "event_time.late.sort_by[0]: "),
         (
             {"column": "at", "zone": "Asia/Tokio"},
             "is no time zone such as UTC or Asia/Tokyo; did you",
@@ -133,3 +140,60 @@ def test_periods_follow_one_another_without_a_gap() -> None:
         "2026-03-30T22:00:00Z",
     ]
     assert all(found[i][1] == found[i + 1][0] for i in range(len(found) - 1))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"decode": {"value": "json", "schema": "infer"}}, "needs the columns in decode.schema"),
+        ({"table": {"name": "orders.payments", "branch": "b"}}, "cannot be a table beside table.branch"),
+        (
+            {
+                "publish": {"gate": "contract", "every": "5m"},
+                "contract": {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]},
+            },
+            "cannot be a table beside publish",
+        ),
+        (
+            {"route": {"by": "id", "tables": [{"match": "a", "table": "orders.payments_late"}]}},
+            "event_time.late.table: is a table of the route",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_table_of_late_rows_is_refused(tmp_path: Path, more: Any, said: str) -> None:
+    event_time = {"column": "_kafka_timestamp" if "decode" in more else "at", "late": "table"}
+    assert any(said in each for each in refused(tmp_path, event_time, **more)), refused(tmp_path, event_time, **more)
+
+
+def test_late_rows_may_have_a_table_which_is_a_target_like_another() -> None:
+    table = {"name": "orders.payments", "partition_by": ["day(at)"], "properties": {"a": "1"}}
+    spec = spec_with({"column": "at", "late": "table"}, table=table)
+    own, letters, late = spec.targets
+    assert (own.name, letters.name, late.name) == ("orders.payments", "orders.payments_dead", "orders.payments_late")
+    assert spec.late_table == late.name
+    assert late.role == "rows" and not late.coordinator and late.coordinates == own.coordinates
+    assert late.partition_by == own.partition_by and dict(late.properties) == {"a": "1"}
+    given = {"table": "orders.behind", "partition_by": ["bucket(4, id)"], "properties": {"b": 2}, "sort_by": ["at"]}
+    other = spec_with({"column": "at", "late": given}, table=table)
+    assert [str(each) for each in other.targets[-1].partition_by] == ["bucket(4, id)"]
+    assert dict(other.targets[-1].properties) == {"a": "1", "b": "2"}
+    assert list(map(str, other.table_settings("orders.behind").sort_by)) == ["at"]
+    assert (
+        spec_with({"column": "at"}).late_table is None is spec_with({"column": "at", "late": "dead_letter"}).late_table
+    )
+    routed = spec_with(
+        {"column": "at", "late": "table"}, route={"by": "id", "tables": [{"match": "a", "table": "orders.a"}]}
+    )
+    assert routed.target_names[2:] == ("orders.a", "orders.payments_late")
+
+
+def test_the_hash_is_of_which_table_late_rows_have() -> None:
+    def hashed(late: Any) -> str:
+        return spec_with({"column": "at", "late": late}).config_hash
+
+    written = hashed({"table": "orders.payments_late"})
+    assert hashed("table") == written == hashed({}) == hashed({"properties": {"a": "b"}, "sort_by": ["at"]})
+    words = {hashed(each) for each in ("land", "dead_letter", {"table": "orders.b"}, {"partition_by": ["day(at)"]})}
+    assert len(words) == 4 and written not in words
+    # As they were hashed before there could be such a table.
+    assert (hashed("land"), hashed("dead_letter")) == ("fe6a10d83879", "ec9e35483d31")

@@ -134,7 +134,6 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"event_time": {"column": "at"}}, "event_time: is for a stream with one table of rows"),
         ({"table": {"name": "ev.other", "branch": "b"}}, "does not go with route yet: rows of a branch are published"),
         ({"decode": {"value": "json", "schema": "infer"}}, "route: needs the columns in decode.schema"),
     ],

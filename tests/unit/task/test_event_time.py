@@ -96,7 +96,7 @@ def test_a_block_is_judged_as_its_rows_are(
         if not want and passes:
             limit = second if 100 + gaps + index >= 100 + step else first
         is_late = limit is not None and at < limit
-        is_dead = is_late and late == "dead_letter" and letter
+        is_dead = is_late and late == "dead_letter" and (letter or not want)
         dead += [index + gaps] if is_dead else []
         if want:
             counted_dead += is_dead
