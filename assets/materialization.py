@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from assets.dead_letters import KNOWN_FILES, report_dead_letter_check, tally_metadata
+from assets.event_time_metadata import driver_event_metadata, lateness_metadata
 from assets.failures import failure
 from assets.last_reported import last_dead_letter_metadata
 from assets.metadata import (
@@ -93,7 +94,10 @@ def materialize(
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows" and not target.coordinator:
-        return routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
+        told = routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
+        events = drained.events
+        late = lateness_metadata(events.late_records, events.late, events.latest_ms)
+        return told | (late if target.name == spec.late_table else {})
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
         if spec.route is not None:
@@ -227,7 +231,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
         metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
     if work.valid_through_ms is not None:
         metadata["complete_through"] = instant(work.valid_through_ms / 1000)
-    return metadata | watermark_metadata(work.watermark_ms)
+    return metadata | watermark_metadata(work.watermark_ms) | driver_event_metadata(work)
 
 
 def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from assets.event_time_metadata import event_time_metadata, lateness_metadata
 from jobs.commit.branch import TableOnBranch
 from jobs.commit.offsets import by_topic
 from jobs.publish.main_freshness import MainFreshness, main_freshness
@@ -141,8 +142,10 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     if drained.valid_through_ms is not None:
         metadata["complete_through"] = instant(drained.valid_through_ms / 1000)
     metadata |= watermark_metadata(drained.watermark_ms)
-    if late := sum(batch.late for batch in batches):
-        metadata["records_late"] = late
+    events = drained.events
+    metadata |= event_time_metadata(events.span_ms)
+    if spec.event_time is not None:
+        metadata |= lateness_metadata(events.late_records, events.late, events.latest_ms)
     unknown = Counter[str]()
     for batch in batches:
         unknown.update({path: met.records for path, met in batch.unknown_fields.items()})

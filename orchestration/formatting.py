@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from jobs.commit.event_times import LATENESS_NAMES, Lateness
+
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _WIDTHS = "▏▎▍▌▋▊▉█"
 
@@ -53,3 +55,17 @@ def percentage(share: float | None) -> str:
     if share > 0 and text == "0.00%":
         return "<0.01%"
     return ">99.99%" if share < 1 and text == "100.00%" else text
+
+
+def lateness(late_by: Lateness, latest_ms: int) -> str:
+    """By how much late records were late: `2 by up to 1m, 1 by more than 1d; the latest by 2 d 3 h`.
+
+    Args:
+        late_by: How many, as the stamps count them.
+        latest_ms: By how much the latest was.
+    """
+    named = [f"by up to {each}" for each in LATENESS_NAMES[:-1]] + [f"by more than {LATENESS_NAMES[-2]}"]
+    steps = ", ".join(f"{count:,} {name}" for count, name in zip(late_by, named, strict=True) if count)
+    # What is late by less than a second is late.
+    latest = f"{latest_ms} ms" if latest_ms < 1000 else span(latest_ms / 1000)
+    return f"{steps}; the latest by {latest}" if steps else "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -11,13 +12,18 @@ import msgspec
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_json import by_partition, shortest
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 LATENESS_MS = (60_000, 600_000, 3_600_000, 86_400_000)
 """Late rows are counted up to each of these, and beyond the last: a minute, ten, an hour, a day."""
 LATENESS_NAMES = ("1m", "10m", "1h", "1d", "more")
 MOST_PERIODS = 48
 """Every snapshot carries them, so only so many hours or days of late rows are named; all others are one number."""
 
-NONE_LATE = (0, 0, 0, 0, 0)
+Lateness = tuple[int, int, int, int, int]
+"""Late records by how much, see `LATENESS_MS`."""
+
+NONE_LATE: Lateness = (0, 0, 0, 0, 0)
 
 
 class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +45,7 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     greatest_ms: int | None = None
     nulls: int = 0
     ahead: int = 0
-    late: tuple[int, int, int, int, int] = NONE_LATE
+    late: Lateness = NONE_LATE
     latest_ms: int = 0
     dead: int = 0
     periods: dict[int, int] = {}
@@ -55,7 +61,7 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             greatest_of(self.greatest_ms, other.greatest_ms),
             self.nulls + other.nulls,
             self.ahead + other.ahead,
-            _summed(self.late, other.late),
+            summed_lateness(self.late, other.late),
             max(self.latest_ms, other.latest_ms),
             self.dead + other.dead,
             periods,
@@ -67,6 +73,11 @@ class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def late_records(self) -> int:
         """All of them, whatever became of them."""
         return sum(self.late)
+
+    @property
+    def span_ms(self) -> tuple[int, int] | None:
+        """The least and the greatest event time; None where no row has any."""
+        return None if self.least_ms is None or self.greatest_ms is None else (self.least_ms, self.greatest_ms)
 
     def bounded(self) -> EventCounts:
         """With as many hours or days of late rows as a stamp may name: those of most rows."""
@@ -203,6 +214,19 @@ def greatest_of(*times: int | None) -> int | None:
     return max((each for each in times if each is not None), default=None)
 
 
-def _summed(one: Iterable[int], other: Iterable[int]) -> tuple[int, int, int, int, int]:
+def as_datetime(at_ms: int | None) -> datetime | None:
+    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999.
+
+    Args:
+        at_ms: Milliseconds since 1970.
+    """
+    try:
+        return None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return None
+
+
+def summed_lateness(one: Iterable[int], other: Iterable[int]) -> Lateness:
+    """Late records of two parts, by how much."""
     first, second, third, fourth, fifth = (a + b for a, b in zip(one, other, strict=True))
     return first, second, third, fourth, fifth

@@ -161,6 +161,12 @@ def _lowest(
     return lowest
 
 
+def newest_batch(metadata: TableMetadata, stream: str) -> Stamp | None:
+    """The stamp of the stream's newest batch that is still kept; None without one."""
+    found = (_summary_stamp(metadata, each, stream) for each in ancestors(metadata))
+    return next((stamp for stamp in found if stamp is not None and stamp.kind == "batch"), None)
+
+
 def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> list[tuple[int, Stamp]]:
     """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first.
 

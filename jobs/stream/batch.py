@@ -196,7 +196,7 @@ class BatchRunner:
             causes=results.causes(),
             undecided=made.ends.undecided(),
             watermark_ms=stream.watermark_ms,
-            late=results.events().late_records,
+            events=results.events(),
         )
 
     def _prepare(

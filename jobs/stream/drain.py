@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jobs.catalog import connect_catalog
+from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
@@ -61,6 +62,11 @@ class Drained:
     refusals: int = 0
     retired: tuple[str, ...] = ()
     letters: OutboxState | None = None
+
+    @property
+    def events(self) -> EventCounts:
+        """Event times of its records, and how many came late, by how much."""
+        return sum((each.events for each in self.batches), NO_EVENTS)
 
     def snapshot(self, role: Role) -> int | None:
         """The newest snapshot of the target of this role; None without one."""

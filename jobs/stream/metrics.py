@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -11,9 +12,16 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
+from jobs.commit.event_times import LATENESS_MS, Lateness
 from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import Heartbeat, Offsets, State
 
@@ -80,6 +88,24 @@ _GAUGES = (
         "seconds",
     ),
     _Plain(
+        "frazil_lateness_greatest_seconds",
+        "By how much the latest record came behind the watermark since the driver started.",
+        lambda b: None if b.work.watermark_ms is None else b.work.latest_ms / 1000,
+        "seconds",
+    ),
+    _Plain(
+        "frazil_event_time_least_timestamp_seconds",
+        "The least event time of the newest batch's rows; since 1970.",
+        lambda b: None if b.work.event_ms is None else b.work.event_ms[0] / 1000,
+        "seconds",
+    ),
+    _Plain(
+        "frazil_event_time_greatest_timestamp_seconds",
+        "The greatest event time of the newest batch's rows; since 1970.",
+        lambda b: None if b.work.event_ms is None else b.work.event_ms[1] / 1000,
+        "seconds",
+    ),
+    _Plain(
         "frazil_consumer_lag_timestamp_seconds",
         "When the consumer lag was looked up, since 1970.",
         lambda b: b.work.lag_at,
@@ -121,6 +147,8 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
             gauge = GaugeMetricFamily(plain.name, plain.help, labels=["stream"], unit=plain.unit)
             gauge.add_metric([stream], value)
             yield gauge
+    if work.watermark_ms is not None or work.late:
+        yield _lateness(stream, work.late_by)
     dead = CounterMetricFamily("frazil_records_dead", "Records in the dead letters.", labels=["stream", "reason"])
     for reason, count in sorted(work.reasons.items()):
         dead.add_metric([stream, reason], count)
@@ -162,6 +190,20 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
             "epoch": str(beat.epoch),
         },
     )
+
+
+def _lateness(stream: str, late_by: Lateness) -> Metric:
+    """Without a sum: of a late record only its step is kept."""
+    found = HistogramMetricFamily(
+        "frazil_lateness_seconds",
+        "By how much late records came behind the watermark.",
+        labels=["stream"],
+        unit="seconds",
+    )
+    bounds = [f"{each / 1000:.1f}" for each in LATENESS_MS]
+    counted = list(zip([*bounds, "+Inf"], itertools.accumulate(late_by), strict=True))
+    found.add_metric([stream], counted, sum_value=None)
+    return found
 
 
 def _by_partition(name: str, help_text: str, stream: str, offsets: Offsets, unit: str) -> Metric:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobs.commit.event_times import summed_lateness
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.supervise.heartbeat import Recent, Work
 
@@ -106,7 +107,7 @@ class WorkLog:
     ) -> None:
         """A batch ended, and the stream stands at `end`; `refusals` since the stream was opened."""
         with self._guard:
-            work, counts = self._work, batch.counts
+            work, counts, events = self._work, batch.counts, batch.events
             self._position = dict(end)
             for reason, count in batch.reasons.items():
                 self._reasons[reason] = self._reasons.get(reason, 0) + count
@@ -145,7 +146,10 @@ class WorkLog:
                 reasons=dict(self._reasons),
                 unknown_fields=dict(self._unknown),
                 watermark_ms=batch.watermark_ms if batch.watermark_ms is not None else work.watermark_ms,
-                late=work.late + batch.late,
+                late=work.late + events.late_records,
+                late_by=summed_lateness(work.late_by, events.late),
+                latest_ms=max(work.latest_ms, events.latest_ms),
+                event_ms=events.span_ms or work.event_ms,
                 warned=dict(Counter(work.warned) + Counter(batch.warned)),
             )
             self._note_complete()

@@ -181,7 +181,7 @@ class BatchDone:
         lag: Records per partition between the new position and the log's end.
         undecided: Offsets per partition behind that end: records of transactions that are open.
         watermark_ms: The stream's watermark then, milliseconds since 1970; None where its file names no event time.
-        late: Records behind the watermark before the batch.
+        events: Event times of its records, and how many came behind the watermark before it, and by how much.
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
@@ -204,7 +204,7 @@ class BatchDone:
     causes: dict[str, Cause] = field(default_factory=dict)
     undecided: dict[TopicPartition, int] = field(default_factory=dict)
     watermark_ms: int | None = None
-    late: int = 0
+    events: EventCounts = NO_EVENTS
 
     def after(self, part: BatchDone) -> BatchDone:
         """This with the files and letters of the batch's part that was completed before."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from jobs.commit.event_times import NONE_LATE, Lateness
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
@@ -102,7 +103,10 @@ class Work(msgspec.Struct, frozen=True):
         unknown_fields: Records by the path of a key that the schema does not declare; of the paths met first.
         watermark_ms: Before which event time no record is awaited any more; milliseconds since 1970, None where the
             stream's file names no event time.
-        late: Records that came later than that, whatever became of them.
+        late: Records that came later than that, whatever became of them; `late_by` by how much, as
+            `jobs.commit.event_times.LATENESS_MS` has it.
+        latest_ms: By how much the latest of them did.
+        event_ms: The least and the greatest event time of the newest batch with any; milliseconds since 1970.
         warned: Landed rows that broke a rule of severity `warn`, by the rule's name.
     """
 
@@ -137,6 +141,9 @@ class Work(msgspec.Struct, frozen=True):
     unknown_fields: dict[str, int] = {}
     watermark_ms: int | None = None
     late: int = 0
+    late_by: Lateness = NONE_LATE
+    latest_ms: int = 0
+    event_ms: tuple[int, int] | None = None
     warned: dict[str, int] = {}
 
     @property

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.reissue import as_landed, last_remade, reissued
@@ -33,6 +34,7 @@ class SnapshotAnswer:
         ranges: What the ledger says of it, by partition.
         positions: Where the table stood with it; empty once it has expired.
         valid_through: Every older record is in; None if it is not known.
+        event_time: What its stamp says of event times; None where it says nothing.
         in_line: Whether the branch's head stands on it.
         reading: Where it can be read, or what came of it.
         opening: The process that made it.
@@ -52,6 +54,7 @@ class SnapshotAnswer:
     in_line: bool
     reading: Reading | None
     opening: EpochRecord | None
+    event_time: EventTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,7 @@ def _answer(tables: StreamTables, snapshot: Snapshot, rows: list[LedgerRow]) -> 
         in_line=_in_line(tables, snapshot),
         reading=reading(metadata, snapshot.snapshot_id, snapshot.sequence_number or 0),
         opening=read_epoch(tables.store, stamp.epoch) if stamp is not None and of_stream else None,
+        event_time=stamp.event_time if stamp is not None else None,
     )
 
 

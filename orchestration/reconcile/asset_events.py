@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
+from assets.event_time_metadata import driver_event_metadata
 from assets.metadata import (
     branch_metadata,
     instant,
@@ -227,6 +228,7 @@ def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     if beat is None:
         return told
     work = beat.work
+    told |= driver_event_metadata(work)
     if work.last_commit_at is not None:
         told["last_commit"] = instant(work.last_commit_at)
     return told | {

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.commit.event_times import LATENESS_NAMES, EventTimes, as_datetime
 from jobs.commit.offsets import by_topic
 from jobs.state.epochs import EpochRecord
 from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
@@ -189,11 +190,38 @@ def snapshot_facts(tables: StreamTables, found: SnapshotAnswer | None) -> dict[s
         "config_hash": found.config or None,
         "generation": found.generation or None,
         "complete_through": found.valid_through.isoformat(timespec="milliseconds") if found.valid_through else None,
+        "event_time": _event_time_facts(found.event_time),
         "in_line": found.in_line,
         "ranges": [_by_partition(row) for row in found.ranges],
         "positions": by_topic(found.positions),
         "opened_by": opening_facts(found.opening),
         "read": reading_facts(tables, name, found.reading, []),
+    }
+
+
+def _event_time_facts(times: EventTimes | None) -> dict[str, Any] | None:
+    """The event times of a snapshot's rows, how late records were, and the watermark before and behind it."""
+    if times is None:
+        return None
+
+    def told(at_ms: int | None) -> str | None:
+        at = as_datetime(at_ms)
+        return at and at.isoformat(timespec="milliseconds")
+
+    batch = times.batch
+    return {
+        "column": times.column,
+        "least": told(batch.least_ms),
+        "greatest": told(batch.greatest_ms),
+        "without": batch.nulls,
+        "ahead": batch.ahead,
+        "late": batch.late_records,
+        "late_by": dict(zip(LATENESS_NAMES, batch.late, strict=True)),
+        "latest_late_seconds": batch.latest_ms / 1000,
+        "late_dead_letters": batch.dead,
+        "late_in_their_table": batch.aside,
+        "watermark": told(times.watermark_ms),
+        "watermark_before": told(times.bound_ms),
     }
 
 

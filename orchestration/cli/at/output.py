@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from orchestration.formatting import lateness
+
 _SHOWN = 8
 
 
@@ -159,6 +161,8 @@ def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = Non
         _line("config", f"{facts['config_hash']}, generation {facts['generation'] or 'not known'}")
     if facts["complete_through"]:
         _line("complete", f"through {_when(facts['complete_through'])}, by the records' time")
+    if facts["event_time"]:
+        _print_event_times(facts["event_time"])
     for each in facts["ranges"][:_SHOWN]:
         counts = f": {_counts(each['counts'])}" if each["counts"] else ""
         place = f"{each['topic']}-{each['partition']}" if each["topic"] else "all partitions"
@@ -171,6 +175,22 @@ def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = Non
         _line("read", "nothing is left of it")
     else:
         _print_reading(facts["read"])
+
+
+def _print_event_times(times: dict[str, Any]) -> None:
+    """When its rows happened, which records were late, and the watermark."""
+    if times["least"]:
+        _line("event time", f"{times['column']} from {_when(times['least'])} to {_when(times['greatest'])}")
+    if times["late"]:
+        by = lateness(tuple(times["late_by"].values()), round(times["latest_late_seconds"] * 1000))
+        became = [
+            f"{times[key]:,} {what}"
+            for key, what in (("late_dead_letters", "dead letters"), ("late_in_their_table", "in their own table"))
+            if times[key]
+        ]
+        _line("late", f"{times['late']:,} records: {by}{''.join(f', {each}' for each in became)}")
+    if times["watermark"]:
+        _line("watermark", _when(times["watermark"]))
 
 
 def print_instant(facts: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.commit.event_times import LATENESS_NAMES, EventCounts
 from jobs.commit.offsets import by_topic
 from jobs.errors import FrazilError
 from jobs.system.cpu import tree_cpu_seconds
@@ -115,6 +116,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         "adds_up": counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered,
         "dead_letters": dict(sum((Counter(batch.reasons) for batch in drained.batches), Counter[str]()).most_common()),
         "rule_warnings": dict(sum((Counter(batch.warned) for batch in drained.batches), Counter[str]()).most_common()),
+        "late": _late(drained.events),
         "causes": _causes(drained),
         "unpublished_letters": drained.letters and drained.letters.unpublished,
         "letters_problem": drained.letters and drained.letters.problem,
@@ -139,6 +141,17 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         "query_seconds": round(drained.seconds, 3),
         "commit_seconds": round(commit_seconds, 3),
         "commit_share": round(commit_seconds / drained.seconds, 4) if drained.seconds else None,
+    }
+
+
+def _late(events: EventCounts) -> dict[str, Any]:
+    """How many records came behind the watermark, by how much, and what became of them."""
+    return {
+        "records": events.late_records,
+        "by": dict(zip(LATENESS_NAMES, events.late, strict=True)),
+        "latest_seconds": events.latest_ms / 1000,
+        "dead_letters": events.dead,
+        "in_their_table": events.aside,
     }
 
 

@@ -11,7 +11,7 @@ from jobs.stream.drain import DrainProgress
 from jobs.stream.open_stream import OpenStream
 from orchestration.cli.run.measurement import Meter
 from orchestration.cli.terminal import landing_bar
-from orchestration.formatting import thousands
+from orchestration.formatting import span, thousands
 
 _SHOWN_FIELDS = 5
 
@@ -102,6 +102,15 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
         table.add_row(name, f"{records[name]:,}")
     for reason, count in facts["dead_letters"].items():
         table.add_row(f"  dead: {reason}", f"{count:,}")
+    if late := facts["late"]["records"]:
+        table.add_row("late", f"{late:,}")
+        for name, count in facts["late"]["by"].items():
+            if count:
+                table.add_row(f"  by {'more than 1d' if name == 'more' else f'up to {name}'}", f"{count:,}")
+        table.add_row("  the latest by", span(facts["late"]["latest_seconds"]))
+        for key, name in (("dead_letters", "dead letters"), ("in_their_table", "in their own table")):
+            if count := facts["late"][key]:
+                table.add_row(f"  of them {name}", f"{count:,}")
     for rule, count in facts["rule_warnings"].items():
         table.add_row(f"  landed, against rule {rule}", f"{count:,}")
     for path, count in facts["unknown_fields"].items():

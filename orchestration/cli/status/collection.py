@@ -13,10 +13,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.catalog import NoCatalogYet, find_table
+from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition, from_topics
 from jobs.commit.reissue import as_landed
-from jobs.commit.stamp_history import as_written, history, stamps_along_main, written_branch
+from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
 from jobs.errors import FrazilError
 from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
@@ -139,7 +140,10 @@ def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, l
     if through is not None:
         status.complete_through = _instant(through * 1000)
     if work.watermark_ms is not None:
-        status.watermark, status.late = _instant(work.watermark_ms), work.late
+        status.watermark = _instant(work.watermark_ms)
+        status.late, status.late_by, status.latest_ms = work.late, work.late_by, work.latest_ms
+    if work.event_ms is not None:
+        status.event_span = _span(work.event_ms)
 
 
 def add_tables_and_topics(
@@ -191,6 +195,11 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         times = newest.event_time
         if times is not None and times.watermark_ms is not None and status.watermark is None:
             status.watermark = _instant(times.watermark_ms)
+        if times is not None and status.event_span is None:
+            # A claim says nothing of the rows before it.
+            batch = newest_batch(metadata, status.stream)
+            span_ms = batch.event_time.batch.span_ms if batch and batch.event_time else None
+            status.event_span = _span(span_ms) if span_ms else None
     status.rows = total_rows(metadata)
     branch = written_branch(table.metadata, status.stream) or MAIN_BRANCH
     status.last_check = validated_position(table.metadata.properties, status.stream, branch)
@@ -241,6 +250,11 @@ def last_commit(table: Table, stream: str) -> datetime | None:
         if stamp.kind == "batch" and snapshot is not None:
             return _instant(as_landed(snapshot).timestamp_ms)
     return None
+
+
+def _span(span_ms: tuple[int, int]) -> tuple[datetime, datetime] | None:
+    least, greatest = map(as_datetime, span_ms)
+    return None if least is None or greatest is None else (least, greatest)
 
 
 def _instant(millis: float) -> datetime:

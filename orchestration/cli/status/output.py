@@ -11,7 +11,7 @@ from rich.table import Table
 from jobs.commit.offsets import describe_ranges
 from jobs.increment.validated_position import ValidatedPosition
 from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
-from orchestration.formatting import span, thousands
+from orchestration.formatting import lateness, span, thousands
 
 _COLUMNS = (
     "stream",
@@ -127,7 +127,14 @@ def print_details(status: StreamStatus, supervision: str) -> None:
 def _watermark(status: StreamStatus) -> dict[str, str]:
     if not (status.watermark or status.branch_watermark):
         return {}
-    return {"watermark": f"{ago(status.watermark)}{_landed(status, status.branch_watermark)}{_late(status)}"}
+    lines = {"watermark": f"{ago(status.watermark)}{_landed(status, status.branch_watermark)}"}
+    if status.event_span is not None:
+        least, greatest = status.event_span
+        lines["event times"] = f"{_instant(least)} to {_instant(greatest)} in the newest batch"
+    if status.late:
+        said = lateness(status.late_by, status.latest_ms) if any(status.late_by) else "by how much is not known"
+        lines["late"] = f"{status.late:,} records since the driver started: {said}"
+    return lines
 
 
 def _landed(status: StreamStatus, at: datetime | None) -> str:
@@ -189,10 +196,6 @@ def _unknown_fields(status: StreamStatus) -> dict[str, str]:
     for path in status.unexpected[:_SHOWN_FIELDS]:
         lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
     return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
-
-
-def _late(status: StreamStatus) -> str:
-    return f"; {status.late:,} records came later, since the driver started" if status.late else ""
 
 
 def _undecided(status: StreamStatus) -> dict[str, str]:

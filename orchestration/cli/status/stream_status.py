@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.commit.event_times import LATENESS_NAMES, NONE_LATE, Lateness
 from jobs.commit.offsets import TopicPartition, by_topic
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS
@@ -38,7 +39,8 @@ class StreamStatus:
         unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
         complete_through: Every record that had come by then is in the table, of a gated stream in main.
         watermark: No record with an earlier event time is awaited any more, of a gated stream by main; `late` so many
-            came later than that, since the driver started.
+            came later than that, since the driver started, `late_by` by how much, and `latest_ms` the latest of them.
+        event_span: The least and the greatest event time of the newest batch with any.
         branch_complete_through, branch_watermark: Of a gated stream, what its branch has.
         main: What main lacks of its branch.
         last_check: How far the table is checked against the stream's contract, and what that came to.
@@ -97,6 +99,9 @@ class StreamStatus:
     branch_watermark: datetime | None = None
     main: MainFreshness | None = None
     late: int | None = None
+    late_by: Lateness = NONE_LATE
+    latest_ms: int = 0
+    event_span: tuple[datetime, datetime] | None = None
     last_check: ValidatedPosition | None = None
     last_checks: dict[str, ValidatedPosition] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
@@ -189,6 +194,9 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "complete_through": _time(status.complete_through),
         "watermark": _time(status.watermark),
         "records_late": status.late,
+        "late_by": None if status.late is None else dict(zip(LATENESS_NAMES, status.late_by, strict=True)),
+        "latest_late_seconds": None if status.late is None else status.latest_ms / 1000,
+        "newest_event_times": status.event_span and [_time(each) for each in status.event_span],
         "last_check": status.last_check and _check_facts(status.last_check),
         "last_checks": {table: _check_facts(each) for table, each in status.last_checks.items()},
         "unknown": status.unknown,

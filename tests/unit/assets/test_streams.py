@@ -14,6 +14,7 @@ from assets import dagster_names
 from assets.metadata import column_schema, counts_table, dead_letter_metadata, landed_metadata
 from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
+from jobs.commit.event_times import EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
@@ -51,6 +52,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run 
 
 TABLE = dg.AssetKey(["frazil", "lake", "orders", "payments"])
 DEAD = dg.AssetKey(["frazil", "lake", "orders", "payments_dead"])
+LATE = dg.AssetKey(["frazil", "lake", "orders", "payments_late"])
 
 
 def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
@@ -67,6 +69,15 @@ def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
     assert assets.op.pool == "frazil.card-payments"
     assert [check.name for check in assets.check_specs] == ["adds_up"]
     assert not any(check.blocking for check in assets.check_specs)
+
+
+def test_late_rows_that_have_a_table_are_an_asset_behind_the_topics_and_the_table(tmp_path: Path) -> None:
+    timed = spec(event_time={"column": "_kafka_timestamp", "late": "table"})
+    late = {each.key: each for each in stream_assets(timed, settings(tmp_path)).specs}[LATE]
+    assert {dep.asset_key for dep in late.deps} == {dg.AssetKey(["kafka", "payments.v1"]), TABLE}
+    assert late.metadata["dagster/table_name"] == "lake.orders.payments_late"
+    assert late.freshness_policy is None, "nothing says how often a row is late"
+    assert "before the watermark" in (late.description or "")
 
 
 def test_an_owner_that_dagster_does_not_know_is_told_in_the_description(tmp_path: Path) -> None:
@@ -186,8 +197,16 @@ def test_metadata_has_stable_names_with_units_and_dagsters_own() -> None:
 def test_a_watermark_is_told_with_how_far_it_is_behind() -> None:
     done = drained(Counts(100, 92, 5, 3))
     done.watermark_ms = round((time.time() - 100) * 1000)
-    done.batches[0] = replace(done.batches[0], late=4)
-    metadata = landed_metadata(spec(), done, FakeTable())  # type: ignore[arg-type]
+    events = EventCounts(1_700_000_000_000, 1_700_003_600_500, late=(3, 0, 0, 0, 1), latest_ms=90_000_500, aside=3)
+    done.batches[0] = replace(done.batches[0], events=events)
+    timed = spec(event_time={"column": "_kafka_timestamp", "late": "table"})
+    metadata = landed_metadata(timed, done, FakeTable())  # type: ignore[arg-type]
+    assert (metadata["event_time_least"].value, metadata["event_time_greatest"].value) == (1.7e9, 1_700_003_600.5)
+    assert metadata["latest_late_s"] == 90_000.5
+    assert [record.data for record in metadata["late_by"].records if record.data["records"]] == [
+        {"late_by": "1m", "records": 3},
+        {"late_by": "more", "records": 1},
+    ]
     assert metadata["watermark"].value == done.watermark_ms / 1000
     assert 100 <= metadata["watermark_lag_s"] < 130
     assert metadata["records_late"] == 4

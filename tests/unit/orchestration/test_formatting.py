@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.formatting import bar, percentage, sparkline
+from jobs.commit.event_times import Lateness
+from orchestration.formatting import bar, lateness, percentage, sparkline
 
 SHARES = st.lists(st.none() | st.just(0.0) | st.floats(1e-9, 1.0), max_size=40)
 
@@ -41,3 +42,16 @@ def test_bars() -> None:
 )
 def test_percentages(share: float | None, text: str) -> None:
     assert percentage(share) == text
+
+
+@pytest.mark.parametrize(
+    ("late_by", "latest_ms", "said"),
+    [
+        ((1, 0, 0, 0, 0), 1, "1 by up to 1m; the latest by 1 ms"),
+        ((1200, 2, 3, 4, 5), 90_000_000, "1,200 by up to 1m, 2 by up to 10m, 3 by up to 1h, 4 by up to 1d, 5 by more "
+         "than 1d; the latest by 1 d 1 h"),
+        ((0, 0, 0, 0, 0), 0, "none"),
+    ],
+)  # fmt: skip
+def test_lateness_is_told_by_its_steps(late_by: Lateness, latest_ms: int, said: str) -> None:
+    assert lateness(late_by, latest_ms) == said

@@ -45,6 +45,9 @@ RUNNING = msgspec.structs.replace(
         valid_through_ms=1700000000123,
         watermark_ms=1699999000500,
         late=6,
+        late_by=(3, 0, 2, 0, 1),
+        latest_ms=90_061_500,
+        event_ms=(1699990000250, 1699999600500),
         reasons={"not_json": 3, "missing": 5},
         unknown_fields={"$.x": 4},
     ),
@@ -111,6 +114,14 @@ def expected() -> dict[tuple[str, Labels], float]:
         ("frazil_valid_through_timestamp_seconds", ()): 1700000000.123,
         ("frazil_watermark_timestamp_seconds", ()): 1699999000.5,
         ("frazil_records_late_total", ()): 6,
+        ("frazil_lateness_seconds_bucket", (("le", "60.0"),)): 3,
+        ("frazil_lateness_seconds_bucket", (("le", "600.0"),)): 3,
+        ("frazil_lateness_seconds_bucket", (("le", "3600.0"),)): 5,
+        ("frazil_lateness_seconds_bucket", (("le", "86400.0"),)): 5,
+        ("frazil_lateness_seconds_bucket", (("le", "+Inf"),)): 6,
+        ("frazil_lateness_greatest_seconds", ()): 90061.5,
+        ("frazil_event_time_least_timestamp_seconds", ()): 1699990000.25,
+        ("frazil_event_time_greatest_timestamp_seconds", ()): 1699999600.5,
         ("frazil_consumer_lag_timestamp_seconds", ()): 1700000001.0,
         ("frazil_undecided_records", ()): 11,
         ("frazil_undecided_since_timestamp_seconds", ()): 1700000000.5,
@@ -145,7 +156,7 @@ def test_every_metric_is_explained_and_named_by_its_unit(server: MetricsServer, 
     driver.beat = RUNNING
     for family in parse_openmetrics(scrape(server)[1]):
         assert family.documentation.endswith((".", "made again", "1970")), family.name
-        assert family.type in ("counter", "gauge", "info"), family.name
+        assert family.type in ("counter", "gauge", "info", "histogram"), family.name
         for unit in ("seconds", "records"):
             assert (family.unit == unit) == family.name.endswith(f"_{unit}"), family.name
 

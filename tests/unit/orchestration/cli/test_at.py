@@ -19,11 +19,13 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.spec.loading import load_stream
+from jobs.spec.settings import load_settings
 from jobs.state.epochs import EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.stream_folder import stream_folder
 from jobs.time_travel.source_record import SourceLogs
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
+from tests.helpers.event_stream import EventStream, write_file
 from tests.helpers.git_folder import GitFolder
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
@@ -350,3 +352,30 @@ def test_a_stream_that_never_ran(tmp_path: Path) -> None:
     assert "has several topics: a, b" in runner.invoke(main, at).stderr
     refused = runner.invoke(main, [*at, "--topic", "a"])
     assert refused.exit_code == 1 and "frazil run payments" in refused.stderr
+
+
+def test_when_the_rows_of_a_snapshot_happened_and_how_late_they_were(tmp_path: Path) -> None:
+    write_file(tmp_path)
+    (tmp_path / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
+    settings = load_settings(None, home=tmp_path)
+    made = EventStream(settings, load_stream(tmp_path / "streams" / "payments.yaml"))
+
+    def hour(at: int) -> datetime:
+        return datetime(2026, 3, 1, at, tzinfo=UTC)
+
+    made.land([hour(8), hour(12)], hour(11))
+    made.land([hour(13), None, hour(9)], hour(12), late={hour(9): 1})
+    snapshot = str(made.table.metadata.current_snapshot_id)
+    result = CliRunner().invoke(main, ["--home", str(tmp_path), "at", "payments", "--snapshot", snapshot])
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "event time at from 2026-03-01 09:00:00 UTC to 2026-03-01 13:00:00 UTC" in lines, result.output
+    assert any(line.startswith("late 1 records: 1 by up to 1h") for line in lines), result.output
+    assert "watermark 2026-03-01 12:00:00 UTC" in lines
+    result = CliRunner().invoke(main, ["--home", str(tmp_path), "at", "payments", "--snapshot", snapshot, "--json"])
+    told = json.loads(result.stdout)["event_time"]
+    assert (told["least"], told["watermark_before"]) == (
+        "2026-03-01T09:00:00.000+00:00",
+        "2026-03-01T11:00:00.000+00:00",
+    )
+    assert (told["late"], told["late_by"]["1h"], told["late_dead_letters"]) == (1, 1, 0)

@@ -248,7 +248,8 @@ def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, sp
 
 
 @pytest.mark.parametrize(
-    ("late", "after", "warns"), [("dead_letter", 30, True), ("land", 30, False), ("dead_letter", 55, False)]
+    ("late", "after", "warns"),
+    [("dead_letter", 30, True), ("land", 30, False), ("dead_letter", 55, False), ("table", 30, True)],
 )
 def test_going_back_behind_the_watermark_says_what_becomes_of_old_records(
     settings: Settings, spec: StreamSpec, late: str, after: int, warns: bool
@@ -261,11 +262,17 @@ def test_going_back_behind_the_watermark_says_what_becomes_of_old_records(
         newest = replace(newest, event_time=EventTimes("created_at", 1_700_000_000_000))
         made = (ResetMove(P0, 50, after, OffsetRange(0, 60)),)
         spec = spec.model_copy(update={"event_time": block})
+        if spec.late_table:
+            none = UNPARTITIONED_PARTITION_SPEC
+            ensure_table(catalog, spec.late_table, spec.table_schema, none, create_table_properties({}))
+            targets[spec.late_table] = Target(catalog, spec.late_table, "payments")
+            targets[spec.late_table].read()
         request = reset_request(f"t.v1:0={after}")
         plan = describe_reset(spec, request, targets, made, newest, [], on_count=lambda *_: None)
     said = "\n".join(reset_sentences(plan, "frazil"))
     assert ("The watermark stays at 2023-11-14T22:13:20.000+00:00" in said) is warns
     assert ("set event_time.late to land first" in said) is warns
+    assert ("goes to orders.payments_late" in said) is (late == "table")
 
 
 def test_a_snapshot_after_an_earlier_reset_is_no_way_back(settings: Settings, spec: StreamSpec) -> None:

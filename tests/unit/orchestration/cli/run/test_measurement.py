@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from jobs.commit.event_times import EventCounts
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.stream.drain import Drained, DrainProgress
@@ -125,3 +126,24 @@ def test_no_record_is_no_division_by_zero() -> None:
 
 def test_counts_that_do_not_add_up_are_told() -> None:
     assert measured([batch(0, Counts(100, 98, 1))], [0, 1, 2], [1.0, 2.0, 3.0])["adds_up"] is False
+
+
+def test_late_records_are_told_with_by_how_much() -> None:
+    first = EventCounts(late=(2, 0, 1, 0, 0), latest_ms=3_000_000, aside=3)
+    second = EventCounts(late=(0, 0, 0, 0, 1), latest_ms=180_000_000, dead=1)
+    batches = [batch(0, Counts(10, 10), events=first), batch(1, Counts(5, 4, 1), events=second)]
+    facts = measured(batches, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    assert facts["late"] == {
+        "records": 4,
+        "by": {"1m": 2, "10m": 0, "1h": 1, "1d": 0, "more": 1},
+        "latest_seconds": 180_000.0,
+        "dead_letters": 1,
+        "in_their_table": 3,
+    }
+    shown = io.StringIO()
+    print_summary(Console(file=shown, width=100), facts)
+    lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+    for line in ("late 4", "by up to 1m 2", "by up to 1h 1", "by more than 1d 1", "the latest by 2 d 2 h"):
+        assert line in lines, shown.getvalue()
+    assert "of them dead letters 1" in lines and "of them in their own table 3" in lines
+    assert "by up to 10m 0" not in lines

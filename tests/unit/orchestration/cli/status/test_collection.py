@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
-from jobs.commit.event_times import EventTimes
+from jobs.commit.event_times import EventCounts, EventTimes
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -38,7 +38,7 @@ def commit(catalog: Catalog, spec: StreamSpec) -> None:
         {at: 40},
         valid_through_ms=1_700_000_000_000,
         counts=Counts(40, 38, 1, 1),
-        event_time=EventTimes("created_at", 1_699_999_000_000),
+        event_time=EventTimes("created_at", 1_699_999_000_000, batch=EventCounts(1_699_998_000_000, 1_699_999_600_000)),
     )
     target.land(stamp, (), seen=target.seen(), batch={at: OffsetRange(0, 40)}, position={at: 0})
 
@@ -60,6 +60,8 @@ def test_status_reads_stamps_without_broker_and_jvm(settings: Settings, spec: St
     assert facts["records_passed"] == 40
     assert facts["complete_through"] == "2023-11-14T22:13:20.000+00:00"
     assert facts["watermark"] == "2023-11-14T21:56:40.000+00:00"
+    assert facts["newest_event_times"] == ["2023-11-14T21:40:00.000+00:00", "2023-11-14T22:06:40.000+00:00"]
+    assert facts["late_by"] is None, "no driver tells"
     assert status.last_commit is not None
     assert datetime.now(UTC) - status.last_commit < timedelta(minutes=1)
     assert facts["lag"] is None

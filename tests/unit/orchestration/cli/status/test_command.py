@@ -60,6 +60,9 @@ def worked(world: World, **changes: Any) -> Heartbeat:
         recent=Recent(10.0, 100, 98, 2),
         watermark_ms=int(time.time() * 1000) - 3_600_000,
         late=12,
+        late_by=(9, 0, 2, 0, 1),
+        latest_ms=2 * 86_400_000 + 3_600_000,
+        event_ms=(1_700_000_000_000, 1_700_003_600_000),
     )
     return msgspec.structs.replace(
         world.beat(), work=work, ui_url="http://127.0.0.1:4040", metrics_url="http://127.0.0.1:9100/metrics", **changes
@@ -94,7 +97,10 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
         "wished            running, by tester@here: a test",
         f"driver            process {world.beat().pid} on ",
         "malformed_json  2 since the driver started",
-        "watermark         1 h 0 min ago; 12 records came later, since the driver started",
+        "watermark         1 h 0 min ago\n",
+        "event times       2023-11-14 22:13:20 UTC to 2023-11-14 23:13:20 UTC in the newest batch",
+        "late              12 records since the driver started: 9 by up to 1m, 2 by up to 1h, 1 by more than 1d; the "
+        "latest by 2 d 1 h",
         "Spark UI          http://127.0.0.1:4040",
         "metrics           http://127.0.0.1:9100/metrics",
         f"log               {world.beat().log}",
