@@ -68,7 +68,7 @@ def plan_markdown(plan: Plan) -> str:
 
 def left_markdown(plan: Plan) -> str:
     """What maintenance leaves as it is and why, and what of the policy cannot be kept, as Markdown; or empty."""
-    said = [*plan.warnings, *(_left(skip.action, skip.scope, skip.reason) for skip in plan.skips)]
+    said = [*plan.warnings, *plan.branches, *(_left(skip.action, skip.scope, skip.reason) for skip in plan.skips)]
     lines = [f"- {cell(each)}" for each in said[:_SHOWN_STEPS]]
     if len(said) > _SHOWN_STEPS:
         lines.append(f"- {len(said) - _SHOWN_STEPS:,} more")

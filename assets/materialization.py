@@ -100,7 +100,7 @@ def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, ta
         return told | (late if target.name == spec.late_table else {})
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
-        if spec.route is not None:
+        if len([each for each in spec.targets if each.role == "rows"]) > 1:
             # Its own rows are fewer than the records that landed.
             told |= {"rows_landed": landed_rows(spec.stream, table, drained.epoch)["rows_landed"]}
         return as_main_has_it(spec, table, told, drained.valid_through_ms, drained.watermark_ms)

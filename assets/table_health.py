@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dagster as dg
 
@@ -17,7 +17,6 @@ from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.spec.maintained_tables import maintained_table
-from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from resources.catalog import CatalogResource
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 TABLE_HEALTH = "table_health"
 DESCRIPTION = (
     "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of "
-    "{warn} or more of 100. Below {error} it is an error."
+    "{warn} or more of 100. Below {error} it is an error. Warns of branches that grow and are not remade, too."
 )
 WARN_BELOW = 70
 ERROR_BELOW = 40
@@ -86,14 +85,20 @@ def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None
     return told
 
 
-def health_sentence(name: str, scored: Score) -> str:
-    """The verdict in words: the score, what it lost points for, the next command."""
+def health_sentence(name: str, scored: Score, branches: Sequence[str] = ()) -> str:
+    """The verdict in words: the score, what it lost points for, the next command, and what branches keep.
+
+    Args:
+        branches: See `jobs.maintain.plan.Plan`.
+    """
     lost = sorted((part for part in WEIGHTS if scored.parts[part]), key=lambda part: -scored.parts[part])
     said = " ".join(
         f"{part.replace('_', ' ').capitalize()} −{scored.parts[part]}: {scored.sentences[part]}" for part in lost
     )
     sentence = f"Health {scored.total} of 100.{' ' if said else ''}{said}"
-    return sentence if scored.total >= WARN_BELOW else f"{sentence} Next: frazil maintain {name} --plan"
+    if scored.total < WARN_BELOW:
+        sentence += f" Next: frazil maintain {name} --plan" + ("." if branches else "")
+    return " ".join([sentence, *branches])
 
 
 def health_result(
@@ -103,18 +108,27 @@ def health_result(
     return dg.AssetCheckResult(**_verdict(facts, scored, key, plan))
 
 
-def health_evaluation(facts: TableFacts, scored: Score, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    """The check as an event, for a run that looks at many tables."""
-    return dg.AssetCheckEvaluation(**_verdict(facts, scored, key))
+def health_evaluation(
+    facts: TableFacts, scored: Score, key: dg.AssetKey, branches: Sequence[str] = ()
+) -> dg.AssetCheckEvaluation:
+    """The check as an event, for a run that looks at many tables.
+
+    Args:
+        branches: What its plan said of branches that it does not mend.
+    """
+    return dg.AssetCheckEvaluation(**_verdict(facts, scored, key, branches=branches))
 
 
-def _verdict(facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None) -> dict[str, Any]:
+def _verdict(
+    facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None, branches: Sequence[str] = ()
+) -> dict[str, Any]:
+    branches = plan.branches if plan is not None else branches
     return {
         "asset_key": key,
         "check_name": TABLE_HEALTH,
-        "passed": scored.total >= WARN_BELOW,
+        "passed": scored.total >= WARN_BELOW and not branches,
         "severity": dg.AssetCheckSeverity.ERROR if scored.total < ERROR_BELOW else dg.AssetCheckSeverity.WARN,
-        "description": health_sentence(facts.name, scored),
+        "description": health_sentence(facts.name, scored, branches),
         "metadata": health_metadata(facts, scored, plan),
     }
 
@@ -158,8 +172,7 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
             with translate_errors(settings, spec.stream), catalog.catalog() as connected:
                 for name, key in keys.items():
                     if key in selected:
-                        policy = maintained_table(settings, specs, name).require()
-                        yield _checked(connected, name, policy, settings, key)
+                        yield _checked(connected, name, specs, settings, key)
         except FrazilError as problem:
             raise failure(problem) from None
 
@@ -167,13 +180,16 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
 
 
 def _checked(
-    catalog: "Catalog", name: str, policy: Policy, settings: Settings, key: dg.AssetKey
+    catalog: "Catalog", name: str, specs: Sequence[StreamSpec], settings: Settings, key: dg.AssetKey
 ) -> dg.AssetCheckResult:
     from pyiceberg.exceptions import NoSuchTableError
 
+    from jobs.maintain.branch_remake import gated_branches
     from jobs.maintain.health_measurement import measure_health
     from jobs.maintain.planner import plan
+    from jobs.maintain.table_context import TableContext
 
+    policy = maintained_table(settings, specs, name).require()
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
@@ -183,4 +199,11 @@ def _checked(
     now = datetime.now(UTC)
     facts = measure_health(table, policy, now)
     history = read_history(table_store(settings, facts.uuid))
-    return health_result(facts, score(facts, policy, history), key, plan(facts, policy, history, now))
+    # Nothing that is asked of it starts Spark.
+    context = TableContext(catalog, settings, specs, name, policy, _no_spark)
+    gated = gated_branches(context, table, facts)
+    return health_result(facts, score(facts, policy, history), key, plan(facts, policy, history, now, gated=gated))
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("a check of a table's health starts no JVM")

@@ -77,6 +77,7 @@ class Plan:
         steps: In the order in which they are done.
         skips: What is left, in the order of the actions.
         warnings: What in the policy cannot be kept as it is.
+        branches: What branches keep that nothing here mends, each with the next command.
     """
 
     table: str
@@ -85,6 +86,7 @@ class Plan:
     skips: tuple[Skip, ...]
     score: Score
     warnings: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:

@@ -16,7 +16,7 @@ from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, Action, Candidate, Plan, PlanInput, Skip, Step, files_written
-from jobs.maintain.plan_branches import RemakeForecast, plan_branches
+from jobs.maintain.plan_branches import RemakeForecast, branch_warnings, plan_branches
 from jobs.maintain.plan_compaction import plan_compactions
 from jobs.maintain.plan_delete_files import plan_position_deletes
 from jobs.maintain.plan_expiry import expiry_warnings, plan_expiry
@@ -93,6 +93,7 @@ def plan(
         skips=tuple(sorted(skips, key=lambda skip: (ACTIONS.index(skip.action), skip.scope))),
         score=judged,
         warnings=tuple(expiry_warnings(at, policy.expire)),
+        branches=tuple(branch_warnings(facts, policy.remake, policy.compact.small, gated)),
     )
 
 

@@ -149,8 +149,8 @@ def describe_reset(
 
 
 def _late_below(spec: StreamSpec, newest: Stamp | None) -> int | None:
-    """The watermark, which a reset leaves where it is, of a stream whose late records do not land."""
-    if spec.event_time is None or spec.event_time.late != "dead_letter" or newest is None or newest.event_time is None:
+    """The watermark, which a reset leaves where it is, of a stream whose late records do not land among the timely."""
+    if spec.event_time is None or spec.event_time.late == "land" or newest is None or newest.event_time is None:
         return None
     return newest.event_time.watermark_ms
 

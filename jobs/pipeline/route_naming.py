@@ -48,7 +48,8 @@ def naming_state(spec: StreamSpec, refused: Mapping[str, str], *, decided: bool)
     if spec.route is None or spec.route.to is None:
         return None
     closed = FULL if is_full(spec) else DECIDED if decided else None
-    return NamingState((spec.table.name, spec.dead_letter_table), dict(refused), closed)
+    taken = (spec.table.name, spec.dead_letter_table, *([spec.late_table] if spec.late_table else []))
+    return NamingState(taken, dict(refused), closed)
 
 
 class Named(NamedTuple):

@@ -243,4 +243,4 @@ def _events(
         return
     yield dg.AssetObservation(key, metadata=outcome_metadata(outcome))
     if result is not None and outcome.health is not None:
-        yield health_evaluation(result.after or result.before, outcome.health, key)
+        yield health_evaluation(result.after or result.before, outcome.health, key, result.plan.branches)

@@ -84,7 +84,7 @@ def table_sentences(outcome: MaintenanceOutcome, *, dry_run: bool) -> Iterator[s
         yield f"{name}: score {plan.score.total}; would do {'; '.join(sums)}"
     else:
         yield f"{name}: score {_scores(outcome)}; {'; '.join(sums) or 'nothing was done'}"
-    yield from (f"{name}: {warning}" for warning in plan.warnings)
+    yield from (f"{name}: {warning}" for warning in (*plan.warnings, *plan.branches))
     yield from (f"{name}: {sentence}" for step in result.done for sentence in _held(step))
 
 

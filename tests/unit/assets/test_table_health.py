@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -16,7 +17,10 @@ from assets.table_health import (
     health_result,
 )
 from jobs.catalog import connect_catalog
+from jobs.maintain.health_facts import BranchFacts
 from jobs.maintain.health_score import score
+from jobs.maintain.maintenance_history import MaintenanceHistory
+from jobs.maintain.planner import plan
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -80,6 +84,20 @@ def test_the_verdict() -> None:
     bad = table_of(*(SMALL.partitions or ()), snapshots=9_000, manifests=900)
     found = health_result(bad, score(bad, policy()), KEY)
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+
+
+def test_a_branch_that_grows_is_a_warning_whatever_the_score() -> None:
+    branch = BranchFacts("audit", 900, 900 * MB, 800, 800 * MB, 10, MB)
+    grown = replace(GOOD, branches=(branch,), streams=("payments",))
+    planned = plan(grown, policy(), MaintenanceHistory(), grown.measured_at)
+    found = health_result(grown, score(grown, policy()), KEY, planned)
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (found.description or "").startswith("Health 100 of 100. Branch audit keeps 800 files of 800 MiB that main")
+    assert "Next: frazil stop payments, frazil publish payments, drop the branch" in (found.description or "")
+    assert "Branch audit keeps" in str(found.metadata["left_as_it_is"].value)
+    told = health_evaluation(grown, score(grown, policy()), KEY, planned.branches)
+    assert (told.passed, told.description) == (False, found.description)
+    assert health_evaluation(grown, score(grown, policy()), KEY).passed
 
 
 @pytest.fixture

@@ -13,13 +13,14 @@ from jobs.maintain.health_facts import BranchFacts, TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import PlanInput, Skip, Step
-from jobs.maintain.plan_branches import RemakeForecast, plan_branches
+from jobs.maintain.plan_branches import RemakeForecast, branch_warnings, plan_branches
+from jobs.maintain.planner import plan
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_context import utc_now
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy, Remake
-from tests.unit.maintain.plan_fixtures import MB, NOW, partition, table
+from tests.unit.maintain.plan_fixtures import MB, NOW, partition, policy, table
 from tests.unit.publish.branch_world import NAME, BranchWorld
 from tests.unit.publish.test_remake import along, gated_world, paths
 
@@ -67,6 +68,42 @@ def test_what_is_left_says_what_it_costs(gated: Any, keys: Any, action: str, rea
     found = planned(COSTS, gated, **keys)
     assert isinstance(found, Skip)
     assert (found.action, found.reason) == (action, reason)
+
+
+@pytest.mark.parametrize(
+    ("branch", "gated", "keys", "said"),
+    [
+        # Ungated: what main has replaced, by number or by size; or small files of its own that nobody compacts.
+        (COSTS, {}, {"files": 20}, "only main is compacted, and no stream publishes it through a gate"),
+        (COSTS, {}, {"files": 99, "size": "20MB"}, "frazil publish payments, drop the branch, start the stream"),
+        (COSTS, {}, {"files": 20, "enabled": False}, "It grows without end"),
+        (COSTS, {}, {"files": 21, "size": "21MB"}, None),
+        (BranchFacts("audit", 12, 12 * MB, 0, 0, 12, 12 * MB), {}, {"files": 12}, "It grows without end"),
+        (BranchFacts("audit", 12, 1200 * MB, 0, 0, 12, 1200 * MB), {}, {"files": 12}, None),
+        (BranchFacts("audit", 12, 12 * MB, 0, 0, 11, 12 * MB), {}, {"files": 12}, None),
+        # Gated: remade, so nothing is said; or not remade, or not to be.
+        (COSTS, {"ingest": RemakeForecast(4, 3)}, {"files": 20}, None),
+        (COSTS, {"ingest": None}, {"files": 21, "size": "21MB", "enabled": False}, None),
+        (BranchFacts("ingest", 12, 12 * MB, 0, 0, 12, 12 * MB), {"ingest": None}, {"files": 12}, None),
+        (COSTS, {"ingest": None}, {"files": 20, "enabled": False}, "set it to true for orders.payments in frazil.yaml"),
+        (
+            COSTS,
+            {"ingest": RemakeForecast(refused="Main was rolled back. frazil publish payments --after-rollback WHY")},
+            {"files": 20},
+            "It cannot be remade: Main was rolled back. frazil publish payments --after-rollback WHY",
+        ),
+    ],
+)
+def test_a_branch_that_has_grown_and_is_not_remade_is_a_warning(
+    branch: BranchFacts, gated: Any, keys: Any, said: str | None
+) -> None:
+    facts = table(partition("d", 120), branches=(branch,), streams=("payments",))
+    found = list(branch_warnings(facts, Remake(**keys), 16 * MB, gated))
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+    made = plan(facts, policy(remake=keys), MaintenanceHistory(), NOW, gated=gated)
+    assert made.branches == tuple(found)
+    assert made.score.total == 100, "of main alone"
 
 
 @pytest.fixture

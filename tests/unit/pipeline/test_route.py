@@ -10,6 +10,7 @@ import pytest
 
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
+from jobs.pipeline.route import Destinations
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -62,7 +63,11 @@ def run(spec: StreamSpec, headers: list[Any] | None = None, fits: Mapping[str, A
         lambda rows: rows,
         columns=spec.record_columns,
         steps=steps,
-        routed=(route, {name: lambda rows: rows for name in spec.target_names} | dict(fits or {}), None),
+        routed=(
+            Destinations(spec.table.name, route),
+            {name: lambda rows: rows for name in spec.target_names} | dict(fits or {}),
+            None,
+        ),
         hide_values=spec.errors.mask != NO_MASK,
     )
     return pipeline.run(records)

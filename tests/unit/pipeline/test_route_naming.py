@@ -10,6 +10,7 @@ import pytest
 
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
+from jobs.pipeline.route import Destinations
 from jobs.pipeline.route_naming import FULL, NO_TABLE, UNSAFE, Named, Naming, NamingState
 from jobs.spec.models import StreamSpec
 from jobs.spec.route import Route
@@ -75,7 +76,7 @@ def block(unmatched: Any = "dead_letter", closed: str | None = None, failing: st
         spec.table.name,
         fit,
         columns=spec.record_columns,
-        routed=(spec.route, fits, NamingState(("ev.own", "ev.own_dead"), closed=closed)),
+        routed=(Destinations(spec.table.name, spec.route), fits, NamingState(("ev.own", "ev.own_dead"), closed=closed)),
         hide_values=False,
     )
     return pipeline.run(records_of(list[bytes | None](texts)))

@@ -98,7 +98,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
         f"driver            process {world.beat().pid} on ",
         "malformed_json  2 since the driver started",
         "watermark         1 h 0 min ago\n",
-        "event times       2023-11-14 22:13:20 UTC to 2023-11-14 23:13:20 UTC in the newest batch",
+        "event times       2023-11-14 22:13 UTC to 2023-11-14 23:13 UTC in the newest batch",
         "late              12 records since the driver started: 9 by up to 1m, 2 by up to 1h, 1 by more than 1d; the "
         "latest by 2 d 1 h",
         "Spark UI          http://127.0.0.1:4040",
