@@ -197,3 +197,13 @@ def test_the_hash_is_of_which_table_late_rows_have() -> None:
     assert len(words) == 4 and written not in words
     # As they were hashed before there could be such a table.
     assert (hashed("land"), hashed("dead_letter")) == ("fe6a10d83879", "ec9e35483d31")
+
+
+def test_a_contract_may_say_what_is_expected_of_late_rows() -> None:
+    expected = [{"expect_column_values_to_not_be_null": {"column": "id"}}]
+    contract = {"expectations": expected, "tables": {"orders.payments_late": expected}}
+    spec = spec_with({"column": "at", "late": "table"}, contract=contract)
+    assert spec.contract is not None
+    assert [len(spec.contract.about(each)) for each in spec.targets] == [1, 0, 1]
+    with pytest.raises(ValueError, match="no table of the stream"):
+        spec_with({"column": "at", "late": "land"}, contract=contract)
