@@ -217,5 +217,5 @@ def _notes(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> Iterator[str]:
     for each in tables:
         if each.problem is not None:
             yield f"A driver with this file would not start: {each.problem}."
-    if spec.event_time is not None and spec.event_time.late == "dead_letter":
+    if spec.event_time is not None and spec.event_time.late != "land":
         yield "Which records are too late depends on the batch that reads them: here none is."
