@@ -99,6 +99,9 @@ def route_judge(spec: StreamSpec, table: str, schema: Schema) -> RouteJudge | Un
         table: The table's name.
         schema: Of the table as it is now.
     """
+    if table == spec.late_table:
+        # Of late rows the route was not asked; which they are say the stamps.
+        return RouteJudge(table, always=(table,))
     route = spec.route
     if route is None:
         return RouteJudge(table, always=(spec.table.name,))
