@@ -74,7 +74,7 @@ def test_killed_at_each_step_it_discards_once_and_replays_bring_it_back(
     assert "has none of it: it was discarded" in said
     assert frazil_here(one, "replay", one.stream, "--reason", "discarded").exit_code == 0
     assert gate(one) == "published"
-    assert Counter(_in_main(one)) == held, "each is in main, once"
+    assert Counter(in_main(one)) == held, "each is in main, once"
     assert rows(one, "ingest") == 20, "the branch keeps the rows that were discarded"
     facts = told(one, "audit", "--full")
     assert (facts["verdict"], facts["problems"]) == ("complete", [])
@@ -84,7 +84,7 @@ def test_killed_at_each_step_it_discards_once_and_replays_bring_it_back(
     assert said["published"]["in_main"] is True
 
 
-def _in_main(one: Pipeline) -> list[tuple[str, int, int]]:
+def in_main(one: Pipeline) -> list[tuple[str, int, int]]:
     columns = "_kafka_topic", "_kafka_partition", "_kafka_offset"
     main_rows = one.catalog().load_table(one.table_name).scan(selected_fields=columns).to_arrow()
     return list(zip(*(main_rows.column(name).to_pylist() for name in columns), strict=True))
