@@ -37,7 +37,7 @@ from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
-from jobs.stream import commit_pool, takeover
+from jobs.stream import commit_pool, open_stream, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
@@ -233,7 +233,7 @@ def main() -> None:
         print(f"processor of the tasks: routed {routed:.2f} s, unrouted {plain:.2f} s, {routed / plain:.3f} times")
         return
     print(f"{args.tables} tables, {args.records:,} records a batch, {'by Zipf' if args.zipf else 'evenly'}")
-    commit_pool.MOST = args.commits
+    open_stream.most_commits = lambda catalog: args.commits
     spec = spec_of(args.tables, route=True, named=args.named)
     measured(spec, Load(args.tables, args.zipf), args.records, args.batches, args.splits)
 

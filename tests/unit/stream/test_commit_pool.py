@@ -82,4 +82,6 @@ def test_the_gravest_of_several_errors_is_told(raised: list[BaseException], told
 
 def test_a_catalog_with_one_connection_is_asked_for_one_commit_at_a_time() -> None:
     hive: Any = type("HiveCatalog", (), {"__module__": "pyiceberg.catalog.hive"})()
-    assert (most_commits(hive), most_commits(SimpleNamespace()), most_commits(None)) == (1, MOST, MOST)  # type: ignore[arg-type]
+    lite, other = (SimpleNamespace(engine=SimpleNamespace(dialect=SimpleNamespace(name=n))) for n in ("sqlite", "pg"))
+    every: list[Any] = [hive, lite, other, SimpleNamespace(), None]
+    assert [most_commits(each) for each in every] == [1, 1, MOST, MOST, MOST]

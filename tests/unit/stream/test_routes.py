@@ -16,6 +16,7 @@ from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.stream import open_stream
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import find_ledger, read_ledger
@@ -386,6 +387,13 @@ EACH: dict[str, Any] = {
 OF_EACH: list[dict[str, Any]] = [{"id": f"i{n}", "type": "ABCDEFGHX"[n % 9], "n": n} for n in range(36)]
 
 
+@pytest.fixture
+def _together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits as to a catalog elsewhere, also of SQLite."""
+    monkeypatch.setattr(open_stream, "most_commits", lambda catalog: 8)
+
+
+@pytest.mark.usefixtures("_together")
 def test_tables_are_committed_to_together_and_the_coordinator_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +420,7 @@ def test_tables_are_committed_to_together_and_the_coordinator_before_them(
     audited(one)
 
 
+@pytest.mark.usefixtures("_together")
 @pytest.mark.parametrize("failing", ["orders.t_a", "orders.t_e", "orders.t_h"])
 @pytest.mark.parametrize("landed", [True, False])
 def test_one_unclear_answer_keeps_files_and_record_while_the_others_commit(
@@ -437,6 +446,7 @@ def test_one_unclear_answer_keeps_files_and_record_while_the_others_commit(
     audited(after)
 
 
+@pytest.mark.usefixtures("_together")
 def test_a_table_that_was_altered_meanwhile_gets_its_rows_again_and_the_others_keep_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,6 +472,7 @@ def test_a_table_that_was_altered_meanwhile_gets_its_rows_again_and_the_others_k
     audited(one)
 
 
+@pytest.mark.usefixtures("_together")
 def test_a_batch_of_many_tables_is_completed_from_its_record_by_several_commits_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
