@@ -1,4 +1,4 @@
-"""Checks of real increments by both engines: the same rows, and the same outcomes."""
+"""Checks of real increments by both engines: the same rows, the same outcomes, and errors that say nothing of rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jobs.contract.evaluation import EvaluationContext, evaluate
+from jobs.contract.unavailable import SparkFailedError, is_unavailable
+from jobs.increment.increment import added_files
+from jobs.increment.row_selection import RowSelection
+from jobs.increment.spark_rows import spark_frame
+from jobs.spec.contract import Expectation
+from tests.helpers.check_world import CheckWorld
 from tests.unit.contract.test_usual_volume import VolumeWorld, at
 
 if TYPE_CHECKING:
@@ -38,3 +45,27 @@ def test_hour_by_hour_both_engines_say_the_same(tmp_path: Path, spark: SparkSess
     volumes = [next(each for each in one if each[0] == "volume") for one in said["spark"]]
     assert [passed for _, passed, _, _ in volumes] == [True, True, False, False, False], volumes
     assert not spark.sparkContext._jsc.getPersistentRDDs(), "nothing of it stays in memory"  # pyright: ignore
+
+
+def test_a_file_that_is_gone_is_no_fault_of_the_rows(tmp_path: Path, spark: SparkSession) -> None:
+    world = CheckWorld(tmp_path / "home")
+    world.land(0, [1.0, None])
+    world.check()
+    landed = world.land(2, [3.0, None])
+    snapshot = world.table.metadata.snapshot_by_id(landed)
+    assert snapshot is not None
+    session, table = spark.newSession(), world.table
+    (file,) = added_files(snapshot, table.io)
+    rows = spark_frame(RowSelection(table, None, (file,)), {"id", "amount"}, session, world.landed.settings)
+    entries: list[dict[str, Any]] = [
+        {"expect_column_values_to_not_be_null": {"column": "amount"}},
+        {"frazil_keys_to_be_unique": {"columns": ["id"]}},
+    ]
+    Path(file.file_path.removeprefix("file://")).unlink()
+    for entry in entries:
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            evaluate(rows, [Expectation.model_validate(entry)], EvaluationContext())
+        assert is_unavailable(raised.value), entry
+    with pytest.raises(SparkFailedError, match="could not be checked, since Spark failed"):
+        world.check(engine="spark", spark=lambda: session)
+    assert world.recorded is not None and world.recorded.snapshot_id != snapshot.snapshot_id
