@@ -1,4 +1,4 @@
-"""Reports of the other tables of a route: as fresh as the stream's own table, with their own rows and snapshots."""
+"""Reports of the other tables of rows, also of late ones: as fresh as the stream's own, with rows of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def routed_events(
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[OwnReport]:
-    """The reports of the other tables of a route that go with one of the stream's own table; notes what was reported.
+    """The reports of the other tables of rows that go with one of the stream's own table; notes what was reported.
+
+    They are those of a route, and the table of late rows.
 
     All tables of a stream are complete through the same time. So where its own table reads as fresh, each of them does,
     also one that no record went to for long; and where not, what is new in one is observed.
@@ -67,7 +69,7 @@ def routed_events(
         event = dg.AssetMaterialization if fresh else dg.AssetObservation
         yield event(
             dagster_names.table_key(observed.settings, name),
-            description=None if number != before else "Nothing new: no record of late went to this table.",
+            description=None if number != before else _nothing_new(spec, name),
             metadata=told
             | facts.metadata
             | {"dagster/table_name": name}
@@ -76,6 +78,12 @@ def routed_events(
             tags=snapshot_tags(head.snapshot_id),
         )
         memory.routed[place] = number
+
+
+def _nothing_new(spec: StreamSpec, name: str) -> str:
+    if name == spec.late_table:
+        return "Nothing new: no record came late since it was last reported."
+    return "Nothing new: no record of late went to this table."
 
 
 def _with_named_tables(spec: StreamSpec, remote: RemoteQueries) -> StreamSpec:

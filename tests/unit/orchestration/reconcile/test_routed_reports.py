@@ -1,4 +1,4 @@
-"""What is reported of the tables of a route without a run: each has its own snapshot and rows, and reads as fresh."""
+"""What is reported of tables of a route, and of late rows, without a run: each has its rows, and reads as fresh."""
 
 from __future__ import annotations
 
@@ -150,3 +150,25 @@ def test_tables_that_values_have_named_are_told_without_being_in_the_file(world:
     (found,) = told(tick, dg.AssetKey(["frazil", "orders", "of_a"]))
     assert values(found)["snapshot_id"] == str(of_a)
     assert not told(tick, dg.AssetKey(["frazil", "orders", "of_b"])), "no stamp names it: it is none of the stream"
+
+
+def test_the_table_of_late_rows_is_told_with_its_own_rows_and_snapshot(world: World) -> None:
+    world.write("orders", "event_time: {column: _kafka_timestamp, late: table}\n")
+    catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+    catalog.create_namespace_if_not_exists("orders")
+    key = dg.AssetKey(["frazil", "orders", "orders_late"])
+    first = append(catalog, "orders_late", 3)
+    (report,) = told(ticked(world, NOW, 1), key)
+    metadata = values(report)
+    assert (metadata["dagster/row_count"], metadata["snapshot_id"]) == (3, str(first))
+    assert (metadata["dagster/table_name"], report.description) == ("orders.orders_late", None)
+    assert report.tags == {"dagster/data_version": str(first)}
+    # Nothing came late: it is as complete as the stream, and says so.
+    (report,) = told(ticked(world, NOW + EVERY, 2), key)
+    assert (values(report)["records_added"], report.description) == (
+        0,
+        "Nothing new: no record came late since it was last reported.",
+    )
+    second = append(catalog, "orders_late", 2)
+    (report,) = told(ticked(world, NOW + 2 * EVERY, 3), key)
+    assert (values(report)["records_added"], values(report)["snapshot_id"]) == (2, str(second))
