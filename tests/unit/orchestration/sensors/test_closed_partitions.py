@@ -12,6 +12,7 @@ import pytest
 
 from assets.closed_partitions import CLOSED_PARTITIONS, closed_asset, closed_key, closed_partitions_of, partition_key
 from jobs.commit.event_times import EventTimes
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from orchestration.definitions import build_definitions
@@ -133,6 +134,20 @@ def test_a_batch_that_is_not_in_all_tables_closes_nothing(place: Place) -> None:
     # The dead letters get it; the next batch says so.
     place.stream.land([hour(12, 1)], hour(11, 51))
     assert place.closed() == ["2026-03-01-10:00"]
+
+
+def test_hours_close_when_all_stamped_snapshots_have_expired(place: Place) -> None:
+    place.stream.land([hour(10, 5), hour(11, 5)], hour(9))
+    place.stream.land([hour(12)], hour(11, 50))
+    place.stream.append_by_another([hour(13)])
+    table = place.stream.table
+    kept = table.metadata.current_snapshot_id
+    old = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != kept]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert list(stamps_along_main(place.stream.table.metadata, "payments")) == []
+    assert place.closed() == ["2026-03-01-10:00"]
+    (told,) = place.reported("2026-03-01-10:00")
+    assert (told["dagster/partition_row_count"], told["watermark"]) == (1, hour(11, 50).timestamp())
 
 
 def test_a_table_that_was_rolled_back_closes_nothing(place: Place) -> None:
