@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from jobs.commit.event_times import LATENESS_NAMES, Lateness, as_datetime
+from jobs.commit.event_times import as_datetime
+from jobs.commit.lateness import LATENESS_NAMES, Lateness
 from jobs.supervise.heartbeat import Work
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.commit.event_times import LATENESS_NAMES, Lateness
+from jobs.commit.lateness import LATENESS_NAMES, Lateness
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _WIDTHS = "▏▎▍▌▋▊▉█"

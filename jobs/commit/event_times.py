@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from jobs.commit.lateness import NONE_LATE, Lateness, summed_lateness
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_json import by_partition, shortest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-LATENESS_MS = (60_000, 600_000, 3_600_000, 86_400_000)
-"""Late rows are counted up to each of these, and beyond the last: a minute, ten, an hour, a day."""
-LATENESS_NAMES = ("1m", "10m", "1h", "1d", "more")
 MOST_PERIODS = 48
 """Every snapshot carries them, so only so many hours or days of late rows are named; all others are one number."""
-
-Lateness = tuple[int, int, int, int, int]
-"""Late records by how much, see `LATENESS_MS`."""
-
-NONE_LATE: Lateness = (0, 0, 0, 0, 0)
 
 
 class EventCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,9 +217,3 @@ def as_datetime(at_ms: int | None) -> datetime | None:
         return None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
     except OverflowError:
         return None
-
-
-def summed_lateness(one: Iterable[int], other: Iterable[int]) -> Lateness:
-    """Late records of two parts, by how much."""
-    first, second, third, fourth, fifth = (a + b for a, b in zip(one, other, strict=True))
-    return first, second, third, fourth, fifth

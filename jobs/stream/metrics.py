@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from jobs.commit.event_times import LATENESS_MS, Lateness
+from jobs.commit.lateness import LATENESS_MS, Lateness
 from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import Heartbeat, Offsets, State
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.commit.event_times import summed_lateness
+from jobs.commit.lateness import summed_lateness
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.supervise.heartbeat import Recent, Work
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from jobs.commit.event_times import NONE_LATE, Lateness
+from jobs.commit.lateness import NONE_LATE, Lateness
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.commit.event_times import LATENESS_MS, NO_EVENTS, EventCounts
+from jobs.commit.event_times import NO_EVENTS, EventCounts
+from jobs.commit.lateness import LATENESS_MS
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import LATE

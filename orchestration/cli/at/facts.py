@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from jobs.commit.event_times import LATENESS_NAMES, EventTimes, as_datetime
+from jobs.commit.event_times import EventTimes, as_datetime
+from jobs.commit.lateness import LATENESS_NAMES
 from jobs.commit.offsets import by_topic
 from jobs.state.epochs import EpochRecord
 from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jobs.commit.event_times import LATENESS_NAMES, EventCounts
+from jobs.commit.event_times import EventCounts
+from jobs.commit.lateness import LATENESS_NAMES
 from jobs.commit.offsets import by_topic
 from jobs.errors import FrazilError
 from jobs.system.cpu import tree_cpu_seconds

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.commit.event_times import LATENESS_NAMES, NONE_LATE, Lateness
+from jobs.commit.lateness import LATENESS_NAMES, NONE_LATE, Lateness
 from jobs.commit.offsets import TopicPartition, by_topic
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS

@@ -94,6 +94,8 @@ CONVERTED = {
     *(problems.MALFORMED_JSON, problems.EMPTY_VALUE, problems.INVALID_UTF8, problems.TOO_DEEP),
     *(problems.WRONG_LENGTH, problems.NO_SCHEMA_ID, problems.UNKNOWN_SCHEMA, problems.BAD_SCHEMA),
     *(problems.MALFORMED_AVRO, problems.MALFORMED_PROTOBUF, problems.BAD_ENVELOPE),
+    # A decoder of one's own.
+    *(problems.OWN_CODE_FAILED, problems.OWN_CODE_REFUSED),
 }
 CLASSES = [v for k, v in vars(problems).items() if k.isupper() and not k.startswith("_") and v.isidentifier()]
 

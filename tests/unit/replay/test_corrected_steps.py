@@ -34,7 +34,7 @@ class Corrected:
         decode = {"value": "json", "schema": SCHEMA}
         self.stream = RoutedStream(home, decode=decode, transform=STEPS, rules=RULES)
         self.file = home / "streams" / "payments.yaml"
-        self.file.parent.mkdir()
+        self.file.parent.mkdir(exist_ok=True)
         self.file.write_text(yaml.safe_dump(self.stream.spec.model_dump(mode="json", exclude_defaults=True)))
         done = self.stream.land(*RECORDS)
         assert (done.counts.read, done.counts.landed, done.counts.dead) == (5, 1, 4)

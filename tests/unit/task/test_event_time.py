@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.commit.event_times import LATENESS_MS, NO_EVENTS, EventCounts
+from jobs.commit.event_times import NO_EVENTS, EventCounts
+from jobs.commit.lateness import LATENESS_MS
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.formats.problems import LATE
