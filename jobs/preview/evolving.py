@@ -95,7 +95,11 @@ class EvolvingTable:
             needs,
             schema,
             spec.evolution,
-            protected=protected_columns(schema, self.metadata.partition_specs),
+            protected=protected_columns(
+                schema,
+                self.metadata.partition_specs,
+                self.metadata.sort_order_by_id(self.metadata.default_sort_order_id),
+            ),
             added_lately=added_since(self.metadata.properties, hour_ago_ms),
             json=spec.decode.format == "json",
             maintained=spec.maintenance.enabled,

@@ -9,7 +9,8 @@ from itertools import count
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.transforms import BucketTransform, VoidTransform
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 
 from jobs.schema.compatibility import holds, promotes
 from jobs.schema.evolution_policy import EvolutionPolicy
@@ -69,12 +70,22 @@ def judged(
     return judge.judge(needs, always)
 
 
-def protected_columns(schema: Schema, specs: Iterable[PartitionSpec]) -> dict[int, str]:
-    """Columns whose types have to stay, by field id, with the reason: what partitions are made of.
+def protected_columns(schema: Schema, specs: Iterable[PartitionSpec], order: SortOrder | None) -> dict[int, str]:
+    """Columns whose types have to stay, by field id, with the reason: what partitions or an order of parts are made of.
 
-    A promotion would give a partition's value another type; a bucket is a number either way, and the same one.
+    A promotion would give a partition's value another type; a bucket is a number either way, and the same one. It
+    keeps the order of whole values.
+
+    Args:
+        schema: The table's, with the names of its columns.
+        specs: All that the table has.
+        order: By which it is sorted now.
     """
-    found: dict[int, str] = {}
+    found: dict[int, str] = {
+        each.source_id: f"the table is sorted by {each.transform}({schema.find_column_name(each.source_id)})"
+        for each in (order.fields if order else ())
+        if not isinstance(each.transform, IdentityTransform)
+    }
     for spec in specs:
         for each in spec.fields:
             name = schema.find_column_name(each.source_id)

@@ -74,7 +74,9 @@ def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
         if rename.old[0] in own:
             raise FrazilError(f"column {rename.old[0]} is frazil's own, and is not renamed.")
     schema = renamed_schema(metadata.schema(), renames)
-    protected = protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema)
+    protected = protected_columns(
+        schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+    )
     columns, changes, refused = dict(columns_of(schema)), list[SchemaChange](), list[str]()
     for difference in differences(declared_columns(spec), schema, own=own):
         if difference.fits:
@@ -145,7 +147,9 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
         schema,
         EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
-        protected=protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema),
+        protected=protected_columns(
+            schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+        ),
         json=spec.decode.format == "json",
         maintained=spec.maintenance.enabled,
     )
@@ -161,16 +165,6 @@ def _kept(
     if difference.needs.change == "widen":
         return protected.get(column.field_id)
     return "it is an identifier field of the table" if column.field_id in schema.identifier_field_ids else None
-
-
-def _sorted_by(metadata: TableMetadata, schema: Schema) -> dict[int, str]:
-    """Columns by whose parts the table is sorted; a promotion keeps the order of whole values."""
-    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
-    return {
-        field.source_id: f"the table is sorted by {field.transform}({schema.find_column_name(field.source_id)})"
-        for field in (order.fields if order else ())
-        if str(field.transform) != "identity"
-    }
 
 
 def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:

@@ -37,7 +37,9 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
     rows = with_column_names(rows, columns.schema, columns.names)
     found = differences(rows, columns.schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
-    protected = protected_columns(table, metadata.partition_specs)
+    protected = protected_columns(
+        table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+    )
     verdict = judged(needed, table, spec.evolution, protected=protected)
     return [_finding(spec, each, verdict) for each in found]
 

@@ -220,7 +220,9 @@ class SchemaEvolution:
             needs,
             schema,
             self._stream.spec.evolution,
-            protected=protected_columns(schema, metadata.partition_specs),
+            protected=protected_columns(
+                schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+            ),
             added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
             json=self._stream.spec.decode.format == "json",
             maintained=self._stream.spec.maintenance.enabled,

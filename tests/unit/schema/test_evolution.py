@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform, VoidTransform
 
 from jobs.schema.compatibility import still_fits
@@ -176,7 +177,7 @@ def test_identifier_fields_stay_required() -> None:
 def test_what_partitions_are_made_of_keeps_its_type(transform: Any, stays: bool) -> None:
     schema = table()
     field = PartitionField(schema.find_field("n").field_id, 1000, transform, "n_part")
-    protected = protected_columns(schema, [PartitionSpec(), PartitionSpec(field, spec_id=1)])
+    protected = protected_columns(schema, [PartitionSpec(), PartitionSpec(field, spec_id=1)], None)
     found = judged([need("widen", "n", "long"), need("relax", "n")], schema, AUTO, protected=protected)
     assert ("n" in refused(found)) is stays
     assert said(found) == ["let column n be null"] if stays else ["widen column n to long", "let column n be null"]
@@ -185,7 +186,15 @@ def test_what_partitions_are_made_of_keeps_its_type(transform: Any, stays: bool)
 def test_a_partition_of_a_time_protects_only_its_column() -> None:
     schema = table("id string, at timestamptz, n int")
     spec = PartitionSpec(PartitionField(schema.find_field("at").field_id, 1000, DayTransform(), "day"))
-    assert list(protected_columns(schema, [spec])) == [schema.find_field("at").field_id]
+    assert list(protected_columns(schema, [spec], None)) == [schema.find_field("at").field_id]
+
+
+@pytest.mark.parametrize(("transform", "stays"), [(IdentityTransform(), False), (TruncateTransform(10), True)])
+def test_an_order_of_parts_keeps_the_column_s_type(transform: Any, stays: bool) -> None:
+    schema = table()
+    order = SortOrder(SortField(schema.find_field("n").field_id, transform))
+    found = judged([need("widen", "n", "long")], schema, AUTO, protected=protected_columns(schema, [], order))
+    assert refused(found) == ({"n": "the table is sorted by truncate[10](n)"} if stays else {})
 
 
 def test_a_type_that_spark_cannot_read_is_no_column_of_a_table_that_is_maintained() -> None:
