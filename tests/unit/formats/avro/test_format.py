@@ -77,6 +77,26 @@ def test_records_of_several_writer_schemas_land_in_the_columns(way: str) -> None
 
 
 @pytest.mark.parametrize("way", ["reference", "block"])
+def test_an_id_of_another_subject_is_read_by_that_schema_and_fits_or_fails_by_name(way: str) -> None:
+    refunds = _record(("refund", "string"), ("amount", "long"))
+    notes = _record(("id", "string"), ("text", "string"))
+    known = Known({**KNOWN.schemas, 7: refunds, 8: notes})
+    values = [
+        value(2, sized(b"a") + number(1) + b"\x00"),
+        value(7, sized(b"r") + number(5)),
+        value(8, sized(b"b") + sized(b"t")),
+        value(2, sized(b"c") + number(2) + b"\x00"),
+    ]
+    spec = DecoderSpec("avro", DeclaredSchema("id string not null, amount long"), {}, known)
+    made = getattr(FORMATS["avro"], way)(spec).decode(pa.array(values, pa.binary()))
+    # Never its bytes by the schema of the stream's own subject, in which both would be read as something.
+    assert made.rows.to_pylist() == [{"id": "a", "amount": 1}, {"id": "b", "amount": None}, {"id": "c", "amount": 2}]
+    assert made.positions.tolist() == [0, 2, 3]
+    assert [(each.row, each.error_class, each.field) for each in made.failures] == [(1, "missing_field", "$.id")]
+    assert made.unknown_fields == {"$.text": 1}
+
+
+@pytest.mark.parametrize("way", ["reference", "block"])
 def test_fields_without_a_column_are_kept(way: str) -> None:
     values = [
         value(1, sized(b"a") + sized((150).to_bytes(4, signed=True))),
