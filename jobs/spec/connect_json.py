@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.formats.writer_schema import BadWriterSchema
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec.base import Flag, SpecModel, with_meaning
 
 WITHOUT_MEANING: Mapping[str, str] = {
     "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
@@ -47,7 +47,4 @@ class ConnectJsonOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        named = [name for name in WITHOUT_MEANING if isinstance(options, dict) and name in options]
-        if named:
-            raise problems_at([((name,), WITHOUT_MEANING[name]) for name in named])
-        return options
+        return with_meaning(options, WITHOUT_MEANING)

@@ -11,7 +11,8 @@ from jobs.formats.avro import options as avro_options
 from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
 from jobs.formats.protobuf import options as protobuf_options
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec import connect_json
+from jobs.spec.base import Flag, SpecModel, with_meaning
 from jobs.spec.connect_json import ConnectJsonOptions
 from jobs.spec.infer import Infer
 
@@ -45,14 +46,6 @@ REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 """Formats whose records name their writer schema by an id of a registry."""
 
 
-def _with_meaning(options: Any, without: Mapping[str, str]) -> Any:
-    """Options of a format, among which none is of Connect and has no meaning here."""
-    named = [name for name in without if isinstance(options, dict) and name in options]
-    if named:
-        raise problems_at([((name,), without[name]) for name in named])
-    return options
-
-
 class JsonOptions(SpecModel):
     """Values are JSON objects.
 
@@ -62,6 +55,11 @@ class JsonOptions(SpecModel):
 
     format: Literal["json"]
     infer: Infer = Infer()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        return with_meaning(options, connect_json.WITHOUT_MEANING)
 
 
 class JsonSchemaOptions(SpecModel):
@@ -74,7 +72,7 @@ class JsonSchemaOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        return _with_meaning(options, json_schema_options.WITHOUT_MEANING)
+        return with_meaning(options, json_schema_options.WITHOUT_MEANING)
 
 
 class AvroOptions(SpecModel):
@@ -89,7 +87,7 @@ class AvroOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        return _with_meaning(options, avro_options.WITHOUT_MEANING)
+        return with_meaning(options, avro_options.WITHOUT_MEANING)
 
     @field_validator("variable_scale_decimal")
     @classmethod
@@ -114,7 +112,7 @@ class ProtobufOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        return _with_meaning(options, protobuf_options.WITHOUT_MEANING)
+        return with_meaning(options, protobuf_options.WITHOUT_MEANING)
 
 
 class OwnOptions(SpecModel):

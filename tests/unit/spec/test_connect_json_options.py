@@ -55,6 +55,7 @@ def test_the_columns_may_be_those_of_the_table() -> None:
     ("form", "option", "why"),
     [
         ("connect_json", "schemas.enable", "connect_json reads envelopes, json reads values without one"),
+        ("json", "schemas.enable", "connect_json reads envelopes, json reads values without one"),
         ("connect_json", "decimal.format", "decimals are read as base64 and as numbers"),
         ("protobuf", "wrapper.for.raw.primitives", "a record that is a wrapper is the column `value` either way"),
     ],
