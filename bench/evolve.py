@@ -5,7 +5,7 @@ without Spark: batches as ever, then one all of whose records need a change of t
 or one that may be null), then batches of a table that has it. In turn with the latter, the same records land in a table
 that had it from the start. Told are, of each kind of change, the seconds of each kind of batch, the median over the
 rounds, and two ratios, each of neighbours in time: of the batch that changes the table to one afterwards, and of one
-afterwards to one of the other table.
+afterwards to one of the other table. `--format connect_json` does it with records that carry their schema.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
+from bench.versus.enveloped import enveloped
 from bench.versus.records import payments, schema_text
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
@@ -77,13 +78,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000, help="of each batch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--format", choices=("json", "connect_json"), default="json", help="of the values (%(default)s)"
+    )
     options = parser.parse_args()
-    print(f"seconds of a batch of {options.records:,} records, median of {options.rounds} rounds")
+    print(f"seconds of a batch of {options.records:,} records ({options.format}), median of {options.rounds} rounds")
     rounds: dict[str, list[_Round]] = {case.name: [] for case in _CASES}
     for _ in range(options.rounds):
         for case in _CASES:
             with tempfile.TemporaryDirectory(prefix="frazil-evolve-") as folder:
-                rounds[case.name].append(_round(Path(folder), options.records, case))
+                rounds[case.name].append(_round(Path(folder), options.records, case, options.format))
     for case in _CASES:
         _print(case, rounds[case.name])
 
@@ -120,13 +124,16 @@ def _median(of: Callable[[_Round], float], rounds: Sequence[_Round]) -> float:
     return statistics.median(map(of, rounds))
 
 
-def _round(folder: Path, records: int, case: _Case) -> _Round:
+def _round(folder: Path, records: int, case: _Case, form: str) -> _Round:
     columns = schema_text("small")
-    driver = _Driver(folder / "changed", columns + case.columns)
-    other = _Driver(folder / "so-from-the-start", columns + case.changed)
+    driver = _Driver(folder / "changed", columns + case.columns, form)
+    other = _Driver(folder / "so-from-the-start", columns + case.changed, form)
     values = [value[:-1] for chunk in payments("small", records) for value in chunk.values]
     plain = [value + case.plain(number) for number, value in enumerate(values)]
     needing = [value + case.needing(number) for number, value in enumerate(values)]
+    if form == "connect_json":
+        plain = enveloped(parse_schema(columns + case.columns), plain)
+        needing = enveloped(parse_schema(columns + case.changed), needing)
     before = [driver.land(plain) for _ in range(_AROUND)]
     change = driver.land(needing, runs=2)
     pairs = [(driver.land(needing), other.land(needing)) for _ in range(_AROUND)]
@@ -141,9 +148,10 @@ class _Driver(BatchRunner):
     Args:
         home: Its folder.
         columns: Of the table.
+        form: Of the values.
     """
 
-    def __init__(self, home: Path, columns: str) -> None:
+    def __init__(self, home: Path, columns: str, form: str) -> None:
         home.mkdir()
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         settings = load_settings(None, home=home)
@@ -151,7 +159,8 @@ class _Driver(BatchRunner):
             {
                 "stream": "payments",
                 "source": {"topics": ["payments"]},
-                "decode": {"value": "json", "schema": "infer"},
+                "decode": {"value": form, "schema": "infer" if form == "json" else "table"},
+                "evolve": {"add": "auto", "widen": "auto", "relax": "auto"},
                 "table": {"name": "bench.payments"},
             }
         )
