@@ -50,7 +50,8 @@ def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> 
 def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
     """Whether a table holds the stream's rows; one that is gone did."""
     try:
-        return not spec.disagreements_with(catalog.load_table(name).metadata.schema())
+        metadata = catalog.load_table(name).metadata
+        return made_for(metadata, spec.stream) or not spec.disagreements_with(metadata.schema())
     except NoSuchTableError:
         return True
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 
 from jobs.catalog import existing_table
 from jobs.commit.named_tables import belongs_to
@@ -28,6 +29,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.routed_tables import ensure_routed_table
 from jobs.task.unnamed_tables import UnnamedTable
+from jobs.write.table_remaking import is_as_made
 
 log = logging.getLogger(__name__)
 
@@ -103,22 +105,30 @@ class NewTables:
     def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str) -> Target | None:
         """The table of a value as a target; None if one of that name is there that is not for its rows."""
         stream = self._stream
-        found = existing_table(catalog, name)
-        if found is not None:
-            foreign = not belongs_to(found.metadata, stream.id)
-            if foreign or stream.spec.disagreements_with(found.metadata.schema()):
-                # No record may stop the stream by what it says.
-                why = "is another's" if foreign else "cannot hold the stream's rows"
-                log.warning("stream %s: table %s, as the record at %s names it, %s", stream.id, name, lacked.at, why)
-                stream.refused_values[lacked.value] = (_FOREIGN if foreign else _UNFIT).format(name=name)
-                return None
-        ensure_routed_table(stream.spec, catalog, name)
+        try:
+            found = existing_table(catalog, name)
+            if found is not None:
+                metadata = found.metadata
+                if not belongs_to(metadata, stream.id):
+                    return self._refused(lacked, _FOREIGN.format(name=name))
+                fits = is_as_made(metadata, stream.id) or not stream.spec.disagreements_with(metadata.schema())
+                if not fits:
+                    return self._refused(lacked, _UNFIT.format(name=name))
+            ensure_routed_table(stream.spec, catalog, name)
+        except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+            # A view, or a table of another format: there, and none of Iceberg's.
+            return self._refused(lacked, _FOREIGN.format(name=name))
         target = Target(catalog, name, stream.id)
         if target.read() is not None:
             target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
         return target
+
+    def _refused(self, lacked: UnnamedTable, why: str) -> None:
+        """No record may stop the stream by what it says: those of the value follow `unmatched`."""
+        log.warning("stream %s: the record at %s %s", self._stream.id, lacked.at, why)
+        self._stream.refused_values[lacked.value] = why
 
 
 def anew(stream: OpenStream, newest: Stamp | None) -> Stamp:

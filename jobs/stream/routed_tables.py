@@ -9,7 +9,7 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made_property
+from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
 from jobs.write.table_sort_order import sort_order
 
 
@@ -31,15 +31,18 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
         FrazilError: It cannot hold what the file declares.
     """
     schema, settings = spec.table_schema, spec.table_settings(name)
+    partitions = partition_spec(settings.partition_by, schema)
     table = ensure_table(
         catalog,
         name,
         schema,
-        partition_spec(settings.partition_by, schema),
+        partitions,
         create_table_properties(settings.properties, schema) | as_made_property(spec.stream),
         location=settings.location,
         order=sort_order(settings.sort_by, schema),
     )
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
+        table = remade_table(table, spec.stream, schema, partitions)
     if differences := spec.disagreements_with(table.schema()):
         raise FrazilError(
             f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "

@@ -1,0 +1,175 @@
+"""What happens to the tables that values name, or a route does: altered, dropped, put back, or never Iceberg's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import NoSuchPropertyException, TableAlreadyExistsError
+from pyiceberg.types import IntegerType
+
+from jobs.errors import FrazilError
+from jobs.operator.accept import Answer, record_answer
+from jobs.stream import new_tables
+from tests.helpers.evolving_stream import SINK
+from tests.helpers.routed_stream import COLUMNS, RoutedStream
+
+NAMED: dict[str, Any] = {"by": "type", "to": "events.{value}"}
+WIDER = {"value": "json", "schema": f"{COLUMNS}, m int"}
+
+
+class KilledError(BaseException):
+    """Stands for a kill."""
+
+
+def record(kind: str, number: int = 0) -> dict[str, Any]:
+    return {"id": f"{kind}-{number}", "type": kind, "n": number}
+
+
+def again(one: RoutedStream, home: Path, route: dict[str, Any] | None, epoch: int, **more: Any) -> RoutedStream:
+    """The next driver of the stream, with the same topic."""
+    after = RoutedStream(home, route, epoch=epoch, **more)
+    after.log = list(one.log)
+    return after
+
+
+def kill_at_commit(one: RoutedStream, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the next commit to a target be that of a driver that is killed before it."""
+    run = one.runner._run_tasks
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    def armed(*arguments: Any) -> Any:
+        if name in one.stream.targets:
+            monkeypatch.setattr(one.stream.targets[name], "land", killed)
+        return run(*arguments)
+
+    monkeypatch.setattr(one.runner, "_run_tasks", armed)
+
+
+@pytest.mark.parametrize("unmatched", ["dead_letter", "drop"])
+def test_a_table_of_a_value_that_lacks_a_declared_column_stops_the_start(tmp_path: Path, unmatched: str) -> None:
+    home, route = tmp_path / "home", {**NAMED, "unmatched": unmatched}
+    one = RoutedStream(home, route)
+    one.land(record("a"), record("b"))
+    with one.table.update_schema() as update:
+        update.add_column("m", IntegerType())
+    with pytest.raises(FrazilError, match=r"its further table events\.a cannot hold what the spec declares"):
+        RoutedStream(home, route, epoch=2, decode=WIDER)
+    for name in ("events.a", "events.b"):
+        with one.catalog.load_table(name).update_schema() as update:
+            update.add_column("m", IntegerType())
+    after = again(one, home, route, 3, decode=WIDER)
+    after.land(record("a", 1), record("b", 1), batch=0)
+    assert after.placed() == {"events.a": [0, 2], "events.b": [1, 3]}
+
+
+def test_an_empty_table_that_a_killed_driver_made_is_made_as_the_file_declares_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, route = tmp_path / "home", {**NAMED, "unmatched": "drop"}
+    one = RoutedStream(home, route)
+    one.land(record("a"))
+
+    def killed(name: str) -> None:
+        if name == "after_new_tables":
+            raise KilledError
+
+    monkeypatch.setattr(new_tables, "step", killed)
+    with pytest.raises(KilledError):
+        one.land(record("b"), batch=1)
+    monkeypatch.undo()
+    for name in (SINK, "events.a"):
+        with one.catalog.load_table(name).update_schema() as update:
+            update.add_column("m", IntegerType())
+    after = again(one, home, route, 2, decode=WIDER)
+    after.land(record("a", 1), batch=0)
+    assert after.placed() == {"events.a": [0, 2], "events.b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("route", "changed"),
+    [
+        (NAMED, NAMED),
+        (
+            {"by": "type", "tables": [{"match": "a", "table": "events.a"}, {"match": "b", "table": "events.b"}]},
+            {"by": "type", "tables": [{"match": "a|b", "table": "events.a"}]},
+        ),
+    ],
+)
+def test_a_record_of_which_nothing_landed_is_dropped_where_a_table_of_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    home = tmp_path / "home"
+    one = RoutedStream(home, route)
+    one.land(record("a"))
+    kill_at_commit(one, monkeypatch, SINK)
+    with pytest.raises(KilledError):
+        one.land(record("b"), record("a", 1), batch=1)
+    monkeypatch.undo()
+    one.catalog.drop_table("events.b")
+    after = again(one, home, changed, 2)
+    after.land(record("b", 5), batch=0)
+    placed = [offset for offsets in after.placed().values() for offset in offsets]
+    assert sorted(placed) == [0, 1, 2, 3]
+
+
+def test_a_table_that_is_begun_anew_does_not_hold_up_what_another_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    one = RoutedStream(home, NAMED)
+    one.land(record("a"), record("b"))
+    kill_at_commit(one, monkeypatch, "events.a")
+    with pytest.raises(KilledError):
+        one.land(record("b", 1), record("a", 1), batch=1)
+    monkeypatch.undo()
+    for each in one.stream.folder.pending_records():
+        one.stream.folder.store.delete(each)
+    one.catalog.drop_table("events.b")
+    answer = Answer(recreated_table="events.b")
+    record_answer(one.spec, one.settings, lambda: None, answer, "ada: gone")  # pyright: ignore[reportArgumentType]
+    after = again(one, home, NAMED, 9)
+    after.land(record("a", 7), batch=0)
+    assert after.placed()["events.a"] == [0, 3, 4]
+
+
+def test_a_former_coordinator_among_the_tables_of_a_route_is_not_taken_back(tmp_path: Path) -> None:
+    home, second = tmp_path / "home", "orders.second"
+    one = RoutedStream(home, None)
+    one.land(record("a"), record("b"))
+    dead = {"stop_above": "off", "dead_letters": {"table": f"{SINK}_dead"}}
+    two = again(one, home, None, 2, table={"name": second}, errors=dead)
+    two.land(record("a", 1), record("b", 1), batch=0)
+    route = {"by": "type", "tables": [{"match": "a", "table": second}, {"match": "b", "table": SINK}]}
+    three = again(two, home, route, 3)
+    assert three.stream.positions[second] == two.stream.positions[second]
+
+
+@pytest.mark.parametrize("there", ["view", "format"])
+def test_a_value_that_names_what_is_no_iceberg_table_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    one = RoutedStream(tmp_path / "home", NAMED)
+    create, load = one.catalog.create_table, one.catalog.load_table
+
+    def refuse_create(identifier: Any, *arguments: Any, **more: Any) -> Any:
+        if there == "view" and "other" in str(identifier):
+            raise TableAlreadyExistsError("View with same name already exists: events.other")
+        return create(identifier, *arguments, **more)
+
+    def refuse_load(identifier: Any) -> Any:
+        if there == "format" and "other" in str(identifier):
+            raise NoSuchPropertyException("Property table_type missing, could not determine type: events.other")
+        return load(identifier)
+
+    monkeypatch.setattr(one.catalog, "create_table", refuse_create)
+    monkeypatch.setattr(one.catalog, "load_table", refuse_load)
+    done = one.land(record("a"), record("other"))
+    assert (done.counts.landed, done.counts.dead) == (1, 1)
+    assert one.placed() == {"events.a": [0], f"{SINK}_dead": [1]}
+    (letter,) = one.catalog.load_table(f"{SINK}_dead").scan().to_arrow().to_pylist()
+    assert (letter["error_class"], letter["offset"]) == ("unrouted", 1)
+    assert "events.other is there, and is not" in letter["message"]
