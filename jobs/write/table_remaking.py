@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from jobs.schema.identifier_fields import identifier_names
+from jobs.write.table_sort_order import sort_order_of
 from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def is_as_made(metadata: TableMetadata, stream: str) -> bool:
     told = as_made_property(stream, metadata.current_schema_id, metadata.default_spec_id)
     if not told.items() <= metadata.properties.items():
         return False
-    if metadata.sort_order_by_id(metadata.default_sort_order_id).fields or set(metadata.refs) - {MAIN_BRANCH}:  # pyright: ignore[reportOptionalMemberAccess]
+    if sort_order_of(metadata).fields or set(metadata.refs) - {MAIN_BRANCH}:
         return False
     return all(
         snapshot.summary is not None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.errors import HeadMovedError
@@ -146,6 +147,8 @@ class FakeTable:
             default_spec_id=0,
             spec=lambda: UNPARTITIONED_PARTITION_SPEC,
             specs=lambda: {0: UNPARTITIONED_PARTITION_SPEC},
+            default_sort_order_id=0,
+            sort_order_by_id=lambda _: UNSORTED_SORT_ORDER,
             location="mem://",
             next_sequence_number=lambda: count + 1,
             current_snapshot=lambda: self.snapshots[head - 1] if head else None,
