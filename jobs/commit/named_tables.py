@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp, property_key
+from jobs.commit.target_directory import TargetDirectory
 from jobs.spec.models import StreamSpec
 from jobs.write.table_remaking import made_for
 
@@ -54,6 +55,20 @@ def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
         return made_for(metadata, spec.stream) or not spec.disagreements_with(metadata.schema())
     except NoSuchTableError:
         return True
+
+
+def former_named_tables(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:
+    """The tables that values may name and that were targets once, but are none by the coordinator's newest stamp.
+
+    Args:
+        spec: With its named tables.
+        catalog: Is asked for the coordinator, whose directory lists all that ever were targets.
+    """
+    if spec.route is None or spec.route.to is None or not catalog.table_exists(spec.coordinator):
+        return ()
+    directory = TargetDirectory.of(catalog.load_table(spec.coordinator).metadata.properties, spec.stream)
+    nameable = spec.with_named_tables(name for name, _ in directory.entries).named_tables
+    return tuple(name for name in nameable if name not in spec.named_tables and catalog.table_exists(name))
 
 
 def all_with_named_tables(specs: Iterable[StreamSpec], catalog: Catalog) -> list[StreamSpec]:

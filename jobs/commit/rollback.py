@@ -51,6 +51,20 @@ def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANC
     )
 
 
+def rolled_back_aside(stream: str, table: str, past: History) -> RolledBackError:
+    """The stop for a table that a record names, and that was rolled back, or may have been, while it was no target.
+
+    Its records cannot be landed again: they were read under what the stream's file said then.
+    """
+    gone = f"; the records {describe_ranges(past.removed)} are no longer in it" if past.removed else ""
+    return RolledBackError(
+        f"stream {stream}: a record names table {table}, which was rolled back while it was no table of the stream, or "
+        f"may have been{gone}.",
+        fix=f"bring its snapshots back, or `frazil accept {stream} --rollback keep` to leave the records out: it gets "
+        "what comes from then on",
+    )
+
+
 def rollback(
     histories: Mapping[str, History], anchor: str, answer: Literal["keep", "reland"], config: str
 ) -> dict[str, Stamp]:

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError
-from jobs.commit.named_tables import with_named_tables
+from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
@@ -78,10 +78,19 @@ def _record(
         for name in spec.target_names
         if catalog.table_exists(name)
     }
+    aside = _rolled_back_aside(spec, catalog) if answer.rollback else {}
+    if answer.rollback == "keep":
+        targets |= aside
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.
     histories = {name: target.history() for name, target in targets.items()}
+    if answer.rollback == "reland" and aside and not any(past.rolled_back for past in histories.values()):
+        raise NothingToAcceptError(
+            f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}: its records were "
+            "read under what the file said then, and cannot be landed again",
+            fix=f"`frazil accept {spec.stream} --rollback keep` to leave the records out",
+        )
     new = _decision(spec, kafka, answer, targets, histories)
     if answer.recreated_table in targets:
         anchored = histories[spec.coordinator].newest if spec.coordinator in histories else None
@@ -100,6 +109,12 @@ def _record(
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
+
+
+def _rolled_back_aside(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
+    """The tables that values may name, and that were rolled back while they were no targets."""
+    former = {name: Target(catalog, name, spec.stream) for name in former_named_tables(spec, catalog)}
+    return {name: target for name, target in former.items() if target.history().rolled_back}
 
 
 def _takes_back(spec: StreamSpec, answer: Answer, targets: Mapping[str, Target], content: bytes) -> bool:

@@ -18,6 +18,7 @@ from jobs.catalog import existing_table
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
+from jobs.commit.rollback import rolled_back_aside
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
@@ -103,7 +104,11 @@ class NewTables:
         step("after_new_tables")
 
     def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str) -> Target | None:
-        """The table of a value as a target; None if one of that name is there that is not for its rows."""
+        """The table of a value as a target; None if one of that name is there that is not for its rows.
+
+        Raises:
+            RolledBackError: It was a target before, and was rolled back since.
+        """
         stream = self._stream
         try:
             found = existing_table(catalog, name)
@@ -119,7 +124,10 @@ class NewTables:
             # A view, or a table of another format: there, and none of Iceberg's.
             return self._refused(lacked, _FOREIGN.format(name=name))
         target = Target(catalog, name, stream.id)
-        if target.read() is not None:
+        past = target.history()
+        if past.rolled_back:
+            raise rolled_back_aside(stream.id, name, past)
+        if past.newest is not None:
             target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.commit.branch import stream_table
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
 from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned_topics
-from jobs.commit.stamp_history import history
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
@@ -41,6 +39,7 @@ from jobs.stream.opening_record import keep_opening
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
+from jobs.stream.source_topics import coordinator_stamp, require_topics
 from jobs.stream.takeover import add_named_tables, claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
@@ -51,10 +50,6 @@ from jobs.write.table_remaking import as_made_property, differs, is_as_made, rem
 from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
-
-
-class TopicsAwaitedError(FrazilError):
-    """None of the topics that the spec names is there yet: the stream has read nothing of them so far."""
 
 
 @contextlib.contextmanager
@@ -71,7 +66,7 @@ def opened(
         StreamStopped: Going on would lose or double records; the message says what an operator can do.
     """
     state = kafka.state(spec.source)
-    _require_topics(spec, state, catalog)
+    require_topics(spec, state, catalog)
     with (
         full_disk_named(spec.stream, lambda: _written_to(settings, catalog, spec)),
         _held(spec, settings, catalog, kafka, state, opener) as stream,
@@ -187,25 +182,6 @@ def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> 
         )
 
 
-def _require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
-    named = spec.source.topics or ()
-    missing = [topic for topic in named if topic not in state.topics]
-    if len(missing) < max(len(named), 1):
-        return
-    fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
-    if _has_read(spec, missing, catalog):
-        raise FrazilError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist any more.", fix=fix)
-    raise TopicsAwaitedError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist.", fix=fix)
-
-
-def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
-    """Whether the stream's stamps know one of these topics."""
-    if not catalog.table_exists(spec.coordinator):
-        return False
-    newest = history(stream_table(catalog, spec, spec.coordinator).metadata, spec.stream).newest
-    return newest is not None and any(partition.topic in topics for partition in newest.position)
-
-
 def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None = None) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
@@ -285,8 +261,11 @@ def _targets(
     new: Callable[[], NewColumns],
 ) -> dict[str, Target]:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
+    # The lease may be lost; the coordinator knows its targets all the same.
+    newest = coordinator_stamp(spec, catalog)
+    written = {*remembered, *(newest.targets if newest else ())}
     for name in spec.target_names:
-        if name in remembered and not catalog.table_exists(name):
+        if name in written and not catalog.table_exists(name):
             raise table_gone(spec.stream, name)
     ensure_tables(spec, catalog, new)
     targets = known_targets(spec, catalog, remembered)

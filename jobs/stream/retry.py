@@ -30,7 +30,7 @@ from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.lease import LeaseHeldError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
-from jobs.stream.opening import TopicsAwaitedError
+from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
 
 Result = TypeVar("Result")

@@ -27,11 +27,12 @@ from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
 from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening import TopicsAwaitedError, decide_start, opened
+from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from jobs.stream.query import StreamQuery, query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
+from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError

@@ -9,9 +9,14 @@ import pytest
 from pyiceberg.exceptions import NoSuchPropertyException, TableAlreadyExistsError
 from pyiceberg.types import IntegerType
 
+from jobs.commit.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
+from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
-from jobs.stream import new_tables
+from jobs.spec.models import StreamSpec
+from jobs.stream import new_tables, opening
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import COLUMNS, RoutedStream
 
@@ -32,6 +37,11 @@ def again(one: RoutedStream, home: Path, route: dict[str, Any] | None, epoch: in
     after = RoutedStream(home, route, epoch=epoch, **more)
     after.log = list(one.log)
     return after
+
+
+def answer(one: RoutedStream, given: Answer) -> dict[str, Any]:
+    """What an operator's answer stamps, by table."""
+    return record_answer(one.spec, one.settings, lambda: None, given, "ada: seen")  # pyright: ignore[reportArgumentType]
 
 
 def kill_at_commit(one: RoutedStream, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -129,8 +139,7 @@ def test_a_table_that_is_begun_anew_does_not_hold_up_what_another_lacks(
     for each in one.stream.folder.pending_records():
         one.stream.folder.store.delete(each)
     one.catalog.drop_table("events.b")
-    answer = Answer(recreated_table="events.b")
-    record_answer(one.spec, one.settings, lambda: None, answer, "ada: gone")  # pyright: ignore[reportArgumentType]
+    answer(one, Answer(recreated_table="events.b"))
     after = again(one, home, NAMED, 9)
     after.land(record("a", 7), batch=0)
     assert after.placed()["events.a"] == [0, 3, 4]
@@ -173,3 +182,58 @@ def test_a_value_that_names_what_is_no_iceberg_table_stops_nothing(
     (letter,) = one.catalog.load_table(f"{SINK}_dead").scan().to_arrow().to_pylist()
     assert (letter["error_class"], letter["offset"]) == ("unrouted", 1)
     assert "events.other is there, and is not" in letter["message"]
+
+
+def rolled_back_aside(home: Path) -> RoutedStream:
+    """A stream whose table events.b was rolled back while the file named no tables by values."""
+    one = RoutedStream(home, NAMED)
+    one.land(record("a"), record("b"))
+    one.land(record("b", 1), batch=1)
+    fixed = again(one, home, {"by": "type", "tables": [{"match": ".*", "table": SINK}]}, 2)
+    fixed.land(record("a", 1), batch=0)
+    table = one.catalog.load_table("events.b")
+    first = next(each for each in table.metadata.snapshots if "added-records" in each.summary.additional_properties)  # pyright: ignore[reportOptionalMemberAccess]
+    table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    return again(fixed, home, NAMED, 3)
+
+
+def test_a_former_table_that_was_rolled_back_goes_on_once_an_operator_leaves_its_records_out(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    stopped = rolled_back_aside(home)
+    with pytest.raises(RolledBackError, match=r"(?s)events\.b, which was rolled back while it was no table.*keep`"):
+        stopped.land(record("a", 2), record("b", 2), batch=0)
+    with pytest.raises(NothingToAcceptError, match=r"events\.b was rolled back while it was no table"):
+        answer(stopped, Answer(rollback="reland"))
+    assert set(answer(stopped, Answer(rollback="keep"))) == {"events.b"}
+    with pytest.raises(NothingToAcceptError, match="no table of the stream was rolled back"):
+        answer(stopped, Answer(rollback="keep"))
+    after = again(stopped, home, NAMED, 10)
+    after.log = after.log[:4]
+    after.land(record("a", 2), record("b", 2), batch=0)
+    assert after.placed() == {SINK: [3], "events.a": [0, 4], "events.b": [1, 5]}
+    fill_ledger(after.catalog, after.settings, [after.spec])
+    found = audit(after.stream.spec.model_copy(), after.settings, after.catalog, full=True)
+    assert not found.problems, found.problems
+
+
+@pytest.mark.parametrize("config", ["same", "changed"])
+def test_a_table_that_is_gone_is_told_before_any_is_made_also_without_the_lease(tmp_path: Path, config: str) -> None:
+    one = RoutedStream(tmp_path / "home", NAMED)
+    one.land(record("a"), record("b"))
+    one.catalog.drop_table("events.b")
+    route = NAMED if config == "same" else {**NAMED, "limit": 7}
+    document = one.spec.model_dump(exclude_unset=True) | {"route": route}
+    spec = with_named_tables(StreamSpec.model_validate(document), one.catalog)
+    with pytest.raises(TargetRecreatedError, match=r"(?s)events\.b is gone.*--recreated events\.b"):
+        opening._targets(spec, one.settings, one.catalog, {}, lambda: pytest.fail("its columns are declared"))
+    assert not one.catalog.table_exists("events.b")
+
+
+def test_a_declared_table_that_is_gone_is_told_without_the_lease_too(tmp_path: Path) -> None:
+    route = {"by": "type", "tables": [{"match": "a", "table": "events.a"}, {"match": "b", "table": "events.b"}]}
+    one = RoutedStream(tmp_path / "home", route)
+    one.land(record("a"), record("b"))
+    one.catalog.drop_table("events.b")
+    with pytest.raises(TargetRecreatedError, match=r"events\.b is gone"):
+        opening._targets(one.spec, one.settings, one.catalog, {}, lambda: pytest.fail("its columns are declared"))
+    assert not one.catalog.table_exists("events.b")

@@ -14,7 +14,8 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
-from jobs.stream.opening import TopicsAwaitedError, _require_topics, ensure_tables
+from jobs.stream.opening import ensure_tables
+from jobs.stream.source_topics import TopicsAwaitedError, require_topics
 
 
 def test_a_catalogs_error_does_not_show_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +76,9 @@ def test_a_topic_is_awaited_until_something_of_it_was_read(
             target.claim(1, lambda newest: stamp)
         log = LogState(dict.fromkeys(there, "id"), {}, {})
         if refusal is None:
-            _require_topics(spec, log, catalog)
+            require_topics(spec, log, catalog)
             return
         with pytest.raises(refusal, match="topic payments does not exist") as refused:
-            _require_topics(spec, log, catalog)
+            require_topics(spec, log, catalog)
     assert type(refused.value) is refusal
     assert refused.value.fix == "create the topic, or correct source.topics in streams/payments.yaml"

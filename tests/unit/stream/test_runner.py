@@ -27,11 +27,11 @@ from jobs.stream import drain
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module
 from jobs.stream.heartbeat_thread import HeartbeatThread
-from jobs.stream.opening import TopicsAwaitedError
 from jobs.stream.progress import WorkLog
 from jobs.stream.query import StreamQuery, pause_after
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
+from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 
 P = TopicPartition("payments", 0)

@@ -1,0 +1,48 @@
+"""Source topics of a stream at its opening: one of those that its file names has to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.branch import stream_table
+from jobs.commit.log_state import LogState
+from jobs.commit.stamp_history import history
+from jobs.commit.stamps import Stamp
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+
+
+class TopicsAwaitedError(FrazilError):
+    """None of the topics that the spec names is there yet: the stream has read nothing of them so far."""
+
+
+def require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
+    """See that one of the topics that the spec names is there.
+
+    Raises:
+        TopicsAwaitedError: None is, and the stream has read nothing of them yet.
+        FrazilError: None is any more.
+    """
+    named = spec.source.topics or ()
+    missing = [topic for topic in named if topic not in state.topics]
+    if len(missing) < max(len(named), 1):
+        return
+    fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
+    if _has_read(spec, missing, catalog):
+        raise FrazilError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist any more.", fix=fix)
+    raise TopicsAwaitedError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist.", fix=fix)
+
+
+def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
+    """Whether the stream's stamps know one of these topics."""
+    newest = coordinator_stamp(spec, catalog)
+    return newest is not None and any(partition.topic in topics for partition in newest.position)
+
+
+def coordinator_stamp(spec: StreamSpec, catalog: Catalog) -> Stamp | None:
+    """The coordinator's newest stamp as its table has it, before any table is made; None if there is none."""
+    if not catalog.table_exists(spec.coordinator):
+        return None
+    return history(stream_table(catalog, spec, spec.coordinator).metadata, spec.stream).newest
