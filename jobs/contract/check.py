@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from jobs.catalog import existing_table
 from jobs.contract.check_history import keep_check, part_of
 from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
-from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, read_once
+from jobs.contract.check_rows import EngineName, RowBound, loaded_rows, row_count
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.masked_columns import masked_columns
 from jobs.contract.needed_columns import needed_columns
@@ -246,9 +246,11 @@ class Check:
         masked = masked_columns(self.spec, schema, table.properties, target.name) if target.role == "rows" else ()
         with contextlib.ExitStack() as stack:
             stack.enter_context(spark_told(target.name, self.spec.stream, masked=bool(masked)))
-            rows = loaded_rows(selection, columns, engine, self.spark, self.settings, bound=self.bound, on_rows=on_rows)
+            rows = loaded_rows(
+                selection, columns, engine, self.spark, self.settings, until=stack, bound=self.bound, on_rows=on_rows
+            )
             result.engine = "pandas" if isinstance(rows, pa.Table) else "spark"
-            result.rows = stack.enter_context(read_once(rows, selection))
+            result.rows = row_count(rows, selection)
             if not result.rows and (self.rows.scope == "increment" or selection.empty):
                 result.nothing_new = tuple(each.name for each in expectations if each.type not in OF_NO_ROWS)
                 expectations = [each for each in expectations if each.type in OF_NO_ROWS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import MOST_BYTES, MOST_ROWS, TooManyRowsError, small_table
 from jobs.increment.row_selection import RowSelection
-from jobs.increment.spark_rows import spark_frame
+from jobs.increment.spark_rows import rows_to_read_again
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,23 +34,10 @@ class RowBound:
     size: int = MOST_BYTES
 
 
-@contextlib.contextmanager
-def read_once(rows: pa.Table | DataFrame, selection: RowSelection) -> Iterator[int]:
-    """Keep rows in Spark that come through Python for the length of the block; gives how many there are.
-
-    Several jobs read them. Rows of a scan are Iceberg's own reader's, which reads a column as fast as it is kept.
-    """
-    if isinstance(rows, pa.Table):
-        yield _count(rows)
-        return
-    known, keep = selection.known_rows, bool(selection.files)
-    if keep:
-        rows.persist()
-    try:
-        yield known if known is not None else _count(rows)
-    finally:
-        if keep:
-            rows.unpersist()
+def row_count(rows: pa.Table | DataFrame, selection: RowSelection) -> int:
+    """How many rows of a selection there are; Spark reads them only where the files' metadata do not tell it."""
+    known = None if isinstance(rows, pa.Table) else selection.known_rows
+    return known if known is not None else _count(rows)
 
 
 def _count(rows: pa.Table | DataFrame) -> int:
@@ -64,6 +51,7 @@ def loaded_rows(
     spark: Callable[[], SparkSession],
     settings: Settings,
     *,
+    until: contextlib.ExitStack,
     bound: RowBound,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> pa.Table | DataFrame:
@@ -73,6 +61,7 @@ def loaded_rows(
         columns: At the top of the table; others are not read.
         engine: None: pandas, unless the rows are more than the bound.
         spark: Starts Spark, or gives the session that runs.
+        until: At its end, what Spark keeps for the rows is let go.
         on_rows: Told how many rows were read into memory, as they are.
 
     Raises:
@@ -96,4 +85,4 @@ def loaded_rows(
                     f"table {selection.name} has equality deletes, which are read by Spark alone.",
                     fix="check it with --engine spark",
                 ) from None
-    return spark_frame(selection, columns, spark(), settings)
+    return rows_to_read_again(selection, columns, spark(), settings, until)

@@ -1,7 +1,9 @@
-"""Rows of a selection as a data frame of Spark: files by the same reader as without Spark, a scan by Iceberg's own."""
+"""Rows of a selection as a frame of Spark: by Iceberg's own reader, or files by the same reader as without Spark."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,26 +12,60 @@ from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.increment.arrow_rows import file_batches, shown_schema
-from jobs.increment.offset_ranges import quoted_name
+from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection
 from jobs.schema.spark_types import unread_problem
 from jobs.spark.catalog_conf import use_catalog
+from jobs.spark.staged_files import StagedFiles, why_not_staged
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+log = logging.getLogger(__name__)
+
+# As many as one condition of Spark's SQL is read for without delay.
+_MOST_SPANS = 500
 # A task opens so many files at least, where there are more than cores.
 _FILES_PER_TASK = 8
+
+
+def rows_to_read_again(
+    selection: RowSelection,
+    columns: Collection[str],
+    session: SparkSession,
+    settings: Settings,
+    until: contextlib.ExitStack,
+) -> DataFrame:
+    """The rows of a selection for several jobs, each of which reads them as fast as they are read at all.
+
+    Iceberg's own reader reads the files where it gives the same rows. Rows that come through Python are kept in Spark.
+
+    Args:
+        columns: At the top of the table; others are left out.
+        session: Gets to know the catalog.
+        until: At its end, what is kept for the rows in the JVM is let go, and they cannot be read any more.
+
+    Raises:
+        FrazilError: Spark reads no table with such columns.
+    """
+    if selection.files and (staged := _staged(selection, session, settings)) is not None:
+        until.callback(staged.close)
+        return _joined(_of_staged(selection, staged.frame, columns), selection, columns, session, settings)
+    frame = spark_frame(selection, columns, session, settings)
+    if selection.files:
+        frame.persist()
+        until.callback(frame.unpersist)
+    return frame
 
 
 def spark_frame(
     selection: RowSelection, columns: Collection[str], session: SparkSession, settings: Settings
 ) -> DataFrame:
-    """The rows of a selection, read as often as they are asked for.
+    """The rows of a selection, read as often as they are asked for; those of its files through Python.
 
     Args:
         columns: At the top of the table; others are left out.
@@ -38,13 +74,24 @@ def spark_frame(
     Raises:
         FrazilError: Spark reads no table with such columns.
     """
-    wanted = shown_schema(selection.table.schema(), columns)
-    frames = []
+    files = None
     if selection.files or selection.snapshot_id is None:
-        frames.append(_of_files(selection, wanted, session))
-    if selection.snapshot_id is not None:
-        frames.append(_of_scan(selection, wanted, session, settings))
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+        files = _of_files(selection, shown_schema(selection.table.schema(), columns), session)
+    return _joined(files, selection, columns, session, settings)
+
+
+def _joined(
+    files: DataFrame | None,
+    selection: RowSelection,
+    columns: Collection[str],
+    session: SparkSession,
+    settings: Settings,
+) -> DataFrame:
+    """The rows of the files, and those of the scan."""
+    if selection.snapshot_id is None and files is not None:
+        return files
+    scanned = _of_scan(selection, shown_schema(selection.table.schema(), columns), session, settings)
+    return scanned if files is None else files.unionByName(scanned)
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
@@ -72,6 +119,33 @@ def _of_files(selection: RowSelection, wanted: pa.Schema, session: SparkSession)
 
     listed = session.createDataFrame(paths, "path string, format string").repartition(tasks)
     return listed.mapInArrow(read, _spark_schema(wanted))
+
+
+def _staged(selection: RowSelection, session: SparkSession, settings: Settings) -> StagedFiles | None:
+    """The files for Iceberg's own reader; None if it would not read them, or not give the same rows."""
+    table, spans = selection.table, sum(map(len, (selection.outside or {}).values()))
+    why = unread_problem(table.schema()) or why_not_staged(table.metadata, selection.files)
+    if spans > _MOST_SPANS:
+        why = f"{spans} ranges of offsets are left out of them"
+    if why is None:
+        path = ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
+        try:
+            use_catalog(session, settings)
+            return StagedFiles(session, path, selection.files, table.metadata)
+        except Exception as problem:
+            why = first_line(problem)
+    log.info("table %s: its files are read through Python: %s", selection.name, why)
+    return None
+
+
+def _of_staged(selection: RowSelection, frame: DataFrame, columns: Collection[str]) -> DataFrame:
+    from pyspark.sql import functions as sql
+
+    if selection.outside and selection.coordinates:
+        # A row without coordinates is in no range.
+        frame = frame.where(f"NOT coalesce({ranges_sql(selection.coordinates, selection.outside)}, false)")
+    wanted = shown_schema(selection.table.schema(), columns)
+    return frame.select(*[sql.col(quoted_name(name)) for name in wanted.names])
 
 
 def _file(path: str, kind: str) -> DataFile:
