@@ -9,10 +9,19 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.errors import FencedError, StreamStopped
+from jobs.commit.errors import (
+    CommitDeniedError,
+    FencedError,
+    RolledBackError,
+    StreamStopped,
+    TargetRecreatedError,
+)
 
 MOST = 8
 """Commits under way together."""
+OF_ONE_TABLE = (TargetRecreatedError, RolledBackError, CommitDeniedError)
+"""What stops the stream for one table, and says nothing of another."""
+_MOST_TOLD = 5
 
 T = TypeVar("T")
 
@@ -32,7 +41,8 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
     """Commit to each of several tables, some of them together.
 
     Nothing is decided while a commit is under way: also after an error all that were begun have answered before this
-    returns. After an error no other is begun.
+    returns. A table that is gone, or refuses its commit, keeps no other from its own; after any other error no other is
+    begun.
 
     Args:
         names: Of the tables, in the order in which commits begin.
@@ -44,9 +54,10 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
 
     Raises:
         BaseException: The gravest error of a commit: that the stream was taken over, or has to stop, before any other.
+            Where tables stop it by themselves, the error tells the others, too.
     """
     if len(names) <= 1 or most <= 1:
-        return {name: commit(name) for name in names}
+        return _one_by_one(names, commit)
     failed = threading.Event()
 
     def begin(name: str) -> T | None:
@@ -54,6 +65,8 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
             return None
         try:
             return commit(name)
+        except OF_ONE_TABLE:
+            raise
         except BaseException:
             failed.set()
             raise
@@ -68,8 +81,35 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [problem for each in futures.values() if (problem := each.exception()) is not None]
     if errors:
-        raise min(errors, key=_gravity)
+        raise _told_together(errors)
     return {name: each.result() for name, each in futures.items()}  # pyright: ignore[reportReturnType]
+
+
+def _one_by_one(names: Sequence[str], commit: Callable[[str], T]) -> dict[str, T]:
+    answers, stops = dict[str, T](), list[StreamStopped]()
+    for name in names:
+        try:
+            answers[name] = commit(name)
+        except OF_ONE_TABLE as stop:
+            stops.append(stop)
+        except BaseException as problem:
+            raise _told_together([*stops, problem]) from problem.__cause__
+    if stops:
+        raise _told_together(stops)
+    return answers
+
+
+def _told_together(errors: Sequence[BaseException]) -> BaseException:
+    """The gravest error; of tables that stop the stream each, the first with what the others say."""
+    gravest = min(errors, key=_gravity)
+    others = [each.message for each in errors if isinstance(each, OF_ONE_TABLE) and each is not gravest]
+    if not others or not isinstance(gravest, OF_ONE_TABLE):
+        return gravest
+    more = f" And {len(others) - _MOST_TOLD} more tables." if len(others) > _MOST_TOLD else ""
+    said = " ".join(f"{each.rstrip('.')}." for each in [gravest.message, *others[:_MOST_TOLD]])
+    told = type(gravest)(said + more, fix=gravest.fix)
+    told.__cause__ = gravest
+    return told
 
 
 def _await(futures: Mapping[str, Future[T]]) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
+from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
@@ -33,6 +33,7 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
+from jobs.stream.gone_tables import refuse_gone
 from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening_record import keep_opening
@@ -263,10 +264,7 @@ def _targets(
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     # The lease may be lost; the coordinator knows its targets all the same.
     newest = coordinator_stamp(spec, catalog)
-    written = {*remembered, *(newest.targets if newest else ())}
-    for name in spec.target_names:
-        if name in written and not catalog.table_exists(name):
-            raise table_gone(spec.stream, name)
+    refuse_gone(spec, catalog, {*remembered, *(newest.targets if newest else ())})
     ensure_tables(spec, catalog, new)
     targets = known_targets(spec, catalog, remembered)
     for target in targets.values():

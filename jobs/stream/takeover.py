@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 
+from jobs.commit.errors import table_gone
 from jobs.commit.log_state import another_topic
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.offsets import Positions, Ranges
@@ -85,11 +87,18 @@ def add_named_tables(stream: OpenStream) -> None:
     """Take tables for targets that the coordinator names and this driver has not seen yet.
 
     A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
+
+    Raises:
+        TargetRecreatedError: One is gone.
+        RolledBackError: One was rolled back.
     """
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
     for name in stream.spec.named_tables:
         if name not in stream.targets:
-            stream.targets[name] = Target(stream.anchor.catalog, name, stream.id)
+            try:
+                stream.targets[name] = Target(stream.anchor.catalog, name, stream.id)
+            except NoSuchTableError:
+                raise table_gone(stream.id, name) from None
             stream.targets[name].read()
 
 

@@ -15,6 +15,7 @@ from pyiceberg.typedef import Record
 
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.commit.stamp_history import history
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed
 from jobs.formats.writer_schema import SchemaId
@@ -22,6 +23,7 @@ from jobs.schema.name_matching import aliases_of
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
+from jobs.stream.gone_tables import refuse_gone
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
@@ -108,6 +110,8 @@ class Driver:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
         world: Any = self.world
         spec = with_named_tables(world.spec(self.config), world)
+        newest = history(world.load_table(spec.coordinator).metadata, "payments").newest
+        refuse_gone(spec, world, newest.targets if newest else ())
         targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in spec.target_names}
         for target in targets.values():
             target.read()

@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
-from jobs.commit.errors import HeadMovedError
+from jobs.commit.errors import CommitDeniedError, HeadMovedError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.operations import Append, Operation
@@ -175,6 +175,8 @@ class World:
         self.configs: set[str] = set()
         self.drivers: list[Driver] = []
         self.copies: list[Callable[[], None]] = []
+        self.dropped: dict[str, FakeTable] = {}
+        self.refusing: set[str] = set()
 
     # What the project's code asks of Kafka.
     def state(self, source: Any) -> LogState:
@@ -236,11 +238,17 @@ class World:
     ) -> int:
         """As `pyiceberg_commit.commit_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")
+        if table.name() in self.refusing:
+            raise CommitDeniedError(f"the catalog refuses what is asked of {table.name()}")
+        if table.name() not in self.tables:
+            raise HeadMovedError(f"{table.name()} is gone")
         now, seen = self.tables[table.name()], table.metadata
         assert isinstance(operation, Append)
         paths = [file.file_path for file in operation.files]
 
         def carry_out() -> None:
+            if self.tables.get(table.name()) is not now or now.uuid != seen.table_uuid:
+                raise HeadMovedError("it is another table")
             if now.metadata().refs != seen.refs or now.alterations != seen.alterations:
                 raise HeadMovedError("head or schema moved")
             assert all(path in self.files for path in paths), "a file was committed that had been deleted"
@@ -284,6 +292,22 @@ class World:
         self.tables[name].schema ^= 1
         self.tables[name].alterations += 1
         self.pending_was_lost = True
+
+    def drop(self, name: str) -> None:
+        """Somebody drops a table, or renames it; nobody does with the stream's own, or before it is known."""
+        if name != TABLE and name in self.tables and self.tables[TABLE].snapshots:
+            self.dropped[name] = self.tables.pop(name)
+
+    def put_back(self, name: str) -> None:
+        """Somebody gives it its name again, unless another table has that."""
+        if name in self.dropped and name not in self.tables:
+            self.tables[name] = self.dropped.pop(name)
+
+    def mend(self) -> None:
+        """All tables are back, and none refuses its commits."""
+        for name in list(self.dropped):
+            self.put_back(name)
+        self.refusing.clear()
 
     def map_names(self) -> None:
         """Somebody gives the columns of the stream's table further names, or takes them away."""

@@ -23,6 +23,7 @@ from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import new_tables as new_tables_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
+from jobs.stream.commit_pool import commit_each
 from tests.unit.commit.protocol_driver import Driver
 from tests.unit.commit.protocol_pauses import pause
 from tests.unit.commit.protocol_world import (
@@ -61,7 +62,7 @@ def target_in_memory(world: Any, name: str, stream: str, **more: Any) -> Target:
 def commit_in_any_order(names: Sequence[str], commit: Callable[[str], Any], most: int) -> dict[str, Any]:
     """As the pool does, in the driver's own thread: whatever order a pool gives, some number of them has landed."""
     order = sorted(names, key=lambda name: (zlib.crc32(f"{name} {len(WORLD[0].files)}".encode()), name))
-    return {name: commit(name) for name in order}
+    return commit_each(order, commit, most=1)
 
 
 WORLD: list[World] = []
@@ -139,7 +140,7 @@ chapters = st.tuples(produces, starts, st.lists(moves, min_size=1, max_size=6), 
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> list[tuple]:
+def stories(draw: st.DrawFn, chapters: st.SearchStrategy[Any] = chapters) -> list[tuple]:
     """What happens, in order; the incidents of a chapter at any of its moments."""
     story: list[tuple] = []
     for produced, started, moved, incident in draw(st.lists(chapters, min_size=1, max_size=4)):
@@ -171,6 +172,12 @@ def play(world: World, story: list[tuple]) -> None:
             world.map_names()
         elif action == "registry learns":
             world.registry_knows = True
+        elif action == "drop":
+            world.drop(world.named(arguments[0]))
+        elif action == "put back":
+            world.put_back(world.named(arguments[0]))
+        elif action == "refuse":
+            world.refusing ^= {world.named(arguments[0])}
         elif action == "alter":
             world.alter(world.named(arguments[0]))
         elif arguments[0] < len(world.drivers):

@@ -63,13 +63,16 @@ class NamedWorld(World):
 
     def existing(self, name: str) -> Any:
         pause(f"looks for {name}")
-        return self.load_table(name) if name in self.tables else None
+        # In one step: a table that is dropped in between would be taken for one that is no table of Iceberg.
+        return SimpleNamespace(metadata=self.tables[name].metadata()) if name in self.tables else None
 
     def ensure(self, name: str) -> None:
         pause(f"before {name} is made")
         if name not in self.tables:
             self.made.append(name)
-            self.tables[name] = FakeTable(f"uuid of {name}", properties={"frazil.as-made": "payments 0/0"})
+            self.tables[name] = FakeTable(
+                f"uuid {len(self.made)} of {name}", properties={"frazil.as-made": "payments 0/0"}
+            )
         pause(f"after {name} is made")
 
 

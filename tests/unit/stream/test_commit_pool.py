@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import CommitUnknownError, FencedError, GapError
+from jobs.commit.errors import (
+    CommitDeniedError,
+    CommitUnknownError,
+    FencedError,
+    GapError,
+    RolledBackError,
+    StreamStopped,
+    TargetRecreatedError,
+)
 from jobs.stream.commit_pool import MOST, commit_each, most_commits
 
 NAMES = [f"a.t{number}" for number in range(20)]
@@ -58,6 +66,36 @@ def test_after_an_error_what_was_begun_answers_and_nothing_else_is_begun() -> No
     with pytest.raises(CommitUnknownError):
         commit_each(NAMES, commit, 2)
     assert sorted(begun) == NAMES[:2] and ended == NAMES[1:2]
+
+
+@pytest.mark.parametrize("most", [1, 3, MOST])
+@pytest.mark.parametrize("alone", [TargetRecreatedError, RolledBackError, CommitDeniedError])
+def test_a_table_that_stops_by_itself_keeps_no_other_from_its_commit(alone: type[StreamStopped], most: int) -> None:
+    landed: list[str] = []
+
+    def commit(name: str) -> None:
+        if name in NAMES[:7]:
+            raise alone(f"{name} stops.", fix=f"mend {name}")
+        landed.append(name)
+
+    with pytest.raises(alone) as stopped:
+        commit_each(NAMES, commit, most)
+    assert sorted(landed) == sorted(NAMES[7:])
+    said = stopped.value
+    assert sum(name in said.message.split() for name in NAMES[:7]) == 6 and "And 1 more tables." in said.message
+    assert said.fix in {f"mend {name}" for name in NAMES[:7]}
+
+
+@pytest.mark.parametrize("most", [1, MOST])
+def test_a_graver_error_is_told_before_a_table_that_stops_by_itself(most: int) -> None:
+    def commit(name: str) -> None:
+        if name == NAMES[0]:
+            raise CommitDeniedError("refused")
+        if name == NAMES[1]:
+            raise FencedError("s", 1, 2, name)
+
+    with pytest.raises(FencedError):
+        commit_each(NAMES[:3], commit, most)
 
 
 @pytest.mark.parametrize(

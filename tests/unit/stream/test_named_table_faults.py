@@ -237,3 +237,29 @@ def test_a_declared_table_that_is_gone_is_told_without_the_lease_too(tmp_path: P
     with pytest.raises(TargetRecreatedError, match=r"events\.b is gone"):
         opening._targets(one.spec, one.settings, one.catalog, {}, lambda: pytest.fail("its columns are declared"))
     assert not one.catalog.table_exists("events.b")
+
+
+@pytest.mark.parametrize(
+    "route", [NAMED, {"by": "type", "tables": [{"match": x, "table": f"events.{x}"} for x in "abc"]}]
+)
+def test_a_table_that_is_renamed_under_a_batch_keeps_no_other_from_it_and_gets_it_once_it_is_back(
+    tmp_path: Path, route: dict[str, Any]
+) -> None:
+    home = tmp_path / "home"
+    one = RoutedStream(home, route)
+    one.land(record("a"), record("b"), record("c"))
+
+    def rename() -> None:
+        one.catalog.rename_table("events.a", "events.elsewhere")
+
+    one.between = rename
+    with pytest.raises(TargetRecreatedError, match=r"events\.a is gone"):
+        one.land(record("a", 1), record("b", 1), record("c", 1), batch=1)
+    assert one.offsets("events.b") == [1, 4] and one.offsets("events.c") == [2, 5]
+    assert one.offsets("events.elsewhere") == [0]
+    with pytest.raises(TargetRecreatedError, match=r"events\.a is gone"):
+        opening._targets(one.stream.spec, one.settings, one.catalog, {}, lambda: pytest.fail("declared"))
+    one.catalog.rename_table("events.elsewhere", "events.a")
+    after = again(one, home, route, 2)
+    after.land(record("b", 2), batch=0)
+    assert after.placed() == {"events.a": [0, 3], "events.b": [1, 4, 6], "events.c": [2, 5]}

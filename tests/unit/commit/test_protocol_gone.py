@@ -1,0 +1,123 @@
+"""The protocol of a stream of whose tables some are dropped or renamed, refuse their commits, and come back.
+
+What holds, whatever else happens to drivers, state and tables: a driver that finds a table gone stops, names it, and
+makes no other in its place; no table keeps another from a batch; and once they are back, every record is exactly once
+in each of its tables.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from jobs.commit.errors import CommitDeniedError, TargetRecreatedError
+from jobs.commit.stamp_history import history
+from tests.unit.commit.protocol_driver import Driver
+from tests.unit.commit.protocol_world import DEAD, TABLE
+from tests.unit.commit.test_protocol import (
+    CONFIGS,
+    WORLD,
+    _world_in_memory,
+    assert_exactly_once,
+    incidents,
+    moves,
+    play,
+    produces,
+    recover,
+    run_to,
+    starts,
+    stories,
+    which_table,
+)
+from tests.unit.commit.test_protocol_named import NamedWorld, new_named_world
+
+__all__ = ["_world_in_memory"]
+
+faults = st.one_of(
+    st.tuples(st.just("drop"), which_table),
+    st.tuples(st.just("drop"), which_table),
+    st.tuples(st.just("put back"), which_table),
+    st.tuples(st.just("refuse"), which_table),
+    incidents,
+)
+chapters = st.tuples(produces, starts, st.lists(moves, min_size=1, max_size=6), st.lists(faults, max_size=4))
+
+
+def gone(world: NamedWorld) -> set[str]:
+    """The tables that the coordinator names, and that are not there."""
+    newest = history(world.tables[TABLE].metadata(), "payments").newest
+    return {name for name in (newest.targets if newest else ()) if name not in world.tables}
+
+
+def assert_stops_where_one_is_gone(world: NamedWorld, config: str) -> None:
+    """Whoever opens the stream now names one that is gone, and makes none."""
+    for driver in world.drivers:
+        driver.kill()
+    lacking, there = gone(world), set(world.tables)
+    if not lacking:
+        return
+    opening = Driver(world, config, [3])
+    opening.finish()
+    assert isinstance(opening.error, TargetRecreatedError), opening.error
+    assert any(f"table {name} is gone" in opening.error.message for name in lacking)
+    assert set(world.tables) == there, "none is made in its place"
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stories(chapters), st.sampled_from(CONFIGS))
+def test_every_record_is_once_in_each_of_its_tables_once_these_are_back(story: list[tuple], last_config: str) -> None:
+    try:
+        world = new_named_world()
+        play(world, story)
+        assert_stops_where_one_is_gone(world, last_config)
+        world.mend()
+        recover(world, last_config)
+        for driver in world.drivers:
+            note(f"driver {driver.config}: {driver.at}, {driver.error!r}")
+        assert_exactly_once(world)
+    finally:
+        for driver in WORLD[0].drivers:
+            driver.kill()
+
+
+@pytest.mark.parametrize("fault", ["drop", "refuse"])
+@pytest.mark.parametrize("killed", [False, True], ids=["goes on", "and is killed"])
+def test_at_any_moment_of_a_batch_each_table_in_turn(fault: str, killed: bool) -> None:
+    """Every third moment, another table each time: together they are all moments of a batch and of a take-over."""
+    for moment in range(1, 400):
+        world = new_named_world()
+        play(world, [("produce", 0, 12), ("start", "one", [12]), ("finish", 0), ("produce", 0, 20)])
+        play(world, [("start", "one", [20])])
+        driver = world.drivers[-1]
+        for _ in range(moment):
+            driver.advance()
+        ended = driver.ended
+        play(world, [(fault, moment)])
+        if not killed:
+            driver.finish()
+        assert_stops_where_one_is_gone(world, "one")
+        world.mend()
+        recover(world, "one")
+        assert_exactly_once(world)
+        if ended:
+            return
+    raise AssertionError("the driver never came to its end")
+
+
+@pytest.mark.parametrize("fault", ["drop", "refuse"])
+def test_a_table_that_has_no_commit_keeps_no_other_from_the_batch(fault: str) -> None:
+    world = new_named_world()
+    play(world, [("produce", 0, 40), ("start", "one", [40])])
+    driver = run_to(world.drivers[0], "step after_anchor_commit")
+    names = [name for name in world.names if name in world.tables and name not in (TABLE, DEAD)]
+    assert len(names) > 3
+    faulty = names[:2]
+    play(world, [(fault, world.names.index(name)) for name in faulty])
+    driver.finish()
+    assert isinstance(driver.error, TargetRecreatedError if fault == "drop" else CommitDeniedError)
+    assert all(name in driver.error.message for name in faulty), "both are told"
+    assert {name for name in world.tables if not world.tables[name].files} <= set(faulty)
+    world.mend()
+    recover(world, "one")
+    assert_exactly_once(world)
