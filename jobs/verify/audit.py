@@ -28,8 +28,10 @@ from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
 from jobs.verify.discarded_rows import DiscardedRows
 from jobs.verify.expected_rows import DeadLetterAgreement
+from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
+from jobs.verify.ledger_table import ledger_tables
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.published_rows import checkpoint_key, published_rows
 from jobs.verify.replayed_rows import ReplayedRows
@@ -67,14 +69,15 @@ def audit(
         FrazilError: The stream has no such table, or it cannot be read.
     """
     began, spec = time.monotonic(), with_named_tables(spec, catalog)
-    if table is not None and table not in spec.target_names:
+    former = former_targets(spec, catalog, ledger_tables(catalog, settings, spec.stream))
+    targets = [*spec.targets, *former]
+    if table is not None and table not in (names := [target.name for target in targets]):
         raise FrazilError(
-            f"{table} is no table of stream {spec.stream}",
-            fix=f"name {' or '.join(spec.target_names)}, or none for all",
+            f"{table} is no table of stream {spec.stream}", fix=f"name {' or '.join(names)}, or none for all"
         )
     found = StreamAudit(spec.stream, full, since)
     audited = load_audited_tables(
-        spec, settings, catalog, [target for target in spec.targets if table in (None, target.name)], found
+        spec, settings, catalog, [target for target in targets if table in (None, target.name)], found
     )
     stops, notes = unanswered_stops(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
     found.problems += stops

@@ -26,6 +26,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history, stamped_snapshots
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.verify.former_targets import former_targets
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import ensure_ledger, find_ledger, lacks_columns, ledger_crowded, ledger_to_arrow
@@ -140,8 +141,9 @@ def rows_to_fill(
 
 
 def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTable, TableMetadata]]:
-    """The stream's tables, of those that are there."""
-    tables = [(target, existing_table(catalog, target.name, target.branch)) for target in spec.targets]
+    """The stream's tables, of those that are there; also those that a former route of it named."""
+    targets = [*spec.targets, *former_targets(spec, catalog)]
+    tables = [(target, existing_table(catalog, target.name, target.branch)) for target in targets]
     return [
         (StampedTable(target, str(table.metadata.table_uuid)), table.metadata)
         for target, table in tables

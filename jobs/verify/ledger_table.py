@@ -147,6 +147,17 @@ def read_ledger(
     return ledger_from_arrow(ledger.scan(row_filter=_rows_wanted(stream, table, after_sequence, uuid)).to_arrow())
 
 
+def ledger_tables(catalog: Catalog, settings: Settings, stream: str) -> list[str]:
+    """The names of the tables beside its coordinators that the ledger has rows of a stream for, ascending."""
+    ledger = find_ledger(catalog, settings)
+    if ledger is None:
+        return []
+    found = ledger.scan(row_filter=EqualTo("stream", stream), selected_fields=("table_name", "anchor")).to_arrow()
+    pairs = found.group_by(["table_name", "anchor"]).aggregate([]).to_pylist()
+    coordinators = {each["table_name"] for each in pairs if each["anchor"]}
+    return sorted({each["table_name"] for each in pairs} - coordinators)
+
+
 def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uuid: str | None) -> BooleanExpression:
     """Rows of a stream; of a table by its name, or by its uuid under any; of commits with a greater sequence number."""
     first = 0 if after_sequence is None else after_sequence + 1

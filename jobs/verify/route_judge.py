@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, IntegerType, NestedField, StructType
 
+from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.expression.frame_columns import FRAME_PARTS
 from jobs.pipeline.route_dispatch import Dispatch
@@ -23,6 +24,10 @@ from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
 from jobs.transform.sql import compiled, evaluated
 from jobs.transform.transform import Rows
+from jobs.verify.named_destinations import NamedDestinations, may_be_named
+from jobs.verify.table_ranges import TableRanges
+
+Offsets = npt.NDArray[np.int64]
 
 _OTHER_TOPIC = "a transform may have given their records another topic than the rows keep"
 
@@ -56,8 +61,9 @@ class RouteJudge:
         needs: The columns of the table that it looks at, beside the coordinates.
         values: Of rows with those, gives what decides, as text, and the rows for which it cannot; None where all
             rows belong in `always`.
-        dispatch: Names the tables of each value.
+        dispatch: Names the tables of each value, of those that the file names.
         always: Of all rows; None if it is not known, but that it is not this table.
+        named: Tells the tables that values name, of a route that has them.
     """
 
     table: str
@@ -65,13 +71,18 @@ class RouteJudge:
     values: Callable[[pa.RecordBatch], tuple[pa.Array, list[int]]] | None = None
     dispatch: Dispatch | None = None
     always: tuple[str, ...] | None = None
+    named: NamedDestinations | None = None
 
-    def verdict(self, rows: pa.RecordBatch, coordinates: tuple[str, str, str]) -> RouteVerdict:
-        """What it says of rows.
+    def verdict(
+        self, rows: pa.RecordBatch, place: TopicPartition, offsets: Offsets, again: npt.NDArray[np.bool_]
+    ) -> RouteVerdict:
+        """What it says of rows of one partition.
 
         Args:
-            rows: With the coordinates, and what it needs.
-            coordinates: The columns of topic, partition and offset.
+            rows: With what it needs.
+            place: Their partition.
+            offsets: Of each.
+            again: Which of their records were read more than once.
 
         Raises:
             pa.ArrowInvalid: The table's values do not fit the columns that the route was written for.
@@ -80,7 +91,8 @@ class RouteJudge:
             belongs = np.full(rows.num_rows, self.table in (self.always or ()))
             return RouteVerdict(belongs, lambda row: self.always)
         values, failed = self.values(rows)
-        tables = self.dispatch.rows_of(values).tables
+        found = self.dispatch.rows_of(values)
+        tables = self.named.tables(found, values, place, offsets, again) if self.named else found.tables
         here = np.zeros(rows.num_rows, bool)
         here[tables.get(self.table, np.zeros(0, np.int64))] = True
         here[failed] = False
@@ -91,13 +103,14 @@ class RouteJudge:
         return RouteVerdict(here, destinations)
 
 
-def route_judge(spec: StreamSpec, table: str, schema: Schema) -> RouteJudge | Unprovable:
+def route_judge(spec: StreamSpec, table: str, schema: Schema, ranges: TableRanges) -> RouteJudge | Unprovable:
     """The judge of the rows that a configuration has landed in a table.
 
     Args:
         spec: The stream as it was.
         table: The table's name.
         schema: Of the table as it is now.
+        ranges: For which offsets each table of the stream was a target.
     """
     if table == spec.late_table:
         # Of late rows the route was not asked; which they are say the stamps.
@@ -105,13 +118,11 @@ def route_judge(spec: StreamSpec, table: str, schema: Schema) -> RouteJudge | Un
     route = spec.route
     if route is None:
         return RouteJudge(table, always=(spec.table.name,))
-    if route.to is not None:
-        return Unprovable("tables that values name are not judged")
     found = _by_expression(spec, route, table, schema) if route.expression else _by_part(spec, route, table, schema)
-    if isinstance(found, Unprovable) and table not in route.table_names:
-        # Wherever its rows belong, that is not here.
-        return RouteJudge(table)
-    return found
+    if isinstance(found, Unprovable):
+        # Wherever the rows belong, that is not here, if neither the file nor a value names the table.
+        return found if table in route.table_names or may_be_named(spec, table) else RouteJudge(table)
+    return found if route.to is None else replace(found, named=NamedDestinations(spec, ranges))
 
 
 def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
@@ -130,7 +141,7 @@ def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> Rout
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         return column.cast(pa.string()), []
 
-    return RouteJudge(table, frozenset({path[0]}), values, Dispatch(route))
+    return RouteJudge(table, frozenset({path[0]}), values, _dispatch(route))
 
 
 def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:
@@ -163,7 +174,12 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
         found = evaluated(expression, Rows(read, batch, frame))
         return found.values.cast(pa.string()), [each.row for each in found.failures]
 
-    return RouteJudge(table, frozenset({*(each.name for each in fields), *kept.values()}), values, Dispatch(route))
+    return RouteJudge(table, frozenset({*(each.name for each in fields), *kept.values()}), values, _dispatch(route))
+
+
+def _dispatch(route: Route) -> Dispatch:
+    """What the entries say; where values name tables, what no entry takes is looked at before it is unmatched."""
+    return Dispatch(route if route.to is None else route.model_copy(update={"unmatched": "dead_letter"}))
 
 
 def _changes_topics(spec: StreamSpec) -> bool:

@@ -29,6 +29,7 @@ from jobs.verify.replayed_rows import replayed_offsets
 from jobs.verify.route_judge import RouteJudge, Unprovable, route_judge
 from jobs.verify.rows_in_ranges import missing_column
 from jobs.verify.stored_specs import StoredSpecs
+from jobs.verify.table_ranges import TableRanges
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -67,10 +68,13 @@ def judge_routes(
     """
     read = ReadConfigurations(read_ledger(catalog, settings, spec.stream, spec.coordinator))
     stored = StoredSpecs(spec, settings)
-    if not any(found.route for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)):
+    known = [found for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)]
+    routes = [each.route for each in known if each.route]
+    if not routes:
         return None
     letters = existing_table(catalog, spec.dead_letter_table)
-    work = _Work(spec, stored, read, letters)
+    named = any(each.to for each in routes)
+    work = _Work(spec, stored, read, TableRanges(read_ledger(catalog, settings, spec.stream) if named else ()), letters)
     for target, table in tables:
         if target.role != "rows":
             continue
@@ -100,10 +104,18 @@ class _Wrong:
 
 
 class _Work:
-    def __init__(self, spec: StreamSpec, stored: StoredSpecs, read: ReadConfigurations, letters: Table | None) -> None:
+    def __init__(
+        self,
+        spec: StreamSpec,
+        stored: StoredSpecs,
+        read: ReadConfigurations,
+        ranges: TableRanges,
+        letters: Table | None,
+    ) -> None:
         self._spec: StreamSpec = spec
         self._stored: StoredSpecs = stored
         self._read: ReadConfigurations = read
+        self._ranges: TableRanges = ranges
         self._letters: Table | None = letters
         self._back: Mapping[TopicPartition, Offsets] | None = None
         self._wrong: dict[tuple[str, TopicPartition], _Wrong] = {}
@@ -139,7 +151,9 @@ class _Work:
 
     def _judge(self, config: str, target: TargetSpec, table: Table) -> RouteJudge | Unprovable:
         found = self._stored.spec(config)
-        return route_judge(found, target.name, table.schema()) if isinstance(found, StreamSpec) else found
+        if not isinstance(found, StreamSpec):
+            return found
+        return route_judge(found, target.name, table.schema(), self._ranges)
 
     def _judge_batch(
         self, target: TargetSpec, judges: Mapping[str, RouteJudge | Unprovable], batch: pa.RecordBatch
@@ -168,6 +182,8 @@ class _Work:
     ) -> None:
         """Judge rows of one partition; offsets that were read several times may be of any of their configurations."""
         part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+        offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
+        again = self._read.read_again(place, offsets)
         allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
         destinations: list[Callable[[int], tuple[str, ...] | None]] = []
         for config in sorted(configs):
@@ -176,14 +192,13 @@ class _Work:
                 unknown[config] = judge
                 continue
             try:
-                verdict = judge.verdict(part, target.coordinates)
+                verdict = judge.verdict(part, place, offsets, again)
             except pa.ArrowInvalid as problem:
                 unknown[config] = Unprovable(f"its values do not fit the route's columns: {problem}")
                 continue
             allowed |= verdict.here
             destinations.append(verdict.destinations)
         wrong = ~allowed
-        offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
         if unknown:
             config, why = next(iter(unknown.items()))
             self.leave_out(target.name, config, int(wrong.sum()), why.why)
