@@ -12,6 +12,7 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
+from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema.rename import RenameSuggestion
@@ -200,7 +201,8 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
             raise failure(problem) from None
         subjects, unasked = asked_subjects(current, table, registry.quick)
         proposed = open_proposals(current, deployment.settings(), table)
-        said = contract_outcome(current, table, _downstream(context, keys), subjects, proposed, unasked)
+        targets = dagster_names.target_keys(deployment.settings(), with_told_tables(current, table and table.metadata))
+        said = contract_outcome(current, table, _downstream(context, targets), subjects, proposed, unasked)
         yield check_result(said, keys[0])
 
     return compare_schemas
@@ -235,14 +237,15 @@ def _downstream(context: dg.AssetCheckExecutionContext, keys: Sequence[dg.AssetK
 
 
 def downstream_of(graph: Any, keys: Sequence[dg.AssetKey]) -> list[str]:
-    """Assets that are made from a stream's table, directly or not, as far as this code location knows; in order.
+    """Assets that are made from a stream's tables, directly or not, as far as this code location knows; in order.
 
     Args:
         graph: Dagster's graph of assets.
-        keys: Of the stream's targets, its table first; its dead letters are no others' work.
+        keys: Of the stream's targets, in their order: its own table, its dead letters, which are no others' work, and
+            the other tables of rows, those that values have named among them.
     """
-    found: set[dg.AssetKey] = set(keys[1:])
-    waiting = [keys[0]]
+    found: set[dg.AssetKey] = set(keys)
+    waiting = [*keys[:1], *keys[2:]]
     while waiting:
         at = waiting.pop()
         if not graph.has(at):

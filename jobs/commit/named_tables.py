@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target_directory import TargetDirectory
 from jobs.spec.models import StreamSpec
@@ -32,6 +32,19 @@ def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
     except (NoSuchTableError, NoSuchNamespaceError):
         return spec
     return with_tables_of(spec, history(metadata, spec.stream).newest, catalog)
+
+
+def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> StreamSpec:
+    """The stream with the tables that values have named, as its coordinator tells them, and without asking for any.
+
+    Args:
+        spec: As its file says.
+        coordinator: As it is; None if it is not there, or nobody could ask.
+    """
+    if coordinator is None or spec.route is None or spec.route.to is None:
+        return spec
+    newest = history(as_written(coordinator, spec.stream), spec.stream).newest
+    return spec.with_named_tables(newest.targets if newest else ())
 
 
 def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> StreamSpec:

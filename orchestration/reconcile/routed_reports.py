@@ -9,7 +9,8 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
-from jobs.commit.stamp_history import as_written, history
+from jobs.commit.named_tables import with_told_tables
+from jobs.commit.stamp_history import as_written
 from jobs.spec.models import StreamSpec
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
@@ -44,7 +45,10 @@ def routed_events(
     """
     if observed.heartbeat is None or not due(now, memory.routed_at, report_seconds(spec)):
         return
-    spec = _with_named_tables(spec, remote)
+    if spec.route is not None and spec.route.to is not None:
+        # As far as the catalog tells in time.
+        coordinator = remote.table(spec.coordinator)
+        spec = with_told_tables(spec, coordinator and coordinator.metadata)
     names = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
     if not names:
         return
@@ -84,14 +88,6 @@ def _nothing_new(spec: StreamSpec, name: str) -> str:
     if name == spec.late_table:
         return "Nothing new: no record came late since it was last reported."
     return "Nothing new: no record of late went to this table."
-
-
-def _with_named_tables(spec: StreamSpec, remote: RemoteQueries) -> StreamSpec:
-    """The stream with the tables that values of its records have named, as far as the catalog tells in time."""
-    if spec.route is None or spec.route.to is None or (table := remote.table(spec.coordinator)) is None:
-        return spec
-    newest = history(as_written(table.metadata, spec.stream), spec.stream).newest
-    return spec.with_named_tables(newest.targets if newest else ())
 
 
 def _complete(observed: Observation, lag: Lag | None) -> dict[str, Any]:

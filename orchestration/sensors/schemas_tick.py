@@ -16,6 +16,7 @@ from assets import dagster_names
 from assets.schema_contract import asked_subjects, contract_outcome, open_proposals
 from assets.stream_checks import evaluation
 from jobs.catalog import NoCatalogYet, find_table
+from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from orchestration.reconcile.cursor import checksum, due
@@ -117,7 +118,8 @@ def run_schemas_tick(
         subjects, unasked = subjects_by(spec, table)
         keys = dagster_names.target_keys(settings, spec)
         proposed = open_proposals(spec, settings, table)
-        said = contract_outcome(spec, table, downstream(keys), subjects, proposed, unasked)
+        targets = dagster_names.target_keys(settings, with_told_tables(spec, table and table.metadata))
+        said = contract_outcome(spec, table, downstream(targets), subjects, proposed, unasked)
         known = memory.streams.setdefault(spec.stream, ComparedStream())
         known.config, known.at = checksum(spec.config_hash), math.floor(now)
         tick.looked_at.append(spec.stream)

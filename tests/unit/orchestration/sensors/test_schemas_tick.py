@@ -260,3 +260,20 @@ def test_who_is_downstream_is_found_through_others(tmp_path: Path) -> None:
     assert keys[0] == table
     assert downstream_of(graph, keys) == ["mail", "report"]
     assert downstream_of(graph, [dg.AssetKey("unknown")]) == []
+
+
+def test_who_is_downstream_of_any_table_of_a_route_is_found(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments"))
+    keys = [dg.AssetKey(["frazil", "orders", name]) for name in ("payments", "payments_dead", "changes", "deletes")]
+    own, dead, changes, deletes = keys
+    report, mail, other, letters = (dg.AssetKey(name) for name in ("report", "mail", "other", "letters"))
+    more = [
+        dg.AssetSpec(report, deps=[changes]),
+        dg.AssetSpec(mail, deps=[report, own]),
+        dg.AssetSpec(other, deps=[deletes]),
+        dg.AssetSpec(letters, deps=[dead]),
+    ]
+    defined = dg.Definitions.merge(build_definitions(deployment), dg.Definitions(assets=more))
+    graph = defined.get_repository_def().asset_graph
+    assert downstream_of(graph, keys) == ["mail", "other", "report"]
+    assert downstream_of(graph, keys[:2]) == ["mail"]
