@@ -18,7 +18,8 @@ from jobs.errors import FrazilError
 
 _BLOCK = 64
 """Bytes that SHA-256 reads at a time."""
-_DIGITS = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
+_DIGITS = np.frombuffer(b"".join(f"{byte:02x}".encode() for byte in range(256)), np.uint16)
+"""The two digits of each byte, looked up as one number."""
 
 
 def keyed_hash(values: pa.Array, key: bytes) -> pa.Array:
@@ -74,7 +75,7 @@ def _hex(digests: pa.Array) -> pa.Array:
     filled = pc.fill_null(digests, bytes(32))
     raw = np.frombuffer(filled.buffers()[2] or b"", np.uint8)
     start = filled.offset * 32
-    digits = _DIGITS[raw[start : start + 32 * count]].reshape(count * 64)
+    digits = _DIGITS.take(raw[start : start + 32 * count])
     offsets = pa.py_buffer(np.arange(0, 64 * count + 1, 64, dtype=np.int32))
-    found = pa.StringArray.from_buffers(count, offsets, pa.py_buffer(digits.tobytes()))
+    found = pa.StringArray.from_buffers(count, offsets, pa.py_buffer(digits))
     return pc.if_else(digests.is_valid(), found, pa.scalar(None, pa.string())) if digests.null_count else found
