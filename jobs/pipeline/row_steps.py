@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import ValueProblem, untold
+from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.block import Block
 from jobs.pipeline.stages import Stage
 from jobs.spec.mask import NO_MASK
@@ -72,11 +74,18 @@ class RowSteps:
             yield RefuseDropped(take) if self.refuse_dropped else take
 
 
-def row_steps_of(spec: StreamSpec) -> RowSteps | None:
-    """The steps of a stream; None where its rows go to their one table as they are decoded."""
+def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordColumns | None = None) -> RowSteps | None:
+    """The steps of a stream; None where its rows go to their one table as they are decoded.
+
+    Args:
+        spec: The stream.
+        rows: What values become; None of a stream whose file declares it.
+        columns: Those that are not from the value; None as above.
+    """
     if not spec.transform and not spec.rules and spec.route is None:
         return None
-    decoded = Columns.of(spec.record_columns.beside(spec.resolved.schema))
+    beside = spec.record_columns if columns is None else columns
+    decoded = Columns.of(beside.beside(spec.resolved.schema if rows is None else rows))
     return RowSteps(
         decoded,
         chain_of(spec.transform),
@@ -92,9 +101,8 @@ def prepare_steps(spec: StreamSpec) -> None:
     Raises:
         FrazilError: A secret or a package is not there.
     """
-    if steps := row_steps_of(spec):
-        for each in (*steps.chain.steps, *steps.rules.steps):
-            each.prepare()
+    for each in (*chain_of(spec.transform).steps, *rules_of(spec.rules).steps):
+        each.prepare()
 
 
 class TakeStep:

@@ -16,6 +16,7 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import followed
 from jobs.stream.field_place import field_place
 from jobs.stream.schema_evolution import ROUNDS
 
@@ -68,7 +69,7 @@ class EvolvingTable:
 
     def decide(self, needs: Iterable[RecordNeed]) -> bool:
         """Judge what the records need; returns whether they have to be run again, as the table is another one."""
-        own = self._spec.record_columns.names
+        own = self._spec.columns_from_elsewhere
         new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
         if not new or self._failed:
             return False
@@ -91,7 +92,7 @@ class EvolvingTable:
     def _judged(self, needs: list[RecordNeed]) -> Evolution:
         spec, schema = self._spec, self.metadata.schema()
         hour_ago_ms = time.time_ns() // 1_000_000 - _HOUR_MS
-        return judged(
+        found = judged(
             needs,
             schema,
             spec.evolution,
@@ -105,6 +106,7 @@ class EvolvingTable:
             maintained=spec.maintenance.enabled,
             always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
         )
+        return followed(spec, found, self.metadata)
 
     def _change(self, changes: tuple[SchemaChange, ...]) -> None:
         before = self.metadata.schema()

@@ -51,7 +51,8 @@ def asked_parts(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> frozenset
     """What a preview fetches of a record beyond its value and coordinates, see `jobs.kafka.records.fetched_block`."""
     table = _own(spec, tables).metadata
     resolved = spec.resolved_for(table.schema(), table.properties, evolving=True)
-    return fetched_parts(resolved.decoder, _columns(spec, table, None), row_steps_of(spec))
+    columns = _columns(spec, table, None)
+    return fetched_parts(resolved.decoder, columns, row_steps_of(spec, resolved.schema, columns))
 
 
 def preview_stream(
@@ -77,15 +78,17 @@ def preview_stream(
     """
     prepare_steps(spec)
     mine = [each for each in blocks if spec.source.reads(each.source.topic)]
-    parts, steps = asked_parts(spec, tables), row_steps_of(spec)
-    steps = replace(steps, hide_values=steps.hide_values or mask != NO_MASK) if steps else None
+    parts = asked_parts(spec, tables)
     tables = list(tables)
     evolving = EvolvingTable(spec, _own(spec, tables).metadata)
     while True:
         watch = Watch()
         resolved = evolving.resolved.with_schemas(schemas)
         written = [replace(each, metadata=evolving.metadata) if _is_own(spec, each) else each for each in tables]
-        plan = _plan(spec, written, resolved, _columns(spec, evolving.metadata, schemas), steps, mask)
+        columns = _columns(spec, evolving.metadata, schemas)
+        steps = row_steps_of(spec, resolved.schema, columns)
+        steps = replace(steps, hide_values=steps.hide_values or mask != NO_MASK) if steps else None
+        plan = _plan(spec, written, resolved, columns, steps, mask)
         results = run_split(plan, (_narrowed(each, parts) for each in mine), watch.pipeline)
         if named := new_named_tables(spec, results):
             spec = spec.with_named_tables(each.target.name for each in named)

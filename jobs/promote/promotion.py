@@ -189,7 +189,14 @@ def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
             f"table {spec.table.name} has no column {EXTRA_COLUMN}, in which fields would be kept.",
             fix=f"set decode.unknown_fields: keep in streams/{spec.stream}.yaml",
         )
-    if path[0] in spec.record_columns.names | {EXTRA_COLUMN}:
+    if spec.transform and spec.decode.declared is not None:
+        raise FrazilError(
+            f"stream {spec.stream} has transforms, and what is kept in {EXTRA_COLUMN} is of the record before them: "
+            "which column a field becomes is for the steps to say.",
+            fix=f"declare the field in decode.schema of streams/{spec.stream}.yaml, then frazil schema apply "
+            f"{spec.stream}",
+        )
+    if path[0] in spec.columns_from_elsewhere | {EXTRA_COLUMN}:
         raise FrazilError(f"column {path[0]} of table {spec.table.name} is not from the records' values.")
 
 

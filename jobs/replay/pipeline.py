@@ -17,11 +17,12 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.row_json import carried_columns, row_decoder
 from jobs.formats.decoder import Failure
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import DISCARDED
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.row_steps import row_steps_of
+from jobs.pipeline.row_steps import RowSteps, row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
@@ -44,9 +45,10 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup |
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
     """
-    steps = row_steps_of(spec)
+    resolved = spec.resolved_for(table.schema(), table.properties)
+    steps = _steps(spec, table, resolved)
     asks = steps.asks if steps else frozenset[str]()
-    whole = WholeLetters(spec.resolved_for(table.schema(), table.properties), spec.record_columns, asks)
+    whole = WholeLetters(resolved, spec.record_columns, asks)
     return record_pipeline(spec, table, schemas, first=[whole])
 
 
@@ -61,7 +63,8 @@ def record_pipeline(
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
     """
-    resolved, steps = spec.resolved_for(table.schema(), table.properties), row_steps_of(spec)
+    resolved = spec.resolved_for(table.schema(), table.properties)
+    steps = _steps(spec, table, resolved)
     if resolved.decoder.options.get("extra_column") is False:
         refused = dict(resolved.decoder.options.get("refused", ())) | {f"$.{EXTRA_COLUMN}": _ADDED_BY_DRIVER}
         resolved = resolved.with_options({"refused": tuple(refused.items())})
@@ -75,6 +78,10 @@ def record_pipeline(
         reference=True,
         hide_values=spec.errors.mask != NO_MASK,
     )
+
+
+def _steps(spec: StreamSpec, table: Table, resolved: ResolvedSchema) -> RowSteps | None:
+    return row_steps_of(spec, resolved.schema, spec.record_columns_for(table.schema(), table.properties))
 
 
 def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:

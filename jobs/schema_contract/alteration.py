@@ -30,6 +30,7 @@ from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import followed
 from jobs.write.uuid_columns import uuid_properties
 
 _ANY = 1_000_000
@@ -104,7 +105,7 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     Raises:
         FrazilError: A column cannot be renamed so.
     """
-    own = {*spec.record_columns.names, EXTRA_COLUMN}
+    own = {*spec.columns_from_elsewhere, EXTRA_COLUMN}
     for rename in renames:
         if taken := own & {rename.old[0], rename.new[0]}:
             raise FrazilError(f"column {', '.join(taken)} is not from records' values, and is not renamed.")
@@ -153,6 +154,7 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         json=spec.decode.format == "json",
         maintained=spec.maintenance.enabled,
     )
+    found = followed(spec, found, metadata)
     return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
 
 

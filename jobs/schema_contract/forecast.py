@@ -15,6 +15,7 @@ from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import followed
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
@@ -40,7 +41,7 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
     protected = protected_columns(
         table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
     )
-    verdict = judged(needed, table, spec.evolution, protected=protected)
+    verdict = followed(spec, judged(needed, table, spec.evolution, protected=protected), metadata)
     return [_finding(spec, each, verdict) for each in found]
 
 

@@ -42,6 +42,7 @@ from jobs.spec.source import Source
 from jobs.spec.stream_targets import late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.passing import added_by
 from jobs.spec.transform.rules import RowRule, hashed_rules
 from jobs.spec.transform.smt_step import Predicates, WithPredicates
 from jobs.spec.transform.steps import Step, chain_of, hashed_steps
@@ -150,10 +151,11 @@ class StreamSpec(WithPredicates):
                 asks for the columns goes without.
             evolving: For the stream's driver, which may alter the table.
         """
-        if self.transform:
+        if self.transform and self.decode.declared is not None:
             # The columns of the table are those behind the transforms; the file declares the ones before them.
             return self.resolved
-        mine = self.record_columns.left_of(table).fields
+        made = self.made_columns
+        mine = [each for each in self.record_columns.left_of(table).fields if each.name not in made]
         found = self.decode.resolved_for(
             Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))),
             aliases_of(table, properties, self.table.name),
@@ -161,7 +163,7 @@ class StreamSpec(WithPredicates):
         policy = self.evolution if evolving else self.evolution.elsewhere
         options = policy.as_options()
         if options:
-            own = self.record_columns.names
+            own = self.columns_from_elsewhere
             options["refused"] = tuple((f"$.{shown_key(name)}", LEFT_OUT) for name in sorted(own))
         return found.with_options(options)
 
@@ -180,7 +182,7 @@ class StreamSpec(WithPredicates):
                 f"stream {self.stream}: decode.key.schema is left to table {self.table.name}, and {problem}.",
                 fix=f"correct decode.key in streams/{self.stream}.yaml, or alter the table",
             )
-        if self.transform:
+        if self.transform and self.decode.declares_all:
             return self.record_columns
         return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
 
@@ -231,6 +233,16 @@ class StreamSpec(WithPredicates):
     def record_columns(self) -> RecordColumns:
         """The columns that rows have of the key, the headers and Kafka's own; see `record_columns_for`."""
         return self.decode.record_columns(self.kafka_columns)
+
+    @property
+    def made_columns(self) -> frozenset[str]:
+        """The columns that the stream's steps add, of one whose table says which columns are decoded; else none."""
+        return frozenset[str]() if self.decode.declares_all else added_by(self.transform)
+
+    @property
+    def columns_from_elsewhere(self) -> frozenset[str]:
+        """The columns of a table that are not from the value, of a stream whose table says which ones are."""
+        return self.record_columns.names | self.made_columns
 
     @property
     def kafka_columns(self) -> KafkaColumns:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import StringType
 
 from jobs.formats.record_columns import RecordColumns
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.column_problems import (
     case_problems_of,
@@ -28,8 +30,10 @@ from jobs.spec.publish import publish_problems
 from jobs.spec.route import route_problems
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
+from jobs.spec.transform.passing import changed_problems, undeclared_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
+from jobs.transform.columns import Columns
 
 if TYPE_CHECKING:
     from jobs.spec.models import StreamSpec
@@ -83,6 +87,10 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         behind, wrong = transform_problems(spec.transform, every)
         if behind is None or problems:
             return [*problems, *wrong]
+        if not spec.decode.declares_all and (wrong := changed_problems(every, behind, spec.made_columns)):
+            return wrong
+        if wrong := _kept_problems(spec, behind):
+            return wrong
         every = behind.schema
         if wrong := rule_problems(spec.rules, behind):
             return wrong
@@ -111,16 +119,20 @@ def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
 
 
 def _undeclared_problems(spec: StreamSpec) -> Problems:
-    """What transforms cannot do without."""
-    if not spec.transform and not spec.rules:
+    """The steps that need columns which the file declares."""
+    if spec.decode.declares_all or not spec.transform:
         return []
-    block = "transform" if spec.transform else "rules"
-    if not spec.decode.declares_all:
-        key = spec.decode.declared is not None
-        of = "decode.key.schema" if key else "decode.schema"
-        source = spec.decode.key.schema_source if key and spec.decode.key else spec.decode.schema_source
-        needed = f"needs the columns that are decoded, and {of} is '{source}': write them there"
-        return [((block,), f"{needed}, such as 'id string not null, at string'")]
-    if spec.decode.unknown_fields == "keep":
-        return [(("decode", "unknown_fields"), f"is keep, which goes without {block}: say ignore, or fail")]
-    return []
+    key = spec.decode.declared is not None
+    of = "decode.key.schema" if key else "decode.schema"
+    source = spec.decode.key.schema_source if key and spec.decode.key else spec.decode.schema_source
+    return undeclared_problems(spec.transform, source, of)
+
+
+def _kept_problems(spec: StreamSpec, behind: Columns) -> Problems:
+    """Whether the steps lose what no declared column takes, of a stream that keeps it."""
+    if spec.decode.unknown_fields != "keep" or spec.decode.declared is None:
+        return []
+    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
+        return []
+    said = f"is keep, and behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+    return [(("decode", "unknown_fields"), f"{said}: let the steps keep it, or say ignore, or fail")]

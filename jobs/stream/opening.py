@@ -28,6 +28,7 @@ from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
+from jobs.spec.transform.passing import misfit_fix
 from jobs.state.epochs import DRIVER, Opener
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
@@ -210,7 +211,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
             + "; ".join(differences),
-            fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml",
+            fix=misfit_fix(spec),
         )
 
 

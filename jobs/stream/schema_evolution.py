@@ -29,6 +29,7 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rename import with_former_names
 from jobs.schema.schema_change import RefusedChange, changed_schema
+from jobs.spec.transform.passing import followed
 from jobs.steps import step
 from jobs.stream.field_place import field_place
 from jobs.stream.open_stream import OpenStream
@@ -157,7 +158,7 @@ class SchemaEvolution:
     @property
     def _elsewhere(self) -> frozenset[str]:
         """The columns that are not from the value."""
-        return self._stream.spec.record_columns.names
+        return self._stream.spec.columns_from_elsewhere
 
     @property
     def _table(self) -> Target:
@@ -228,6 +229,7 @@ class SchemaEvolution:
             maintained=self._stream.spec.maintenance.enabled,
             always={(EXTRA_COLUMN,)} if self._stream.spec.decode.unknown_fields == "keep" else (),
         )
+        found = followed(self._stream.spec, found, metadata)
         return replace(
             found,
             changes=with_former_names(found.changes, needs, schema),

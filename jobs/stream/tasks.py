@@ -27,8 +27,11 @@ from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
 from jobs.spec.event_time import event_time_problems_of
+from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.passing import misfit_fix
 from jobs.stream.completeness import ObservedEnds
+from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
@@ -132,7 +135,8 @@ def slice_plan(
     spec, rows = stream.spec, table_as_decided(stream, needs)
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
-    first_seen = datetime.now(UTC)
+    first_seen, columns = datetime.now(UTC), stream.record_columns_for(rows, refused)
+    _refuse_altered(spec, rows.schema())
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
@@ -146,8 +150,8 @@ def slice_plan(
         epoch=stream.epoch,
         first_seen=first_seen,
         resolved=resolved,
-        columns=stream.record_columns_for(rows, refused),
-        steps=row_steps_of(spec),
+        columns=columns,
+        steps=row_steps_of(spec, resolved.schema, columns),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),
@@ -159,6 +163,23 @@ def slice_plan(
         naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
         late_table=spec.late_table,
     )
+
+
+def _refuse_altered(spec: StreamSpec, table: Schema) -> None:
+    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
+
+    Raises:
+        FrazilError: With the columns.
+    """
+    if spec.decode.declares_all or not (spec.transform or spec.rules):
+        return
+    refuse_misnamed(spec, spec.problems_with(table))
+    if found := spec.disagreements_with(table):
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
+            f"{' '.join(found)}",
+            fix=misfit_fix(spec),
+        )
 
 
 def event_time_plan(

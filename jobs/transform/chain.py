@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.transform.columns import Columns, Place, TransformProblem
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Transform, added_columns
 
 
 class StepProblem(Exception):
@@ -37,6 +37,11 @@ class Chain:
     def asks(self) -> frozenset[str]:
         """What has to be fetched of a record for the steps, beyond what every record is fetched with."""
         return frozenset().union(*(each.asks for each in self.steps))
+
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """The names of the columns that the steps add, if all of them leave the others as they are; else None."""
+        return added_columns(self.steps)
 
     def __bool__(self) -> bool:
         return bool(self.steps)

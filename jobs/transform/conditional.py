@@ -42,6 +42,11 @@ class Conditional(Transform):
         """What step and condition ask."""
         return self.step.asks | self.condition.asks
 
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """As the step."""
+        return self.step.adds
+
     def prepare(self) -> None:
         """As the step."""
         self.step.prepare()

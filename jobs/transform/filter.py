@@ -30,6 +30,11 @@ class Filter(Transform):
         """What the condition asks."""
         return self.condition.asks if self.condition else frozenset()
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: rows stay as they are."""
+        return frozenset()
+
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
         if self.condition is not None:

@@ -61,6 +61,11 @@ class Mask(Transform):
             check_engine()
             self.key.reveal()
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """None; that a hash leaves a column's type as it is, is up to who has the columns."""
+        return frozenset()
+
     def output(self, columns: Columns) -> Columns:
         """The same columns; hashed ones are texts.
 

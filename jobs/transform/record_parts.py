@@ -33,6 +33,11 @@ class ToKey(Transform):
     name: ClassVar[str] = "to_key"
     column: str
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
+
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
         _single_value(columns, self.column, ("column",))
@@ -59,6 +64,11 @@ class ToHeaders(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return frozenset({"headers"})
+
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
@@ -88,6 +98,11 @@ class DropHeaders(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return frozenset({"headers"})
+
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""

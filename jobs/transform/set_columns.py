@@ -87,6 +87,11 @@ class Set(Transform):
         parts = {"headers" if (each.source or "").startswith(HEADER) else each.source for each in self.values}
         return frozenset(part for part in parts if part in FETCHED)
 
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """Those that it sets, unless one takes another's place."""
+        return None if any(each.replace for each in self.values) else frozenset(each.name for each in self.values)
+
     def output(self, columns: Columns) -> Columns:
         """Those with the ones that are set."""
         fields = list(columns.fields)

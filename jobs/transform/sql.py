@@ -80,6 +80,11 @@ class Compute(Transform):
         """What the expressions ask."""
         return frozenset().union(*(asks_of(text) for _, text in self.expressions))
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """Those that it computes."""
+        return frozenset(name for name, _ in self.expressions)
+
     def output(self, columns: Columns) -> Columns:
         """Those with the computed ones.
 

@@ -8,7 +8,7 @@ the one that was sent, or its row fails: no step makes null of what it cannot re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
@@ -132,6 +132,11 @@ class Transform(ABC):
         """Parts of the frame that have to be fetched for it: of `timestamp_type`, `key`, `headers`."""
         return frozenset()
 
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """The names of the columns that it adds, of a step that leaves all others as they are; None of other steps."""
+        return None
+
     @abstractmethod
     def output(self, columns: Columns) -> Columns:
         """The columns behind the step.
@@ -157,3 +162,13 @@ class Transform(ABC):
         Raises:
             FrazilError: It is not there: a secret, say.
         """
+
+
+def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
+    """The names of the columns that steps add, if all of them leave the others as they are; else None."""
+    added: set[str] = set()
+    for each in steps:
+        if (names := each.adds) is None:
+            return None
+        added |= names
+    return frozenset(added)

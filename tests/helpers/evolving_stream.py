@@ -49,6 +49,7 @@ class EvolvingStream:
         decode: More of the block `decode`.
         key: The columns of the key's struct, of a stream whose file does not declare them.
         mask: The masked columns.
+        more: Further blocks of the stream's file.
         evolve: The block `evolve`.
 
     Attributes:
@@ -71,6 +72,7 @@ class EvolvingStream:
         decode: dict[str, Any] | None = None,
         key: str | None = None,
         mask: Sequence[str] = (),
+        more: Mapping[str, Any] = MappingProxyType({}),
         **evolve: Any,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,7 @@ class EvolvingStream:
                     "stop_above": "off",
                 },
                 "evolve": evolve,
+                **more,
             }
         )
         # Nobody connects: the log is in memory.

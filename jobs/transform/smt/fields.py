@@ -119,10 +119,13 @@ def _mask(properties: Properties, columns: Columns, lenient: bool) -> Sequence[T
     fields = properties.needed_names("fields")
     if "replacement" in properties:
         properties.needed("replacement")
+    step = Mask(tuple(map(quoted, fields)), properties.text("replacement") or None)
+    if not columns.names:
+        # Asked which columns it adds, whatever there are.
+        return [step]
     for name in fields:
         if name not in columns.names:
             raise TransformProblem(no_column(name, columns.names), ("fields",))
-    step = Mask(tuple(map(quoted, fields)), properties.text("replacement") or None)
     try:
         step.output(columns)
     except TransformProblem as problem:
@@ -144,7 +147,7 @@ FIELDS = (
     Known(f"{_KAFKA}ExtractField$Value", ("field", "field.syntax.version", _DEFAULTS), _extract),
     Known(f"{_KAFKA}HoistField$Value", ("field",), _hoist),
     Known(f"{_KAFKA}ReplaceField$Value", ("exclude", "include", "renames", _DEFAULTS), _replace),
-    Known(f"{_KAFKA}InsertField$Value", (*_INSERTED, _DEFAULTS), _insert),
-    Known(f"{_KAFKA}MaskField$Value", ("fields", "replacement", _DEFAULTS), _mask),
-    Known(f"{_KAFKA}SetSchemaMetadata$Value", ("schema.name", "schema.version", _DEFAULTS), _metadata),
+    Known(f"{_KAFKA}InsertField$Value", (*_INSERTED, _DEFAULTS), _insert, leaves=True),
+    Known(f"{_KAFKA}MaskField$Value", ("fields", "replacement", _DEFAULTS), _mask, leaves=True),
+    Known(f"{_KAFKA}SetSchemaMetadata$Value", ("schema.name", "schema.version", _DEFAULTS), _metadata, leaves=True),
 )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from jobs.transform.columns import Columns
-from jobs.transform.transform import NO_ROWS, Applied, RowFailure, Rows, Transform
+from jobs.transform.transform import NO_ROWS, Applied, RowFailure, Rows, Transform, added_columns
 
 
 class InOrder(Transform):
@@ -27,6 +27,11 @@ class InOrder(Transform):
     def asks(self) -> frozenset[str]:
         """What any of them asks."""
         return frozenset().union(*(each.asks for each in self._steps))
+
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """What all of them add, if each leaves the other columns."""
+        return added_columns(self._steps)
 
     def prepare(self) -> None:
         """As each of them."""

@@ -24,6 +24,7 @@ class Known:
         steps: What it is in frazil.
         asks: Parts of the frame that it may need.
         asked_with: The properties without any of which it needs none of them; empty: it always does.
+        leaves: Whether it leaves the columns that there are, and what it adds is known without them.
     """
 
     type: str
@@ -31,6 +32,7 @@ class Known:
     steps: Steps
     asks: frozenset[str] = frozenset()
     asked_with: tuple[str, ...] = ()
+    leaves: bool = False
 
     @property
     def name(self) -> str:

@@ -42,6 +42,11 @@ class RouteByPattern(Transform):
     pattern: re.Pattern[str]
     replacement: Replacement
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
+
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
         return columns
@@ -69,6 +74,11 @@ class RouteByTime(Transform):
     name: ClassVar[str] = "route_by_time"
     parts: tuple[str, ...]
     format: SimpleDateFormat
+
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
@@ -104,6 +114,11 @@ class AddHeader(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return _HEADERS
+
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
@@ -183,12 +198,12 @@ _LOGICAL = (
     *("key.field.replacement", "schema.name.adjustment.mode", "logical.table.cache.size"),
 )
 RECORDS = (
-    Known(f"{_KAFKA}DropHeaders", ("headers",), _drop_headers, _HEADERS),
-    Known(f"{_KAFKA}InsertHeader", ("header", "value.literal"), _insert_header, _HEADERS),
+    Known(f"{_KAFKA}DropHeaders", ("headers",), _drop_headers, _HEADERS, leaves=True),
+    Known(f"{_KAFKA}InsertHeader", ("header", "value.literal"), _insert_header, _HEADERS, leaves=True),
     Known(f"{_KAFKA}HeaderFrom$Value", ("fields", "headers", "operation", _DEFAULTS), _header_from, _HEADERS),
-    Known(f"{_KAFKA}RegexRouter", ("regex", "replacement"), _regex_router),
-    Known(f"{_KAFKA}TimestampRouter", ("topic.format", "timestamp.format"), _timestamp_router),
+    Known(f"{_KAFKA}RegexRouter", ("regex", "replacement"), _regex_router, leaves=True),
+    Known(f"{_KAFKA}TimestampRouter", ("topic.format", "timestamp.format"), _timestamp_router, leaves=True),
     Known(f"{_KAFKA}ValueToKey", ("fields", _DEFAULTS), _value_to_key),
     Known(f"{_KAFKA}Filter", (), _filter),
-    Known("io.debezium.transforms.ByLogicalTableRouter", _LOGICAL, _logical_router),
+    Known("io.debezium.transforms.ByLogicalTableRouter", _LOGICAL, _logical_router, leaves=True),
 )

@@ -63,6 +63,14 @@ class KafkaMetadata(Transform):
     nested: bool
     constant: tuple[str, str] | None
 
+    @property
+    def adds(self) -> frozenset[str]:
+        """The struct, or a column for each part."""
+        if self.nested:
+            return frozenset({self.prefix})
+        names = [name for name, _ in _PARTS] + ([self.constant[0]] if self.constant else [])
+        return frozenset(f"{self.prefix}_{name}" for name in names)
+
     def output(self, columns: Columns) -> Columns:
         """Those with the record's."""
         parts = [*_PARTS, *([(self.constant[0], ice.StringType())] if self.constant else [])]
@@ -107,5 +115,5 @@ def _metadata(properties: Properties, columns: Columns, lenient: bool) -> Sequen
 
 SINK = (
     Known(f"{ICEBERG}CopyValue", ("source.field", "target.field"), _copy),
-    Known(f"{ICEBERG}KafkaMetadataTransform", ("field_name", "nested", "external_field"), _metadata),
+    Known(f"{ICEBERG}KafkaMetadataTransform", ("field_name", "nested", "external_field"), _metadata, leaves=True),
 )

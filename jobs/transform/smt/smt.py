@@ -53,6 +53,15 @@ class Smt(Transform):
         asked = not known.asked_with or not dict(self.properties).keys().isdisjoint(known.asked_with)
         return known.asks if asked else frozenset()
 
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """The names of the columns that it adds, of a class that leaves the others."""
+        known = self.known
+        if not known.leaves:
+            return None
+        properties = Properties(dict(self.properties), known.name, known.properties)
+        return InOrder(known.steps(properties, Columns(()), self.lenient)).adds
+
     def output(self, columns: Columns) -> Columns:
         """Those that Connect's class gives."""
         return self._steps(columns).output(columns)

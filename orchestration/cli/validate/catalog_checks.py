@@ -21,6 +21,7 @@ from jobs.spec.base import Location, field_path
 from jobs.spec.column_problems import contract_problems_of, letter_contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
+from jobs.spec.transform.passing import misfit_fix
 from jobs.write.dry_run import check_new_table_writable, check_writable
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
@@ -145,7 +146,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = spec.disagreements_with(table.schema())
-    fix = f"frazil schema apply {spec.stream}, or correct decode.schema of stream {spec.stream}"
+    fix = misfit_fix(spec)
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return

@@ -44,6 +44,8 @@ def test_a_table_is_made_of_the_newest_schema_and_grows_with_the_next_one(tmp_pa
                 "stream": "payments",
                 "source": {"topics": ["payments"]},
                 "decode": {"value": "avro", "schema": "registry"},
+                "transform": [{"compute": {"label": "concat(id, '!')"}}, {"where": "id <> 'd'"}],
+                "rules": [{"name": "known", "expect": "id <> 'e'"}],
                 "table": {"name": "orders.payments"},
             }
         )
@@ -57,12 +59,17 @@ def test_a_table_is_made_of_the_newest_schema_and_grows_with_the_next_one(tmp_pa
                 avro(7, FIRST, {"id": "c"}),
                 b"{}",
                 None,
+                avro(1, FIRST, {"id": "d"}),
+                avro(2, SECOND, {"id": "e", "note": "x"}),
             ]
         )
         found = preview_stream(spec, tables, [block], schemas=schema_lookup(spec, settings))
     assert found.changes.made == ("add column note string",)
     rows = [record(found, number).rows["orders.payments"] for number in (0, 1)]
-    assert [(row["id"], row["note"]) for row in rows] == [("a", None), ("b", "new")]
+    assert [(row["id"], row["label"], row["note"]) for row in rows] == [("a", "a!", None), ("b", "b!", "new")]
+    assert record(found, 5).outcome == "filtered"
+    broken = record(found, 6).letter
+    assert broken and broken.error_class == "rule_violated"
     letters = [record(found, number).letter for number in (2, 3)]
     assert [letter and letter.error_class for letter in letters] == ["unknown_schema", "no_schema_id"]
     assert record(found, 4).outcome == "tombstone"

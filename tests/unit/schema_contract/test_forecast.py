@@ -154,3 +154,29 @@ def test_a_schema_that_no_record_can_be_read_with_is_a_warning(schema: RegistryS
     found = subject_contract(spec, metadata(spec), "t-value", 1, schema)
     assert said in (found.problem or "")
     assert found.level == "warn"
+
+
+def test_what_a_new_version_breaks_of_a_step_is_told_before_a_record_comes() -> None:
+    """A wider column widens what is computed of it, unless that has to stay: then the version's records would fail."""
+    spec = spec_of().model_copy(update={"transform": StreamSpec.model_validate(WITH_STEPS).transform, "rules": ()})
+    wider = SAME.replace("n int", "n long")
+    (found,) = forecast(spec, rows(wider), metadata(spec))
+    assert (found.outcome, found.why) == ("changes_table", "widen column n to long")
+    (found,) = forecast(spec, rows(wider), metadata(spec, by=("twice",)))
+    assert found.outcome == "dead_letter"
+    assert found.why == (
+        "the table is not changed: the column twice, which the steps make, would have to be long, and the table is, or "
+        "was, partitioned by identity(twice)"
+    )
+    assert would_fail([found])
+    # Its own column is no field that the version lacks; a field of its name is left out.
+    assert forecast(spec, rows(SAME), metadata(spec)) == []
+
+
+WITH_STEPS: dict[str, Any] = {
+    "stream": "s",
+    "source": {"topics": ["t"]},
+    "decode": {"value": "protobuf", "schema": "registry"},
+    "transform": [{"compute": {"twice": "n * 2"}}],
+    "table": {"name": "n.s"},
+}

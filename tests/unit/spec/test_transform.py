@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.spec.correction import parse_correction
@@ -86,8 +87,10 @@ def test_the_table_has_the_columns_behind_the_steps() -> None:
         (lambda d: d["transform"][4]["mask"].update(hash="plain"), "a secret must not stand in the file"),
         (lambda d: d["transform"].append({"drop": "at"}), "table.partition_by[0]:"),
         (lambda d: d["transform"].append({"set": {"_kafka_topic": "x"}}), "is a column behind the transforms"),
-        (lambda d: d["decode"].update(schema="table"), "transform: needs the columns that are decoded"),
-        (lambda d: d["decode"].update(unknown_fields="keep"), "goes without transform"),
+        (lambda d: d["decode"].update(schema="table"),
+         "- flatten | transform[0].flatten: changes or replaces columns, and with decode.schema 'table'"),
+        (lambda d: (d["decode"].update(unknown_fields="keep"), d["transform"].append({"drop": "_extra"})),
+         "decode.unknown_fields: is keep, and behind the steps there is no text column _extra"),
         (lambda d: d["transform"].append({"filter": {}}), "says which rows to keep"),
         (lambda d: d["transform"].append({"set": {"a": {"from": "tpic"}}}), "must be topic, partition"),
     ],
@@ -124,3 +127,58 @@ def test_a_correction_may_change_the_steps(tmp_path: Path) -> None:
     assert corrected.spec.config_hash == StreamSpec.model_validate(BASE).config_hash
     with pytest.raises(SpecError, match=r"transform\[0\]\.cast\.x: there is no column 'x'"):
         parse_correction(path, yaml.safe_dump({"transform": [{"cast": {"x": "long"}}]}))
+
+
+@pytest.mark.parametrize(
+    ("step", "adds"),
+    [
+        ({"compute": {"a": "n", "b": "n + 1"}}, {"a", "b"}),
+        ({"set": {"a": 1, "b": {"from": "topic"}}}, {"a", "b"}),
+        ({"set": {"a": {"value": 1, "replace": True}}}, None),
+        ({"where": "n > 1"}, set()),
+        ({"filter": {"drop": {"topic": "x"}}}, set()),
+        ({"mask": {"columns": "n"}}, set()),
+        ({"to_key": "n"}, set()),
+        ({"to_headers": {"h": "n"}}, set()),
+        ({"drop_headers": ["h"]}, set()),
+        ({"compute": {"a": "n"}, "when": {"topic": "x"}}, {"a"}),
+        ({"flatten": {}}, None),
+        ({"rename": {"n": "m"}}, None),
+        ({"keep": ["n"]}, None),
+        ({"drop": ["n"]}, None),
+        ({"cast": {"n": "long"}}, None),
+        ({"hoist": {"into": "s"}}, None),
+        ({"extract": {"column": "s"}}, None),
+        ({"parse_timestamp": {"column": "t", "format": "iso"}}, None),
+        ({"format_timestamp": {"column": "t", "format": "iso"}}, None),
+        ({"split": {"column": "t", "by": ",", "into": ["x", "y"]}}, None),
+        ({"parse_json": {"column": "t", "schema": "x long"}}, None),
+        ({"smt": {"type": "InsertField$Value", "topic.field": "a", "static.field": "b", "static.value": "c"}},
+         {"a", "b"}),
+        ({"smt": {"type": "InsertField$Value", "topic.field": "a", "lenient": True}}, None),
+        ({"smt": {"type": "MaskField$Value", "fields": "n"}}, set()),
+        ({"smt": {"type": "SetSchemaMetadata$Value", "schema.name": "x"}}, set()),
+        ({"smt": {"type": "DropHeaders", "headers": "h"}}, set()),
+        ({"smt": {"type": "InsertHeader", "header": "h", "value.literal": "x"}}, set()),
+        ({"smt": {"type": "RegexRouter", "regex": "(.*)", "replacement": "x-$1"}}, set()),
+        ({"smt": {"type": "TimestampRouter"}}, set()),
+        ({"smt": {"type": "KafkaMetadataTransform", "external_field": "site,eu"}}, {
+            "_kafka_metadata_topic", "_kafka_metadata_partition", "_kafka_metadata_offset",
+            "_kafka_metadata_timestamp", "_kafka_metadata_site",
+        }),
+        ({"smt": {"type": "KafkaMetadataTransform", "nested": "true", "field_name": "k"}}, {"k"}),
+        ({"smt": {"type": "Filter", "predicate": {"type": "HasHeaderKey", "name": "h"}}}, set()),
+        ({"smt": {"type": "Flatten$Value"}}, None),
+        ({"smt": {"type": "Cast$Value", "spec": "n:int8", "lenient": True}}, None),
+        ({"smt": {"type": "ReplaceField$Value", "exclude": "n", "lenient": True}}, None),
+        ({"smt": {"type": "ExtractNewRecordState"}}, None),
+    ],
+)  # fmt: skip
+def test_which_steps_leave_the_columns_that_are_decoded(step: dict[str, Any], adds: set[str] | None) -> None:
+    data = {key: BASE[key] for key in ("stream", "source")} | {"table": {"name": "n.t"}, "transform": [step]}
+    data["decode"] = {"value": "json", "schema": "infer"}
+    if adds is None:
+        with pytest.raises(ValidationError, match=r"changes or replaces columns, and with decode\.schema 'infer'"):
+            StreamSpec.model_validate(data)
+    else:
+        assert StreamSpec.model_validate(data).made_columns == adds

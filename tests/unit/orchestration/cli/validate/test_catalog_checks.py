@@ -51,7 +51,7 @@ def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -
     findings = of_tables(spec, settings)
     assert [finding.verdict for finding in findings] == ["wrong"]
     assert "amount" in findings[0].sentence
-    assert findings[0].fix == "frazil schema apply payments, or correct decode.schema of stream payments"
+    assert findings[0].fix == "frazil schema apply payments, or correct decode.schema in streams/payments.yaml"
 
 
 def test_columns_of_a_contract_that_the_tables_lack_are_wrong(settings: Settings, spec: StreamSpec) -> None:
