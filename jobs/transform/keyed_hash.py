@@ -18,6 +18,8 @@ from jobs.errors import FrazilError
 
 _BLOCK = 64
 """Bytes that SHA-256 reads at a time."""
+_SAMPLE = 1_000
+"""Values that say whether others are likely to repeat."""
 _DIGITS = np.frombuffer(b"".join(f"{byte:02x}".encode() for byte in range(256)), np.uint16)
 """The two digits of each byte, looked up as one number."""
 
@@ -29,10 +31,19 @@ def keyed_hash(values: pa.Array, key: bytes) -> pa.Array:
         values: Bytes.
         key: Of any length.
     """
+    if _repeats(values):
+        encoded = values.dictionary_encode()
+        return keyed_hash(encoded.dictionary, key).take(encoded.indices)
     padded = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
     inner = _sha256(_behind(bytes(byte ^ 0x36 for byte in padded), values))
     outer = _sha256(_behind(bytes(byte ^ 0x5C for byte in padded), inner))
     return _hex(outer)
+
+
+def _repeats(values: pa.Array) -> bool:
+    """Whether to hash each value once: in a sample, at most half of the values are different."""
+    sample = values[:_SAMPLE]
+    return len(values) > 1 and 2 * len(sample.unique()) <= len(sample)
 
 
 def _behind(pad: bytes, values: pa.Array) -> pa.Array:

@@ -19,6 +19,7 @@ from jobs.transform.cast import Cast
 from jobs.transform.columns import TransformProblem
 from jobs.transform.condition import HasHeader, TopicMatches
 from jobs.transform.filter import Filter
+from jobs.transform.keyed_hash import keyed_hash
 from jobs.transform.mask import Mask
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.set_columns import Set, SetColumn
@@ -322,3 +323,22 @@ def test_a_filter_drops_or_keeps() -> None:
     assert applied(Filter(TopicMatches("x"), drop=False), rows).filtered.tolist() == [1, 3]
     assert applied(Filter(), rows).rows.count == 0
     assert isinstance(rows.batch, pa.RecordBatch)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b"a", b"b"] * 1_500,
+        [b"a", None, b"a", b""] * 700,
+        [None] * 3,
+        [b"%d" % n for n in range(1_000)] + [b"7"] * 3_000,
+        [b"7"] * 1_000 + [b"%d" % n for n in range(3_000)],
+        [b"one"],
+        [],
+    ],
+)
+def test_a_keyed_hash_of_values_that_repeat(values: list[bytes | None]) -> None:
+    key = b"k" * 32
+    expected = [None if each is None else hmac.new(key, each, "sha256").hexdigest() for each in values]
+    assert keyed_hash(pa.array(values, pa.binary()), key).to_pylist() == expected
+    assert keyed_hash(pa.array([b"x", *values], pa.binary())[1:], key).to_pylist() == expected
