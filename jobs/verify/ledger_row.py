@@ -45,7 +45,7 @@ rows before the reset are back, and the table goes on where the reset had led it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
@@ -84,6 +84,8 @@ class LedgerRow:
         note: Who decided it, and why.
         since: With `removed`: see the module.
         elsewhere: Landed records of a stream with a route of which the anchor's table got no row itself.
+        late: On the first row of a commit, all its rows that came behind the watermark, by the begin of the hour or day
+            that they are of, in milliseconds since 1970.
     """
 
     stream: str
@@ -105,6 +107,7 @@ class LedgerRow:
     note: str | None = None
     since: int | None = None
     elsewhere: int = 0
+    late: Mapping[int, int] | None = None
 
     def rows(self, role: Role) -> int | None:
         """Rows that the table got, of a role; None if that is not known."""

@@ -8,13 +8,15 @@ It keeps what the stamps said of every batch and every operator's answer beyond 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, NotNull, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -65,9 +67,12 @@ LEDGER_SCHEMA = Schema(
     NestedField(23, "note", StringType(), doc="Who decided it, and why."),
     NestedField(24, "since", LongType(), doc="With removed: rows with a later sequence number, before this, are void."),
     NestedField(25, "elsewhere", LongType(), doc="Landed records of which the anchor's table itself got no row."),
+    NestedField(
+        26, "late_rows", StringType(), doc="Late rows of the commit, by the begin of their hour or day, in ms."
+    ),
 )
 # Columns that a ledger of an earlier release has only once something was filled in since.
-_LATER = ("elsewhere",)
+_LATER = ("elsewhere", "late_rows")
 LEDGER_PARTITIONS = (PartitionExpr("identity", "stream", None),)
 
 _COUNTS = ("read", "landed", "dead", "tombstones", "filtered")
@@ -93,6 +98,8 @@ def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
         try:
             with table.update_schema() as update:
                 for name in _LATER:
+                    if name in table.schema().column_names:
+                        continue
                     update.add_column(name, LEDGER_SCHEMA.find_type(name), LEDGER_SCHEMA.find_field(name).doc)
         except CommitFailedException as moved:
             raise HeadMovedError(f"the ledger was altered by somebody else: {moved}") from None
@@ -158,6 +165,21 @@ def ledger_tables(catalog: Catalog, settings: Settings, stream: str) -> list[str
     return sorted({each["table_name"] for each in pairs} - coordinators)
 
 
+def read_late_rows(catalog: Catalog, settings: Settings, stream: str, table: Table, since: datetime) -> list[LedgerRow]:
+    """The rows of a stream on a table that tell of late rows, and the rollbacks that make rows void.
+
+    Args:
+        since: Only of commits from then on.
+    """
+    ledger = find_ledger(catalog, settings)
+    if ledger is None or "late_rows" not in ledger.schema().column_names:
+        return []
+    telling: BooleanExpression = Or(NotNull("late_rows"), EqualTo("kind", "removed"))
+    mine = And(EqualTo("stream", stream), EqualTo("table_uuid", str(table.metadata.table_uuid)))
+    wanted = And(And(mine, GreaterThanOrEqual("committed_at", since.isoformat())), telling)
+    return ledger_from_arrow(ledger.scan(row_filter=wanted).to_arrow())
+
+
 def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uuid: str | None) -> BooleanExpression:
     """Rows of a stream; of a table by its name, or by its uuid under any; of commits with a greater sequence number."""
     first = 0 if after_sequence is None else after_sequence + 1
@@ -184,7 +206,7 @@ def _values(row: LedgerRow) -> tuple[Any, ...]:
         *((None,) * 4 if whole else (*row.partition, *row.range)),
         *(None if counts is None else getattr(counts, name) for name in _COUNTS),
         *(row.epoch, row.batch, row.sequence, row.snapshot_id or None, row.committed_at),
-        *(row.config, row.generation, row.answer, row.note, row.since, row.elsewhere or None),
+        *(row.config, row.generation, row.answer, row.note, row.since, row.elsewhere or None, _late_text(row.late)),
     )
 
 
@@ -211,7 +233,7 @@ def _row(
     *rest: Any,
 ) -> LedgerRow:
     counts, others = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
-    epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since, elsewhere = others
+    epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since, elsewhere, late = others
     source = WHOLE_TABLE if topic is None else TopicPartition(topic, partition or 0)
     stream, name, uuid, kind, source, config, generation, answer, note = (
         kept.setdefault(each, each) for each in (stream, name, uuid, kind, source, config, generation, answer, note)
@@ -236,7 +258,12 @@ def _row(
         note,
         since,
         elsewhere or 0,
+        msgspec.json.decode(late, type=dict[int, int]) if late else None,
     )
+
+
+def _late_text(late: Mapping[int, int] | None) -> str | None:
+    return msgspec.json.encode(dict(sorted(late.items()))).decode() if late else None
 
 
 def ledger_crowded(said: str) -> CommitRefusedError:

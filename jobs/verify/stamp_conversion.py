@@ -68,7 +68,10 @@ def ledger_rows(
         gone = {p: OffsetRange(0, at) for p, at in known.positions.items() if p not in stamp.position}
         rows += _of_kind(replace(blank, answer=RETIRED), "noted", gone)
     if stamp.kind == "batch":
-        rows += _batch(stamp, known, blank)
+        batch = _batch(stamp, known, blank)
+        if batch and blank.anchor and stamp.event_time and stamp.event_time.batch.periods:
+            batch[0] = replace(batch[0], late=stamp.event_time.batch.periods)
+        rows += batch
     elif stamp.kind == "accept":
         rows += _answer(stamp, known, blank)
     return rows, FillCheckpoint(

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 
 from assets.closed_partitions import REMEMBERED_SECONDS, partition_key
 from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
 from jobs.commit.publications import publication_id
-from jobs.commit.stamp_history import history_of, stamps_along_main
+from jobs.commit.stamp_history import history_of
 from jobs.publish.main_freshness import main_freshness, published_times
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from jobs.verify.closed_periods import LateRows, LateRowsOfTables, first_period, proven_times
+from jobs.verify.late_rows import late_rows
+from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.ledger_table import read_late_rows
 from jobs.verify.period_rows import Period, rows_by_period
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ class ClosedFacts:
         times: Up to whose watermark all of it is complete; None where nothing is.
         periods: Those that have closed and were not reported, oldest first.
         rows: Of each; None where they were not counted, since too many files would have to be read.
-        late: Of each, rows that came behind the watermark before it closed, as far as stamps are kept.
+        late: Of each, rows that came behind the watermark before it closed.
         snapshot_id: The table's newest.
         after: Rows that came into closed ones within the last day.
         waits: Whether the stream has landed what would close more, and main lacks it.
@@ -131,7 +134,7 @@ def look(
             times,
             tuple(periods),
             _rows(spec, tables | {spec.table.name: table}, periods),
-            _late_before(stream, table.metadata, periods) if periods else {},
+            _late(spec, settings, opened, stream, table, periods) if periods else {},
             head.snapshot_id if head else None,
             tuple(_LATE.since(table, stream, event_time, since_ms)),
             waits,
@@ -152,10 +155,12 @@ def _rows(spec: StreamSpec, tables: Mapping[str, Table], periods: Sequence[Perio
     return total
 
 
-def _late_before(stream: str, metadata: TableMetadata, periods: Sequence[Period]) -> dict[int, int]:
-    late = {start: 0 for start, _ in periods}
-    for _, stamp in stamps_along_main(metadata, stream):
-        for start, rows in (stamp.event_time.batch.periods if stamp.event_time else {}).items():
-            if start in late:
-                late[start] += rows
-    return late
+def _late(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, stream: str, table: Table, periods: Sequence[Period]
+) -> dict[int, int]:
+    """Late rows of each hour or day; publications are in no ledger."""
+
+    def ledger(since: datetime) -> list[LedgerRow]:
+        return read_late_rows(catalog, settings, stream, table, since) if stream == spec.stream else []
+
+    return late_rows(table.metadata, stream, periods, ledger)

@@ -15,6 +15,8 @@ from jobs.commit.event_times import EventTimes
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
+from jobs.verify.ledger_fill import fill_ledger
+from jobs.verify.ledger_table import read_ledger
 from orchestration.definitions import build_definitions
 from orchestration.sensors import closed_facts
 from orchestration.sensors.closed_facts import unreported
@@ -148,6 +150,35 @@ def test_hours_close_when_all_stamped_snapshots_have_expired(place: Place) -> No
     assert place.closed() == ["2026-03-01-10:00"]
     (told,) = place.reported("2026-03-01-10:00")
     assert (told["dagster/partition_row_count"], told["watermark"]) == (1, hour(11, 50).timestamp())
+
+
+@pytest.mark.parametrize("filled", ["in time", "never", "by an earlier release", "without its columns"])
+def test_late_rows_of_stamps_that_have_expired_are_told_by_the_ledger(place: Place, filled: str) -> None:
+    stream = place.stream
+    stream.land([hour(10, 5), hour(10, 50)], hour(10, 55))
+    stream.land([hour(10, 6), hour(10, 7), hour(9)], hour(10, 55), late={hour(10): 2, hour(9): 1})
+    stream.land([hour(10, 9)], hour(10, 55), late={hour(10): 1})
+    if filled != "never":
+        fill_ledger(stream.catalog, stream.settings, [place.spec])
+        if filled != "in time":
+            ledger = stream.catalog.load_table(stream.settings.ledger.table)
+            with ledger.update_schema() as change:
+                change.delete_column("late_rows")
+                if filled == "without its columns":
+                    change.delete_column("elsewhere")
+    table = stream.table
+    old = [
+        each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != table.metadata.current_snapshot_id
+    ]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    stream.land([hour(12)], hour(11, 50))
+    assert "2026-03-01-10:00" in place.closed()
+    (told,) = place.reported("2026-03-01-10:00")
+    assert told["late_rows"] == (3 if filled == "in time" else 1)
+    # Filling goes on, with the columns that were missing.
+    stream.land([hour(12)], hour(11, 55), late={hour(11): 4})
+    fill_ledger(stream.catalog, stream.settings, [place.spec])
+    assert [row.late for row in read_ledger(stream.catalog, stream.settings, "payments")][-1] == {ms(hour(11)): 4}
 
 
 def test_a_table_that_was_rolled_back_closes_nothing(place: Place) -> None:
