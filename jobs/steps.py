@@ -143,6 +143,11 @@ STEPS: dict[str, Step] = {
         "The record names the batch's letters and files; the table does not have it, and never gets it.",
         "action",
     ),
+    "replay_between_tables": Step(
+        "replay",
+        "The stream's own table has the batch, and perhaps others; the next table of its route lacks it.",
+        "action",
+    ),
     "replay_after_commit": Step(
         "replay", "The table has the batch, its letters do not know; they learn it from the record.", "action"
     ),

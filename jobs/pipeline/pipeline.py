@@ -16,10 +16,13 @@ from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
+from jobs.pipeline.route import STAGE as ROUTE
 from jobs.pipeline.route import Destinations, FitToRoutedTables
 from jobs.pipeline.route_naming import NamingState
-from jobs.pipeline.row_steps import RowSteps
+from jobs.pipeline.row_steps import RefuseDropped, RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+
+_DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
 
 Routed: TypeAlias = tuple[Destinations, Mapping[str, Fit], NamingState | None]
 
@@ -123,5 +126,6 @@ def stream_pipeline(
     last: Stage = FitToTable({destination: fit}, kafka=columns.kafka, hide_values=hide_values)
     if routed is not None:
         rows = steps.columns if steps else None
-        last = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, hide_values=hide_values)
+        fitted = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, hide_values=hide_values)
+        last = RefuseDropped(fitted, ROUTE, _DROPPED_NOW) if steps and steps.refuse_dropped else fitted
     return Pipeline([*first, decode, *more, last], destination, values)

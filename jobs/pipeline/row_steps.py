@@ -13,7 +13,7 @@ from jobs.formats.decoder import Failure
 from jobs.formats.problems import ValueProblem, untold
 from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.block import Block
-from jobs.pipeline.stages import Stage
+from jobs.pipeline.stages import RowStage, Stage
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.rules import rules_of
@@ -169,31 +169,35 @@ class TakeStep:
 
 
 class RefuseDropped:
-    """A step whose dropped rows have failed instead.
+    """A stage whose dropped rows have failed instead.
 
     Args:
-        take: The step.
+        take: The stage.
+        by: What drops them, as dead letters call it; without it the stage.
+        said: Why the record has failed.
     """
 
-    def __init__(self, take: TakeStep) -> None:
+    def __init__(self, take: RowStage, by: str | None = None, said: str = _FILTERED_NOW) -> None:
         self.name: str = take.name
-        self._take: TakeStep = take
+        self._take: RowStage = take
+        self._by: str = by or take.name
+        self._said: str = said
 
     def apply(self, block: Block) -> Block:
-        """The block behind the step, with a failure for each record that it filters or leaves without a value."""
+        """The block behind the stage, with a failure for each record that it filters or leaves without a value."""
         made = self._take.apply(block)
         earlier = {*block.filtered.tolist(), *block.dropped.tolist()}
         gone = sorted({*made.filtered.tolist(), *made.dropped.tolist()} - earlier)
-        failures = [Failure(row, self.name, FILTERED, _FILTERED_NOW, None) for row in gone]
+        failures = [Failure(row, self._by, FILTERED, self._said, None) for row in gone]
         failures = sorted([*made.failures, *failures], key=lambda each: each.row)
         return replace(made, failures=failures, filtered=block.filtered, dropped=block.dropped)
 
     def probe(self, block: Block) -> Block:
-        """As of the step."""
+        """As of the stage."""
         return self._take.probe(block)
 
     def before(self, block: Block) -> str:
-        """As of the step."""
+        """As of the stage."""
         return self._take.before(block)
 
 

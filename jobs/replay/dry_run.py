@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.named_tables import with_named_tables
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.request import (
     MAX_LETTERS,
     ReplayRequest,
     finish_result,
-    refuse_routed,
     requested_batches,
     requested_tables,
 )
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
+from jobs.replay.routing import refuse_unlocated
+from jobs.replay.row_tables import ReadTables
 from jobs.spec.models import StreamSpec
 
 
@@ -38,13 +40,14 @@ def dry_run(
         SelectionError, AlteredTableError: As `replay`.
     """
     began = time.monotonic()
-    refuse_routed(spec)
+    spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
     sink, letters = requested_tables(spec, catalog, request)
+    refuse_unlocated(spec, request.corrected(spec), sink)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.selected = request.count(letters, spec.stream)
-    pipeline = ReplayPipeline(request.corrected(spec), schemas)
+    pipeline = ReplayPipeline(request.corrected(spec), ReadTables(spec, catalog), schemas)
     for batch in requested_batches(letters, request, result, MAX_LETTERS):
-        _, outcome = pipeline.process(sink, letters, batch)
+        _, outcome = pipeline.process(letters, batch)
         result.add(outcome)
         reasons.add_batch(batch, outcome.failures)
         on_progress(result.progress)

@@ -1,4 +1,4 @@
-"""Opening of a replay session: the lease, the claims on both tables, and what has to be finished before."""
+"""Opening of a replay session: the lease, the claims on its first two tables, and what has to be finished before."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.commit.errors import RolledBackError
 from jobs.commit.stamp_history import history
 from jobs.commit.target import Target
 from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.errors import FrazilError
 from jobs.replay.pending_return import PendingReturn, pending_returns
-from jobs.replay.session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
+from jobs.replay.recovery import recover_replays
+from jobs.replay.session import ReplaySession, landed_batches, replay_folder, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError, stream_lease
@@ -42,15 +42,16 @@ def replay_session(
     if not returning:
         refuse_unfinished_return(folder, spec.stream)
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    targets = {table: Target(catalog, table, name, branch=spec.branch_of(table)) for table in spec.target_names}
+    both = (spec.table.name, spec.dead_letter_table)
+    targets = {table: Target(catalog, table, name, branch=spec.branch_of(table)) for table in both}
     session = ReplaySession(name, spec.config_hash, lease, targets, spec=spec, folder=folder)
     with session.held():
         step("replay_before_claim")
-        for target in targets.values():
-            _claim(session, target)
+        for table in both:
+            session.claimed(table)
         step("replay_after_claims")
         if recover:
-            session.recover()
+            recover_replays(session)
         yield session
 
 
@@ -82,21 +83,6 @@ def refuse_if_replayed(lease: Lease, stream: str) -> None:
             f"stream {stream}: its letters are being replayed by process {held.pid} on {held.host}.",
             fix=f"wait for it to end, or stop process {held.pid} and run this again",
         )
-
-
-def _claim(session: ReplaySession, target: Target) -> None:
-    """Take a table over for this replay, also after a rollback: what it took out is found by the rows themselves."""
-
-    try:
-        target.claim(session.epoch, lambda newest: session.claim_of(newest, {BATCHES: 0}))
-    except RolledBackError:
-        what = "landed" if target is session.sink else "said of letters"
-        raise RolledBackError(
-            f"stream {session.spec.stream}: table {target.name} was rolled back, and what a replay {what} since is no "
-            "longer in it. Nothing was changed.",
-            fix=f"`frazil letters {session.spec.stream} --after-rollback WHY`, which sets every letter to what the "
-            "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
-        ) from None
 
 
 def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:

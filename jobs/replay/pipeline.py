@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,15 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import DISCARDED
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
-from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.block import Indices
+from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
 from jobs.pipeline.row_steps import RowSteps, row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
+from jobs.replay.routing import not_located, routed_to, without_table
+from jobs.replay.row_tables import RowTables
 from jobs.replay.whole_letters import WholeLetters, WholeRows
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NAME_MAPPING
@@ -34,26 +38,35 @@ from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
+_NONE: Indices = np.zeros(0, np.int64)
 _ADDED_BY_DRIVER = f"the stream's driver adds the column {EXTRA_COLUMN} with the first record that needs it"
 
 
-def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None) -> Pipeline:
+def dead_letter_pipeline(
+    spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None, *, routed: Routed | None = None
+) -> Pipeline:
     """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
     Args:
         spec: The stream, corrected or not.
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
+        routed: The several tables of the rows, see `stream_pipeline`.
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = _steps(spec, table, resolved)
     asks = steps.asks if steps else frozenset[str]()
     whole = WholeLetters(resolved, spec.record_columns, asks)
-    return record_pipeline(spec, table, schemas, first=[whole])
+    return record_pipeline(spec, table, schemas, first=[whole], routed=routed)
 
 
 def record_pipeline(
-    spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None, *, first: Sequence[Stage] = ()
+    spec: StreamSpec,
+    table: Table,
+    schemas: SchemaLookup | None = None,
+    *,
+    first: Sequence[Stage] = (),
+    routed: Routed | None = None,
 ) -> Pipeline:
     """The pipeline of a stream for records that have failed before.
 
@@ -62,6 +75,7 @@ def record_pipeline(
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
+        routed: The several tables of the rows, see `stream_pipeline`.
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = _steps(spec, table, resolved)
@@ -76,6 +90,7 @@ def record_pipeline(
         steps=replace(steps, refuse_dropped=True) if steps else None,
         first=first,
         reference=True,
+        routed=routed,
         hide_values=spec.errors.mask != NO_MASK,
     )
 
@@ -98,74 +113,99 @@ def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
     )
 
 
+class _Rows(NamedTuple):
+    """Rows for one table, and the letter of each, ascending."""
+
+    table: str
+    rows: pa.RecordBatch
+    letters: Indices
+
+
 class ReplayPipeline:
-    """Takes batches of dead letters through the pipeline, those left out whose rows the stream's table has.
+    """Takes batches of dead letters through the pipeline, those left out whose rows the tables have.
 
     Args:
-        spec: The stream, corrected or not.
+        spec: The stream, corrected or not, with the tables that values have named.
+        tables: Its tables of rows.
         schemas: Finds the writer schemas of records that name theirs.
     """
 
-    def __init__(self, spec: StreamSpec, schemas: SchemaLookup | None = None) -> None:
+    def __init__(self, spec: StreamSpec, tables: RowTables, schemas: SchemaLookup | None = None) -> None:
         self._spec: StreamSpec = spec
+        self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
+        self._routed: Routed | None = routed_to(spec, tables) if spec.route else None
         self._made: tuple[Schema, PartitionSpec, str | None, Pipeline, Pipeline] | None = None
-
-    def _run(self, sink: Table, letters: pa.RecordBatch) -> tuple[list[pa.RecordBatch], np.ndarray, list[Failure]]:
-        """The rows that letters become, whose they are, and why the others fail: by records, or by rows as JSON."""
-        records, rows = self._pipelines(sink)
-        as_rows = are_rows(letters)
-        parts = [(records, np.flatnonzero(~as_rows)), (rows, np.flatnonzero(as_rows))]
-        made: list[pa.RecordBatch] = []
-        positions: list[np.ndarray] = []
-        failures: list[Failure] = []
-        for number, (pipeline, those) in enumerate(parts):
-            if number and not len(those):
-                continue
-            block = pipeline.run(letters if len(those) == letters.num_rows else letters.take(pa.array(those)))
-            made.append(block.rows)
-            positions.append(those[block.positions])
-            failures += [failure.at(int(those[failure.row])) for failure in block.failures]
-        return made, np.concatenate(positions), failures
 
     def _pipelines(self, sink: Table) -> tuple[Pipeline, Pipeline]:
         """Those for all batches: the decoder learns; others when the table's columns or partitions change meanwhile."""
         now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING)
         if self._made is None or self._made[:3] != now:
-            self._made = *now, dead_letter_pipeline(self._spec, sink, self._schemas), row_pipeline(self._spec, sink)
+            records = dead_letter_pipeline(self._spec, sink, self._schemas, routed=self._routed)
+            self._made = *now, records, row_pipeline(self._spec, sink)
         return self._made[3:]
 
-    def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, ReplayOutcome]:
+    def _run(self, letters: pa.RecordBatch) -> tuple[list[_Rows], list[Failure]]:
+        """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
+        own = self._spec.table.name
+        records, rows = self._pipelines(self._tables.table(own))
+        as_rows = are_rows(letters)
+        made: list[_Rows] = []
+        failures: list[Failure] = []
+        for number, (pipeline, those) in enumerate(
+            [(records, np.flatnonzero(~as_rows)), (rows, np.flatnonzero(as_rows))]
+        ):
+            if number and not len(those):
+                continue
+            block = pipeline.run(letters if len(those) == letters.num_rows else letters.take(pa.array(those)))
+            if number or self._routed is None:
+                made.append(_Rows(own, block.rows, those[block.positions]))
+            else:
+                made += [_Rows(name, each.rows, those[each.positions]) for name, each in block.routed.items()]
+                block = replace(
+                    block, failures=sorted([*block.failures, *without_table(block)], key=lambda each: each.row)
+                )
+            failures += [failure.at(int(those[failure.row])) for failure in block.failures]
+        return made, failures
+
+    def process(self, table: Table, letters: pa.RecordBatch) -> tuple[dict[str, pa.RecordBatch], ReplayOutcome]:
         """What becomes of the letters of a batch.
 
         Args:
-            sink: The stream's table.
             table: Of the letters; tells what has landed where the stream's table does not say where rows come from.
 
         Returns:
-            Rows for the stream's table, and which letters they are of. A letter of a record that another letter lands
-            counts as already landed.
+            Rows for each table, and which letters they are of: of a stream with a route only those that the table
+            lacks. A letter of a record that another letter lands counts as already landed.
         """
-        there = self._already_landed(sink, table, letters)
+        # What a route says of a letter is known behind the pipeline only.
+        there = self._stands(table, letters) if self._routed is None else np.zeros(letters.num_rows, dtype=bool)
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
-        made, positions, failures = self._run(
-            sink, letters if len(kept) == letters.num_rows else letters.take(pa.array(kept))
-        )
-        landed = kept[positions]
+        made, failures = self._run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)))
+        made = [_Rows(each.table, each.rows, kept[each.letters]) for each in made]
+        if self._routed is not None:
+            every = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
+            made = [self._lacking(each, letters) for each in made]
+        else:
+            every = _NONE
+        landed = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
+        there[np.setdiff1d(every, landed, assume_unique=True)] = True
+        home = landed if self._routed is None else every
         outcome = ReplayOutcome(
             landed,
-            np.flatnonzero(there | (~alone & np.isin(first, landed))),
+            np.flatnonzero(there | (~alone & np.isin(first, home))),
             [failure.at(int(kept[failure.row])) for failure in failures],
         )
         # Another letter of a record that failed may keep more of it.
-        rest = np.flatnonzero(~there & ~alone & ~np.isin(first, landed))
+        rest = np.flatnonzero(~there & ~alone & ~np.isin(first, home))
         if not len(rest):
             return _joined(made), outcome
-        rows, others = self.process(sink, table, letters.take(pa.array(rest)))
+        rows, others = self.process(table, letters.take(pa.array(rest)))
+        more = [_Rows(name, each, _NONE) for name, each in rows.items()]
         return (
-            _joined([*made, rows]),
+            _joined([*made, *more]),
             ReplayOutcome(
                 np.concatenate([landed, rest[others.landed]]),
                 np.concatenate([outcome.already_landed, rest[others.already_landed]]),
@@ -173,8 +213,18 @@ class ReplayPipeline:
             ),
         )
 
-    def _already_landed(self, sink: Table, table: Table, letters: pa.RecordBatch) -> np.ndarray:
-        kafka = self._spec.kafka_columns
+    def _lacking(self, rows: _Rows, letters: pa.RecordBatch) -> _Rows:
+        """Rows for one of a route's tables, without those of records that have one there."""
+        held, kafka = self._tables.held(rows.table), self._spec.kafka_columns
+        if not kafka.locate_rows_of(held.schema()):
+            raise not_located(self._spec, rows.table)
+        mine = letters.take(pa.array(rows.letters))
+        lacks = ~stand_in_table(held, mine, self._spec.stream, columns=kafka.instant_coordinates)
+        return rows if lacks.all() else _Rows(rows.table, rows.rows.filter(pa.array(lacks)), rows.letters[lacks])
+
+    def _stands(self, table: Table, letters: pa.RecordBatch) -> np.ndarray:
+        """Which letters are of records that have landed in the stream's one table."""
+        kafka, sink = self._spec.kafka_columns, self._tables.held(self._spec.table.name)
         if kafka.locate_rows_of(sink.schema()):
             return stand_in_table(sink, letters, self._spec.stream, columns=kafka.instant_coordinates)
         if "state" not in table.schema().column_names:
@@ -188,5 +238,10 @@ class ReplayPipeline:
         return found
 
 
-def _joined(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches([each for each in rows if each.num_rows] or [rows[-1]])
+def _joined(made: Sequence[_Rows]) -> dict[str, pa.RecordBatch]:
+    """The rows of each table that has any."""
+    parts: dict[str, list[pa.RecordBatch]] = {}
+    for each in made:
+        if each.rows.num_rows:
+            parts.setdefault(each.table, []).append(each.rows)
+    return {name: pa.concat_batches(those) for name, those in parts.items()}

@@ -14,11 +14,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.commit.branch import stream_table
+from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
+from jobs.replay.routing import refuse_other_tables, refuse_unfit
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 
@@ -52,6 +54,13 @@ class ReplayRequest:
     def corrected(self, spec: StreamSpec) -> StreamSpec:
         """The stream with the correction, if there is one."""
         return self.correction.spec if self.correction else spec
+
+    def with_tables_of(self, catalog: Catalog) -> ReplayRequest:
+        """The request whose correction knows the tables that values have named."""
+        if self.correction is None:
+            return self
+        spec = with_named_tables(self.correction.spec, catalog)
+        return replace(self, correction=replace(self.correction, spec=spec))
 
     def new_result(self, stream: str, *, dry_run: bool = False) -> ReplayResult:
         """A result in which nothing is counted yet."""
@@ -91,22 +100,9 @@ class Pace:
             self._sleep(max(0.0, passed / self._rate - (time.monotonic() - self._began)))
 
 
-def refuse_routed(spec: StreamSpec) -> None:
-    """Refuse what lands records in the stream's own table, of a stream whose route says where they go.
-
-    Raises:
-        FrazilError: It has a route.
-    """
-    if spec.route is not None:
-        raise FrazilError(
-            f"stream {spec.stream}: it has a route, and letters cannot be landed by one yet.",
-            fix=f"frazil replay {spec.stream} --to-topic TOPIC, with a topic that the stream reads: it routes them",
-        )
-
-
 def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
     """The stream's table and its dead letters, seen to be fit for the replay request; nothing is changed yet."""
-    missing = [name for name in spec.target_names if not catalog.table_exists(name)]
+    missing = [name for name in (spec.table.name, spec.dead_letter_table) if not catalog.table_exists(name)]
     if missing:
         raise FrazilError(
             f"stream {spec.stream}: table {missing[0]} does not exist, so there are no letters to bring back.",
@@ -116,13 +112,8 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
     check_dead_letter_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     corrected = request.corrected(spec)
-    differences = corrected.disagreements_with(sink.schema())
-    if differences:
-        what = "the correction declares" if request.correction else "the spec declares"
-        raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} cannot hold what {what}: {'; '.join(differences)}",
-            fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
-        )
+    refuse_unfit(corrected, sink, request.correction)
+    refuse_other_tables(spec, corrected)
     return sink, letters
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFile
 
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaLookup
@@ -19,18 +19,18 @@ from jobs.replay.request import (
     MAX_LETTERS,
     ReplayRequest,
     finish_result,
-    refuse_routed,
     requested_batches,
     requested_tables,
 )
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
+from jobs.replay.routing import refuse_unlocated
+from jobs.replay.row_tables import SessionTables
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.writer_schemas import schema_lookup
-from jobs.write.target_writer import TargetWriter
 
 MAX_RUNS = 5
 
@@ -56,8 +56,9 @@ def replay(
         SelectionError, AlteredTableError, StreamStopped: Nothing is changed by this call.
     """
     began = time.monotonic()
-    refuse_routed(spec)
+    spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
     sink, letters = requested_tables(spec, catalog, request)
+    refuse_unlocated(spec, request.corrected(spec), sink)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     result = request.new_result(spec.stream)
@@ -84,7 +85,8 @@ class _Replay:
         self._session: ReplaySession = session
         self._request: ReplayRequest = request
         self._spec: StreamSpec = request.corrected(session.spec)
-        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, schemas)
+        self._tables: SessionTables = SessionTables(session)
+        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, self._tables, schemas)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
         self._attempt: ReplayAttempt = ReplayAttempt(
@@ -102,36 +104,22 @@ class _Replay:
             on_progress(self.result.progress)
 
     def _land(self, letters: pa.RecordBatch) -> None:
-        sink = self._session.sink
         for _ in range(MAX_RUNS):
-            sink.read()
-            seen = sink.seen()
-            rows, outcome = self._pipeline.process(sink.table, self._session.letters.table, letters)
-            files = self._written(rows)
+            self._tables.begin()
+            made, outcome = self._pipeline.process(self._session.letters.table, letters)
+            parts = self._tables.written(made)
             step("replay_after_files")
             landed, failed = len(outcome.landed), len(outcome.failures)
             counts = Counts(landed + failed, landed, failed)
             changes = changes_after(letters, outcome, self._attempt)
-            if self._session.land(self._spec.config_hash, files, seen, changes, counts):
+            if self._session.land(self._spec.config_hash, parts, changes, counts):
                 self.result.add(outcome, changes.column("state").to_pylist().count("parked"))
                 self.reasons.add_batch(letters, outcome.failures)
-                if files and self._session.snapshot is not None:
+                if parts and self._session.snapshot is not None:
                     self.result.snapshots.append(self._session.snapshot)
                 return
         raise FrazilError(
-            f"stream {self._spec.stream}: a batch of letters was tried {MAX_RUNS} times and each time table "
-            f"{sink.name} had changed meanwhile.",
+            f"stream {self._spec.stream}: a batch of letters was tried {MAX_RUNS} times and each time a table "
+            "of the stream had changed meanwhile.",
             fix="let the other writer finish, then run this again",
         )
-
-    def _written(self, rows: pa.RecordBatch) -> list[DataFile]:
-        if not rows.num_rows:
-            return []
-        table = self._session.sink.table
-        writer = TargetWriter(table.metadata, table.io, file_prefix=f"replay-{self._session.epoch}")
-        try:
-            writer.add(rows)
-            return writer.close()
-        except BaseException:
-            writer.abort()
-            raise

@@ -1,19 +1,19 @@
-"""Replay session: holds the replays of a stream, commits batches, and finishes what an earlier replay left."""
+"""Replay session: holds the replays of a stream, and commits batches to its tables and to its dead letters."""
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.errors import RolledBackError
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.session import CommitSession
@@ -21,8 +21,7 @@ from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import StreamStopped
-from jobs.replay.outcome import changes_as_parquet, changes_from_parquet, with_snapshot
+from jobs.replay.outcome import changes_as_parquet, with_snapshot
 from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -31,14 +30,8 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.steps import step
 from jobs.write.unreferenced_files import delete_unreferenced
 
-log = logging.getLogger(__name__)
-
 # The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).
 BATCHES = TopicPartition("replay", 0)
-
-
-class LostRecordError(StreamStopped):
-    """A replay's rows stand in a table that does not say which letters they are of."""
 
 
 def replay_id(stream: str) -> str:
@@ -57,19 +50,38 @@ def landed_batches(table: Table, stream: str) -> int:
     return newest.position.get(BATCHES, 0) if newest else 0
 
 
+class ReplayedPart(NamedTuple):
+    """What a batch lands in one table.
+
+    Attributes:
+        files: Its data files.
+        seen: The table as they were written for it.
+        rows: In them.
+    """
+
+    files: tuple[DataFile, ...]
+    seen: Seen
+    rows: int
+
+
 @dataclass(slots=True, kw_only=True)
 class ReplaySession(CommitSession):
-    """A replay that may commit: the lease is held, both tables are claimed, nothing is left half done.
+    """A replay that may commit: the lease is held, and nothing is left half done.
+
+    The stream's table and its dead letters are claimed. Of a stream with a route every further table is claimed before
+    its rows are looked at, and stays a target until the replay ends.
 
     Attributes:
         spec: The stream.
         folder: Of its replays.
-        snapshot: Of the stream's table, with the rows of the batch that was landed last.
+        snapshot: Of the stream's table, with the batch that was landed last.
+        claims: The tables that this replay has claimed.
     """
 
     spec: StreamSpec
     folder: StreamFolder
     snapshot: int | None = None
+    claims: set[str] = field(default_factory=set)
 
     @property
     def sink(self) -> Target:
@@ -90,131 +102,160 @@ class ReplaySession(CommitSession):
         """An id for one replay, as its letters keep it."""
         return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{self.epoch}-{uuid.uuid4().hex[:6]}"
 
-    def land(self, config: str, files: Sequence[DataFile], seen: Seen, changes: pa.Table, counts: Counts) -> bool:
-        """Commit one batch: its rows, then the replay state of its letters.
+    def opened(self, name: str) -> Target:
+        """One of the stream's tables, which need not be claimed.
+
+        Raises:
+            NoSuchTableError: It is not there.
+        """
+        if name not in self.targets:
+            self.targets[name] = Target(self.sink.catalog, name, self.id, branch=self.spec.branch_of(name))
+        return self.targets[name]
+
+    def claimed(self, name: str) -> Target:
+        """One of the stream's tables, taken over for this replay: no earlier one can commit to it any more.
+
+        Raises:
+            NoSuchTableError: It is not there.
+            RolledBackError: It was rolled back to before what a replay did.
+        """
+        target = self.opened(name)
+        if name in self.claims:
+            return target
+        try:
+            target.claim(self.epoch, lambda newest: self.claim_of(newest, {BATCHES: 0}))
+        except RolledBackError:
+            what = "said of letters" if target is self.letters else "landed"
+            raise RolledBackError(
+                f"stream {self.spec.stream}: table {name} was rolled back, and what a replay {what} since is no "
+                "longer in it. Nothing was changed.",
+                fix=f"`frazil letters {self.spec.stream} --after-rollback WHY`, which sets every letter to what the "
+                "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
+            ) from None
+        self.claims.add(name)
+        return target
+
+    def read_claimed(self) -> None:
+        """Read the tables of rows that are claimed anew, and leave the others to be opened when they are asked for."""
+        for name in self.targets.keys() - self.claims:
+            del self.targets[name]
+        for name in self.claims - {self.letters.name}:
+            self.targets[name].read()
+
+    def land(self, config: str, parts: Mapping[str, ReplayedPart], changes: pa.Table, counts: Counts) -> bool:
+        """Commit one batch: its rows, to the stream's table first, then the replay state of its letters.
+
+        The stream's table is stamped in every batch that has rows, also where all of them are for others.
 
         Args:
             config: The hash of the configuration that made the rows.
-            files: For the stream's table; none if no letter of the batch succeeded.
-            seen: The table as the files were written for it.
+            parts: By table; none if no letter of the batch succeeded.
             changes: See `update_replay_state`; letters that are replayed get the snapshot's id here.
             counts: Letters by what became of them.
 
         Returns:
-            False if the table changed so that the files no longer fit; nothing is committed and the files are gone.
+            False if a table changed so that its files no longer fit; they are gone, and no letter is told. What other
+            tables have of the batch by then is found there when it is tried again.
 
         Raises:
             OSError: The state store cannot be reached; files that its pending record cannot name are gone.
             FencedError: Another replay has taken over; nothing more is committed from here.
         """
-        if not files:
+        if not parts:
             self.lease.verify()
             update_replay_state(self.letters, changes, epoch=self.epoch)
             return True
-        stamp = self._stamp(config, counts)
+        planned = self._planned(config, parts, counts)
+        stamp = planned[self.sink.name].stamp
         batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
-        planned = PendingTarget({BATCHES: stamp.batch}, stamp, tuple(files), seen)
         store = self.folder.store
-        pending = Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()})
+        pending = Pending(batch, planned).encode({name: self.targets[name].table.metadata for name in planned})
         try:
             self.lease.verify()
-            store.put(_changes_key(stamp), changes_as_parquet(changes))
+            store.put(changes_key(stamp), changes_as_parquet(changes))
         except OSError:
-            delete_unreferenced(self.sink.table.io, planned.files)
+            self.delete_files(planned)
             raise
         try:
             store.put(self.folder.pending(self.epoch), pending)
         except NotWrittenError:
             # Nobody can have read which files they are.
-            delete_unreferenced(self.sink.table.io, planned.files)
+            self.delete_files(planned)
             raise
         step("replay_before_commit")
         self.lease.verify()
-        if self.commit(self.sink, planned, batch) is ProposalOutcome.RUN_AGAIN:
-            self._drop(planned)
+        if self.commit(self.sink, planned[self.sink.name], batch) is ProposalOutcome.RUN_AGAIN:
+            self.delete_files(planned)
+            self.forget(stamp)
             return False
+        whole = self.commit_further(planned, batch)
         step("replay_after_commit")
-        self._finish(stamp, changes)
-        return True
+        self.finish(stamp, changes if whole else None)
+        return whole
 
-    def _stamp(self, config: str, counts: Counts) -> Stamp:
-        number = self.next_batch
-        return Stamp(
-            self.sink.stream,
-            "batch",
-            number,
-            self.epoch,
-            config,
-            start={BATCHES: number},
-            position={BATCHES: number + 1},
-            rows={self.sink.name: counts.landed},
-            counts=counts,
-            targets={self.sink.name: self.sink.uuid, self.letters.name: self.letters.uuid},
-            parts={BATCHES: PartitionCounts(number, counts)},
-        )
+    def _planned(self, config: str, parts: Mapping[str, ReplayedPart], counts: Counts) -> dict[str, PendingTarget]:
+        """What each table is about to receive, the stream's own first."""
+        number, own = self.next_batch, self.sink.name
+        at = {BATCHES: number}
+        given = {own: parts.get(own) or ReplayedPart((), self.sink.seen(), 0), **parts}
+        planned: dict[str, PendingTarget] = {}
+        for name, part in given.items():
+            mine = counts if name == own else Counts(part.rows, part.rows)
+            stamp = Stamp(
+                *(self.id, "batch", number, self.epoch, config),
+                start=at,
+                position={BATCHES: number + 1},
+                rows={name: part.rows},
+                counts=mine,
+                targets={each.name: each.uuid for each in (self.sink, self.letters)} if name == own else {},
+                parts={BATCHES: PartitionCounts(number, mine)},
+            )
+            planned[name] = PendingTarget(at, stamp, part.files, part.seen)
+        return planned
 
-    def _metadata(self) -> TableMetadata:
-        return self.sink.table.metadata
+    def commit_further(self, planned: Mapping[str, PendingTarget], batch: Ranges) -> bool:
+        """Commit a batch, which the stream's table has, to the others; returns False if one of them cannot take it.
 
-    def _finish(self, stamp: Stamp, changes: pa.Table) -> None:
-        self.snapshot = self._snapshot_of(stamp)
-        update_replay_state(
-            self.letters, with_snapshot(changes, self.snapshot), epoch=self.epoch, stamp=_on_letters(stamp, self.epoch)
-        )
+        Raises:
+            FencedError: Another replay has taken over.
+        """
+        whole = True
+        for name, part in planned.items():
+            if name == self.sink.name:
+                continue
+            step("replay_between_tables")
+            self.lease.verify()
+            target = self.claimed(name)
+            if self.commit(target, part, batch) is ProposalOutcome.RUN_AGAIN:
+                delete_unreferenced(target.table.io, part.files)
+                whole = False
+        return whole
+
+    def finish(self, stamp: Stamp, changes: pa.Table | None) -> None:
+        """Tell the letters of a batch that has landed; without `changes` only that they know of it."""
+        self.snapshot = self.snapshot_of(stamp)
+        changes = CHANGE_ARROW.empty_table() if changes is None else with_snapshot(changes, self.snapshot)
+        update_replay_state(self.letters, changes, epoch=self.epoch, stamp=_on_letters(stamp, self.epoch))
         step("replay_after_life")
-        self._forget(stamp)
+        self.forget(stamp)
 
-    def _snapshot_of(self, stamp: Stamp) -> int | None:
-        """The snapshot that holds the batch; None if it has expired or was never committed."""
-        for snapshot_id, found in stamps_along_main(self._metadata(), self.sink.stream):
+    def snapshot_of(self, stamp: Stamp) -> int | None:
+        """The snapshot of the stream's table that holds the batch; None if it has expired or was never committed."""
+        for snapshot_id, found in stamps_along_main(self.sink.table.metadata, self.id):
             if found.kind == "batch" and (found.batch, found.epoch) == (stamp.batch, stamp.epoch):
                 return snapshot_id
         return None
 
-    def _drop(self, planned: PendingTarget) -> None:
-        delete_unreferenced(self.sink.table.io, planned.files)
-        self._forget(planned.stamp)
+    def delete_files(self, planned: Mapping[str, PendingTarget]) -> None:
+        """Delete the files of a batch that no table has."""
+        for name, part in planned.items():
+            if part.files:
+                delete_unreferenced(self.targets[name].table.io, part.files)
 
-    def _forget(self, stamp: Stamp) -> None:
+    def forget(self, stamp: Stamp) -> None:
+        """Remove the record of a batch."""
         self.folder.store.delete(self.folder.pending(stamp.epoch))
-        self.folder.store.delete(_changes_key(stamp))
-
-    def recover(self) -> None:
-        """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
-
-        Nobody can commit for them any more, since both tables are claimed.
-        """
-        store = self.folder.store
-        for key in self.folder.pending_records():
-            step("replay_before_recovery")
-            content = store.get(key)
-            if content is None:
-                continue
-            pending = Pending.decode(content, {self.sink.name: self._metadata()})
-            planned = pending.targets[self.sink.name]
-            stamp = planned.stamp
-            changes = store.get(_changes_key(stamp)) if self._snapshot_of(stamp) is not None else None
-            if changes is not None:
-                log.info(
-                    "stream %s: batch %d of a replay has landed; its letters learn it", self.spec.stream, stamp.batch
-                )
-                self._finish(stamp, changes_from_parquet(changes))
-            elif self._never_landed(stamp):
-                self._drop(planned)
-            else:
-                # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
-                self._forget(stamp)
-        for left in store.keys("letters-*.parquet"):
-            store.delete(left)
-        self._settle_unknown()
-
-    def _never_landed(self, stamp: Stamp) -> bool:
-        if self.next_batch <= stamp.batch:
-            return True
-        others = (found for _, found in stamps_along_main(self._metadata(), self.sink.stream))
-        return any(found.kind == "batch" and found.batch == stamp.batch for found in others) and (
-            self._snapshot_of(stamp) is None
-        )
+        self.folder.store.delete(changes_key(stamp))
 
     def settle_lost(self) -> None:
         """Let the letters' table stand where the stream's table does, whatever the state of its letters."""
@@ -224,29 +265,12 @@ class ReplaySession(CommitSession):
         )
         update_replay_state(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
 
-    def _settle_unknown(self) -> None:
-        """A pending record that is lost does no harm where rows say what they are of."""
-        known = self.letters.newest.position.get(BATCHES, 0) if self.letters.newest else 0
-        if known >= self.next_batch:
-            return
-        if self.spec.kafka_columns.locate_rows_of(self.sink.table.schema()):
-            self.settle_lost()
-            return
-        raise LostRecordError(
-            f"stream {self.spec.stream}: batch {known} of a replay is in {self.sink.name}, its letters do not know it, "
-            f"its pending record is lost, and the table has no columns of Kafka's own to tell which letters they are. "
-            "Nothing was changed.",
-            fix=f'find the rows by the snapshot with `"batch":{known}` of {self.sink.stream} in its summary, dismiss '
-            f"their letters with `frazil letters {self.spec.stream} --dismiss 'has landed' …`, then "
-            f"`frazil letters {self.spec.stream} --settle-lost 'their letters are dismissed'`",
-        )
-
 
 def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
     """The batch's stamp as the dead letters carry it: that their replay state is complete up to it."""
     return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
 
 
-def _changes_key(stamp: Stamp) -> str:
+def changes_key(stamp: Stamp) -> str:
     """Of the changes to the letters of a batch."""
     return f"letters-{stamp.epoch:08d}-{stamp.batch:08d}.parquet"

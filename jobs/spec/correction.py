@@ -15,12 +15,13 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError, found_in, shown_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, read_yaml
 
-# What makes rows of records; where they come from and where they go stays.
+# What makes rows of records, and which of the stream's tables they go to; where they come from stays.
 MAY_CHANGE: tuple[Location, ...] = (
     ("decode",),
     ("transform",),
     ("predicates",),
     ("rules",),
+    ("route",),
     ("errors", "replay", "park_after"),
     ("errors", "replay", "rate"),
 )

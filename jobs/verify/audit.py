@@ -154,6 +154,9 @@ def _count(
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
     replays = ReplayedRows(spec.stream, sink.table if sink else None, dead_letters)
     totals.audit.pending += [replays.pending] if replays.pending else []
+    # Replays land by the route of their time: also in tables that the file does not name any more.
+    known = dict.fromkeys([*spec.targets, *(each.target for each in audited)])
+    of_rows = [each for each in known if each.role == "rows"]
     main = existing_table(catalog, spec.table.name)
     discarded = None
     if sink and sink.table is not None and main is not None and sink.target in counting:
@@ -170,7 +173,7 @@ def _count(
         if sink and sink.target in there:
             if discarded is not None:
                 there = {**there, sink.target: discarded.landed_once(ranges, there[sink.target])}
-            return there, replays.count(ranges, there[sink.target])
+            return there, replays.count(ranges, [there.get(each) for each in of_rows])
         return there, [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
 
     on_progress(0, total, 0)

@@ -55,20 +55,25 @@ class ReplayedRows:
             with_row = And(back, NotNull("replay_snapshot_id"))
             self._landed = RowCounter(dead_letters, DEAD_LETTER_COORDINATES, stream=stream, also=with_row)
 
-    def count(self, ranges: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def count(
+        self, ranges: Sequence[PartitionRange], in_tables: Sequence[Sequence[np.ndarray] | None]
+    ) -> list[np.ndarray]:
         """How many dead letters of each offset replays brought back.
 
         A dead letter whose record stood in the table already has landed no row: of one that has, a row must be there.
 
         Args:
-            in_sink: How often each offset stands in the sink.
+            in_tables: How often each offset stands in each table of rows; None of one that was not counted, in which
+                the row may be.
         """
         if self._back is None:
-            return [np.zeros(len(each), np.uint8) for each in in_sink]
-        back = self._back.count(ranges)
-        if self._landed is not None and any(each.any() for each in back):
-            for each, there, landed in zip(ranges, in_sink, self._landed.count(ranges), strict=True):
-                self._add_missing(each.partition, each.range, np.flatnonzero((landed > 0) & (there == 0)))
+            return [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
+        back, counted = self._back.count(ranges), [each for each in in_tables if each is not None]
+        if self._landed is None or len(counted) < len(in_tables) or not any(each.any() for each in back):
+            return back
+        for index, (each, landed) in enumerate(zip(ranges, self._landed.count(ranges), strict=True)):
+            there = np.maximum.reduce([table[index] for table in counted])
+            self._add_missing(each.partition, each.range, np.flatnonzero((landed > 0) & (there == 0)))
         return back
 
     def _add_missing(self, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray) -> None:

@@ -203,7 +203,7 @@ class _Work:
             config, why = next(iter(unknown.items()))
             self.leave_out(target.name, config, int(wrong.sum()), why.why)
         elif wrong.any():
-            back = self._came_back(target, place, offsets) & wrong
+            back = self._came_back(place, offsets) & wrong
             self.leave_out(target.name, None, int(back.sum()), _CAME_BACK)
             wrong &= ~back
             if wrong.any():
@@ -213,9 +213,9 @@ class _Work:
             self._judged += int(wrong.sum())
         self._judged += int(allowed.sum())
 
-    def _came_back(self, target: TargetSpec, place: TopicPartition, offsets: Offsets) -> Mask:
-        """Which rows may be of letters that replays brought back, to the stream's own table whatever the route said."""
-        if target.name != self._spec.table.name or self._letters is None:
+    def _came_back(self, place: TopicPartition, offsets: Offsets) -> Mask:
+        """Which rows may be of letters that replays brought back, by the route of their time, or of a correction."""
+        if self._letters is None:
             return np.zeros(len(offsets), bool)
         if self._back is None:
             self._back = replayed_offsets(self._spec.stream, self._letters)

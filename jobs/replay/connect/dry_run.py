@@ -24,8 +24,9 @@ from jobs.replay.connect.importer import (
 )
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.replay.request import ReplayRequest, refuse_routed
+from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Reasons, ReplayProgress
+from jobs.replay.routing import refuse_routed_queue
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.writer_schemas import schema_lookup
@@ -48,7 +49,7 @@ def dry_run_queue(
         FrazilError: As `import_queue`; also that the stream has no tables yet.
     """
     began = time.monotonic()
-    refuse_routed(spec)
+    refuse_routed_queue(spec, request.corrected(spec), topic)
     refuse_own_topic(spec, topic)
     for name in spec.target_names:
         if not catalog.table_exists(name):

@@ -26,8 +26,9 @@ from jobs.replay.connect.checkpoint import ImportCheckpoint
 from jobs.replay.connect.opening import as_stream, open_queue
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.opening import replay_session
-from jobs.replay.request import Pace, ReplayRequest, refuse_routed
+from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
+from jobs.replay.routing import refuse_routed_queue
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
@@ -91,7 +92,7 @@ def import_queue(
         FrazilError: The topic does not exist, is one that the stream reads, or the table cannot say what stands in it.
     """
     began = time.monotonic()
-    refuse_routed(spec)
+    refuse_routed_queue(spec, request.corrected(spec), topic)
     refuse_own_topic(spec, topic)
     ensure_tables(spec, catalog)
     corrected = request.corrected(spec)

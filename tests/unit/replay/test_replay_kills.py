@@ -20,8 +20,8 @@ NOTHING = Selection(reasons=("none",))
 # From here on a batch has landed, and whoever comes next tells its letters.
 HALF_DONE = {"replay_after_commit", "inside_life_change", "replay_after_life"}
 REPLAY_STEPS = [name for name, each in STEPS.items() if each.kind == "replay"]
-# Passed by a replay that finds nothing to recover.
-FIRST_STEPS = [name for name in REPLAY_STEPS if name != "replay_before_recovery"]
+# Passed by a replay of one table that finds nothing to recover.
+FIRST_STEPS = [name for name in REPLAY_STEPS if name not in ("replay_before_recovery", "replay_between_tables")]
 
 
 def run(dead_letters: DeadLetterWorld, steps: str, *arguments: str) -> int:

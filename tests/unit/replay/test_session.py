@@ -12,6 +12,7 @@ import pytest
 from jobs.commit.stamp_fields import Counts
 from jobs.replay.opening import replay_session
 from jobs.replay.replay_state import CHANGE_ARROW
+from jobs.replay.session import ReplayedPart
 from jobs.state.local_store import LocalStore
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder
@@ -54,8 +55,9 @@ def test_files_that_no_pending_record_can_name_are_dropped(
         writer = TargetWriter(table.metadata, table.io, file_prefix="replay")
         writer.write(pa.record_batch({"id": ["p-0"]}))
         files = writer.close()
+        parts = {session.sink.name: ReplayedPart(tuple(files), session.sink.seen(), 1)}
         with pytest.raises(type(problem)):
-            session.land("c", files, session.sink.seen(), CHANGE_ARROW.empty_table(), Counts(1, 1))
+            session.land("c", parts, CHANGE_ARROW.empty_table(), Counts(1, 1))
     assert [Path(file.file_path.removeprefix("file://")).exists() for file in files] == [not dropped]
     assert dead_letters.landed() == {}
     with replay_session(*dead_letters.given):

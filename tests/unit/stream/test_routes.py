@@ -14,8 +14,6 @@ from jobs.commit.errors import CommitUnknownError, ToleranceError
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
 from jobs.stream import open_stream
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
@@ -228,14 +226,6 @@ def test_a_table_that_is_altered_after_the_others_have_the_batch_stops_the_strea
     assert newest is not None and newest.rows.get("orders.deletes"), "the coordinator says who lacks the batch"
     with one.catalog.load_table("orders.deletes").update_schema() as change:
         change.add_column("n", LongType())
-
-
-def test_letters_of_a_routed_stream_are_not_landed_past_its_route(tmp_path: Path) -> None:
-    one = RoutedStream(tmp_path / "home", ROUTE)
-    one.land(*DOCUMENTS[:6])
-    with pytest.raises(FrazilError, match="it has a route") as refused:
-        replay(one.spec, one.settings, one.catalog, ReplayRequest())
-    assert "--to-topic" in str(refused.value.fix)
 
 
 class Killed(BaseException):

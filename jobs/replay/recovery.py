@@ -1,0 +1,105 @@
+"""Recovery of replays: finishes what an earlier one left, from its pending record or by the rows themselves."""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.exceptions import NoSuchTableError
+
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.pending_record import Pending, PendingTarget
+from jobs.commit.stamp_history import stamps_along_main
+from jobs.commit.stamps import Stamp
+from jobs.errors import StreamStopped
+from jobs.replay.outcome import changes_from_parquet
+from jobs.replay.session import BATCHES, ReplaySession, changes_key
+from jobs.steps import step
+
+log = logging.getLogger(__name__)
+
+
+class LostRecordError(StreamStopped):
+    """A replay's rows stand in a table that does not say which letters they are of."""
+
+
+def recover_replays(session: ReplaySession) -> None:
+    """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
+
+    Nobody can commit for them any more, since the stream's table and the letters are claimed. Of a stream with a route
+    the batch may be missing in further tables; those get it from the record.
+    """
+    store = session.folder.store
+    for key in session.folder.pending_records():
+        step("replay_before_recovery")
+        content = store.get(key)
+        if content is None:
+            continue
+        metadata = {
+            name: session.targets[name].table.metadata for name in Pending.names(content) if _is_there(session, name)
+        }
+        pending = Pending.decode(content, metadata)
+        stamp = pending.targets[session.sink.name].stamp
+        changes = store.get(changes_key(stamp)) if session.snapshot_of(stamp) is not None else None
+        if changes is not None:
+            stream = session.spec.stream
+            log.info("stream %s: batch %d of a replay has landed; its letters learn it", stream, stamp.batch)
+            whole = _completed(session, pending, stamp)
+            session.finish(stamp, changes_from_parquet(changes) if whole else None)
+        elif _never_landed(session, stamp):
+            session.delete_files({name: part for name, part in pending.targets.items() if not part.unreadable})
+            session.forget(stamp)
+        else:
+            # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
+            session.forget(stamp)
+    for left in store.keys("letters-*.parquet"):
+        store.delete(left)
+    _settle_unknown(session)
+
+
+def _is_there(session: ReplaySession, name: str) -> bool:
+    try:
+        session.opened(name)
+    except NoSuchTableError:
+        return False
+    return True
+
+
+def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
+    """Give further tables what they lack of a batch; returns whether all of them have it now."""
+    batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
+    able = {name: part for name, part in pending.targets.items() if _may_take(session, name, part)}
+    whole = session.commit_further(able, batch)
+    return whole and len(able) == len(pending.targets)
+
+
+def _may_take(session: ReplaySession, name: str, part: PendingTarget) -> bool:
+    """Whether a table is the one that the files of a record were written for, and can read them."""
+    return not part.unreadable and session.targets[name].uuid == part.seen.uuid
+
+
+def _never_landed(session: ReplaySession, stamp: Stamp) -> bool:
+    if session.next_batch <= stamp.batch:
+        return True
+    others = (found for _, found in stamps_along_main(session.sink.table.metadata, session.id))
+    return any(found.kind == "batch" and found.batch == stamp.batch for found in others) and (
+        session.snapshot_of(stamp) is None
+    )
+
+
+def _settle_unknown(session: ReplaySession) -> None:
+    """A pending record that is lost does no harm where rows say what they are of."""
+    stream, sink = session.spec.stream, session.sink
+    known = session.letters.newest.position.get(BATCHES, 0) if session.letters.newest else 0
+    if known >= session.next_batch:
+        return
+    if session.spec.kafka_columns.locate_rows_of(sink.table.schema()):
+        session.settle_lost()
+        return
+    raise LostRecordError(
+        f"stream {stream}: batch {known} of a replay is in {sink.name}, its letters do not know it, "
+        f"its pending record is lost, and the table has no columns of Kafka's own to tell which letters they are. "
+        "Nothing was changed.",
+        fix=f'find the rows by the snapshot with `"batch":{known}` of {sink.stream} in its summary, dismiss '
+        f"their letters with `frazil letters {stream} --dismiss 'has landed' …`, then "
+        f"`frazil letters {stream} --settle-lost 'their letters are dismissed'`",
+    )

@@ -1,0 +1,116 @@
+"""Routing of a replay: where the rows of a routed stream's letters go, and what cannot be landed by its route."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from jobs.errors import FrazilError
+from jobs.formats.decoder import Failure
+from jobs.formats.problems import UNROUTED
+from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import Routed
+from jobs.pipeline.route import STAGE, Destinations
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.stages import Fit
+from jobs.replay.row_tables import RowTables
+from jobs.spec.correction import Correction
+from jobs.spec.models import StreamSpec
+from jobs.write.table_fit import TableFit
+
+_NO_TABLE = (
+    "needs a table of its own, which the stream makes when a record comes: `frazil replay --to-topic` sends it one"
+)
+
+
+def routed_to(spec: StreamSpec, tables: RowTables) -> Routed:
+    """The tables of a routed stream's rows, each asked for when the first row is for it.
+
+    Args:
+        spec: The stream, with the tables that values have named.
+        tables: Gives them.
+    """
+    names = [each.name for each in spec.targets if each.role == "rows"]
+    fits = {name: _fit(spec, tables, name) for name in names}
+    return Destinations(spec.table.name, spec.route), fits, naming_state(spec, {}, decided=False)
+
+
+def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
+    def fit(rows: pa.RecordBatch) -> pa.RecordBatch:
+        table = tables.table(name)
+        refuse_unfit(spec, table)
+        return TableFit(table.schema(), table.spec()).apply(rows)
+
+    return fit
+
+
+def without_table(block: Block) -> list[Failure]:
+    """The failures of records whose value names a table that is not there yet: only the stream itself makes one."""
+    return [Failure(int(row), STAGE, UNROUTED, _NO_TABLE, None) for rows in block.unnamed.values() for row in rows]
+
+
+def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None = None) -> None:
+    """See that a table can hold what a stream declares.
+
+    Args:
+        spec: The stream, corrected or not.
+        table: One of its tables of rows.
+        correction: Makes what is declared.
+
+    Raises:
+        FrazilError: It cannot; the message names each column.
+    """
+    if differences := spec.disagreements_with(table.schema()):
+        what = "the correction declares" if correction else "the spec declares"
+        raise FrazilError(
+            f"stream {spec.stream}: table {'.'.join(table.name())} cannot hold what {what}: {'; '.join(differences)}",
+            fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
+        )
+
+
+def refuse_routed_queue(spec: StreamSpec, corrected: StreamSpec, topic: str) -> None:
+    """Refuse what lands records of a topic of Kafka Connect in the stream's own table, beside a route.
+
+    Raises:
+        FrazilError: There is one.
+    """
+    if spec.route is not None or corrected.route is not None:
+        raise FrazilError(
+            f"stream {spec.stream}: it has a route, by which records of a dead-letter topic of Kafka Connect cannot be "
+            "landed.",
+            fix=f"name {topic} in source.topics of streams/{spec.stream}.yaml until it is read: the stream routes them",
+        )
+
+
+def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
+    """See that a correction routes letters to the stream's tables: no other one is claimed, audited or looked after.
+
+    Raises:
+        FrazilError: It names others.
+    """
+    known = {each.name for each in spec.targets if each.role == "rows"}
+    others = [name for name in (corrected.route.table_names if corrected.route else ()) if name not in known]
+    if others:
+        raise FrazilError(
+            f"stream {spec.stream}: the correction's route names {others[0]}, which is no table of the stream.",
+            fix=f"name it in streams/{spec.stream}.yaml, `frazil run {spec.stream}`, which makes it; run this again",
+        )
+
+
+def refuse_unlocated(spec: StreamSpec, corrected: StreamSpec, sink: Table) -> None:
+    """See that the rows of a routed stream say which records they are of: a record may lack one of its tables only.
+
+    Raises:
+        FrazilError: They do not.
+    """
+    if corrected.route is not None and not spec.kafka_columns.locate_rows_of(sink.schema()):
+        raise not_located(spec, spec.table.name)
+
+
+def not_located(spec: StreamSpec, table: str) -> FrazilError:
+    """That a table of a route has no columns of Kafka's own."""
+    return FrazilError(
+        f"stream {spec.stream}: it has a route, and table {table} has no columns of Kafka's own to tell which letters "
+        "have landed in it.",
+        fix=f"`frazil replay {spec.stream} --to-topic TOPIC`, with a topic that the stream reads: it routes them",
+    )
