@@ -28,6 +28,7 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
+from orchestration.cli.validate.registry_checks import check_new_columns
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
@@ -120,6 +121,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             "unchecked",
             f"table {name} is not in catalog {settings.catalog.name} yet; the first run creates it as declared",
         )
+        yield from check_new_columns(spec, settings)
         return
     if _holds_dead_letters(table):
         # Replays stamp as well, under ids that no stream has.

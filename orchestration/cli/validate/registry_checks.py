@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
-from jobs.registry.client import LINES_TO_ADD, RegistryClient, quick_registry
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
 from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
+from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
@@ -57,3 +60,46 @@ def _check_subject(spec: StreamSpec, subject: str, where: str, format_: str, cli
         fix = f"correct {where} of stream {spec.stream}, or the topic"
         return Finding(spec.stream, "registry", "wrong", f"{shown}; {where} is {format_}", fix)
     return Finding(spec.stream, "registry", "ok", shown)
+
+
+def check_new_columns(spec: StreamSpec, settings: Settings) -> Iterator[Finding]:
+    """Whether a stream's steps, rules and columns go with the newest schema, of which its table would be made."""
+    key = spec.decode.key
+    if settings.registry is None or spec.decode.schema_source != "registry":
+        return
+    if key is not None and key.schema_source != "declared":
+        return
+    format_ = FORMATS[spec.decode.format]
+    try:
+        with closing(quick_registry(settings.registry)) as client:
+            newest = _newest(client, value_subjects(spec.decode, list(spec.source.topics or ())))
+    except FrazilError:
+        # What is wrong with the registry is said once.
+        return
+    if newest is None or newest[1].schema.kind != format_.registry_kind or format_.writer_rows is None:
+        return
+    subject, version = newest
+    try:
+        rows = format_.writer_rows(version.schema.schema, spec.decode.options)
+    except BadWriterSchema as problem:
+        sentence = f"subject {subject}, version {version.version}, makes no table: {problem.message}"
+        yield Finding(spec.stream, "spec", "wrong", sentence, f"declare the columns in streams/{spec.stream}.yaml")
+        return
+    for place, problem in spec.problems_of(rows, spec.record_columns):
+        sentence = f"{field_path(place)}: {problem}; the columns are those of subject {subject}"
+        yield Finding(
+            spec.stream,
+            "spec",
+            "wrong",
+            f"{sentence}, version {version.version}",
+            f"correct streams/{spec.stream}.yaml",
+        )
+
+
+def _newest(client: RegistryClient, subjects: Iterable[str]) -> tuple[str, SubjectVersion] | None:
+    for subject in subjects:
+        try:
+            return subject, client.version(subject)
+        except NotInRegistryError:
+            continue
+    return None

@@ -113,3 +113,36 @@ def test_it_is_among_what_validate_checks(tmp_path: Path) -> None:
     assert [each.sentence for each in findings if each.subject == "registry"] == [
         f"The schema registry at {server.url} answers"
     ]
+
+
+PAYMENT = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"transform": [{"compute": {"twice": "n * 2"}}], "rules": [{"name": "few", "expect": "twice < 9"}]}, None),
+        ({"transform": [{"compute": {"twice": "m * 2"}}]}, "transform[0].compute.twice: the expression is wrong"),
+        ({"transform": [{"compute": {"n": "1"}}]}, "transform: would take the place of the column 'n'"),
+        ({"rules": [{"name": "few", "expect": "id"}]}, "rules[0].expect: "),
+        ({"table": {"name": "orders.payments", "partition_by": ["day(id)"]}}, "table.partition_by[0]: "),
+    ],
+)
+def test_steps_are_checked_on_the_newest_schema_before_there_is_a_table(
+    tmp_path: Path, more: dict[str, Any], said: str | None
+) -> None:
+    spec = StreamSpec.model_validate(stream().model_dump(mode="json", exclude_defaults=True) | more)
+    newest = {"payments-value": ("AVRO", json.dumps(PAYMENT))}
+    with serving(RegistryServer({1: json.dumps(PAYMENT)}, newest=newest)) as server:
+        (tmp_path / "frazil.yaml").write_text(
+            f"kafka: {{bootstrap_servers: '127.0.0.1:1'}}\nregistry: {{url: '{server.url}', timeout: 1s}}\n"
+        )
+        settings = Deployment.at(tmp_path).settings()
+        found = list(live_findings([spec], settings))
+    wrong = [each.sentence for each in found if each.subject == "spec" and each.verdict == "wrong"]
+    if said is None:
+        assert wrong == []
+    else:
+        (sentence,) = wrong
+        assert sentence.startswith(said)
+        assert "the columns are those of subject payments-value, version " in sentence
