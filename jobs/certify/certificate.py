@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from jobs.catalog import connect_catalog
 from jobs.certify.comparison import main_problems, stamp_problems
@@ -98,7 +99,8 @@ def certify(
             try:
                 create_fixtures(workspace, catalog)
                 load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
-                harness = Harness(workspace, load, Observer(workspace, catalog), records, on_progress)
+                observer = Observer(workspace, catalog, partial(_type_names, load))
+                harness = Harness(workspace, load, observer, records, on_progress)
                 _carry_out(harness, [each for each in scenarios if each.shape == shape], done.outcome)
                 keeps = keep or any(done.outcome.all_problems())
             finally:
@@ -117,6 +119,10 @@ def certify(
             if any(done.outcome.all_problems()):
                 break
     return done
+
+
+def _type_names(load: Load) -> tuple[str, ...]:
+    return load.type_names
 
 
 def _carry_out(harness: Harness, planned: list[Scenario], outcome: CertificateResults) -> None:

@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 
 from jobs.certify.load import SCHEMA
+from jobs.certify.shapes import NAMED
 from jobs.certify.workspace import PARTITIONS, Workspace
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
@@ -67,7 +68,14 @@ def create_tables(workspace: Workspace, catalog: Catalog) -> None:
 def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
     """Remove everything that a certificate made; returns what is left, with the reason, as sentences."""
     settings, left = workspace.settings, list[str]()
-    names = f"{workspace.name}.probe", *workspace.row_tables, workspace.dead_letters, workspace.settings.ledger.table
+    there = list[str]()
+    with _collected(settings, f"tables of namespace {workspace.name}", left):
+        if catalog.namespace_exists(workspace.name):
+            # Those that values of records have named; what else may be there is somebody's.
+            every = (".".join(each) for each in catalog.list_tables(workspace.name))
+            there = [each for each in every if each.startswith(f"{workspace.name}.{NAMED}")]
+    names = dict.fromkeys([f"{workspace.name}.probe", *workspace.row_tables, workspace.dead_letters, *there])
+    names |= {workspace.settings.ledger.table: None}
     for name in names:
         with _collected(settings, f"table {name}", left), contextlib.suppress(NoSuchTableError):
             remains = _remove_table(catalog, name, workspace.name)

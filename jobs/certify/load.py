@@ -40,7 +40,9 @@ Added = dict[str, dict[int, npt.NDArray[np.int64]]]
 """By field that turned up later, and partition, the value that the row of each offset has, or NO_VALUE."""
 NO_VALUE = -1
 Types = dict[int, npt.NDArray[np.uint8]]
-"""By partition, which of `TYPES` the record at each offset has."""
+"""By partition, which type the record at each offset has, by its place among all of them."""
+MOST_TYPES = 250
+_FURTHER_SHARE = 0.25
 
 _REQUIRED = ("id", "payer", "amount", "created_at")
 
@@ -77,8 +79,15 @@ class Record:
         return Fate.LANDED if self.kind == "good" else Fate.DEAD
 
 
-def record_to_load(seed: int, number: int, added: Sequence[str] = ()) -> Record:
-    """The record of the load that has a number; each of the added fields has that number as its value."""
+def record_to_load(seed: int, number: int, added: Sequence[str] = (), further: Sequence[str] = ()) -> Record:
+    """The record of the load that has a number; each of the added fields has that number as its value.
+
+    Args:
+        seed: Of the load.
+        number: Of the record.
+        added: Fields that came later.
+        further: Types that came later, which one record in four has.
+    """
     rng = random.Random(f"{seed}/{number}")
     payer = f"payer-{rng.randrange(20_000):05d}"
     fields: dict[str, object] = {
@@ -89,6 +98,8 @@ def record_to_load(seed: int, number: int, added: Sequence[str] = ()) -> Record:
         "type": rng.choice(TYPES),
         **dict.fromkeys(added, number),
     }
+    if further and rng.random() < _FURTHER_SHARE:
+        fields["type"] = rng.choice(further)
     kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
     type_ = str(fields["type"])
     return Record(number, payer.encode(), _value(fields, kind, rng), kind, type_)
@@ -118,15 +129,17 @@ class Expected:
         fates: By partition and offset.
         added: Of each field that was added, which value the row of each offset has.
         types: By partition and offset; empty where no row goes by its type.
+        names: Of all types that there are.
     """
 
     fates: Fates
     added: Added = field(default_factory=dict)
     types: Types = field(default_factory=dict)
+    names: Sequence[str] = TYPES
 
     def landed(self, types: Collection[str] = TYPES) -> dict[int, npt.NDArray[np.bool_]]:
         """By partition, whether the record of each offset has to be a row, with one of these types."""
-        numbers = [TYPES.index(each) for each in types]
+        numbers = [self.names.index(each) for each in types]
         return {
             partition: (fates == Fate.LANDED) & np.isin(self.types[partition], numbers)
             if partition in self.types
@@ -155,6 +168,7 @@ class Load:
         self._numbers: list[array[int]] = [array("q") for _ in range(partitions)]
         # Of each added field the first record that has it.
         self._added: dict[str, int] = {}
+        self._further: list[str] = []
         self._misplaced: str | None = None
         options = {"bootstrap.servers": kafka.require_bootstrap(), **librdkafka_options(kafka.security)}
         self._producer: RecordProducer = RecordProducer(**options, **{"linger.ms": 5})
@@ -166,7 +180,7 @@ class Load:
             FrazilError: They do not take them.
         """
         for number in range(self._next, self._next + count):
-            made = record_to_load(self._seed, number, list(self._added))
+            made = record_to_load(self._seed, number, list(self._added), self._further)
             partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
             self._send(partition, made)
         self._next += count
@@ -190,7 +204,17 @@ class Load:
     def expected(self) -> Expected:
         """What has to become of all that was produced."""
         types = {number: np.frombuffer(bytes(each), dtype=np.uint8) for number, each in enumerate(self._types)}
-        return Expected(self.fates(), self.added(), types)
+        return Expected(self.fates(), self.added(), types, self.type_names)
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """All types that records have, or may have from now on; one that came later stands behind the others."""
+        return (*TYPES, *self._further)
+
+    def add_type(self) -> None:
+        """Give some of the next records a type that none had before; nothing happens once there are very many."""
+        if len(self.type_names) < MOST_TYPES:
+            self._further.append(f"new_{len(self._further) + 1}")
 
     def add_field(self) -> None:
         """Give the next records, and all behind them, a field that none had before."""
@@ -226,5 +250,5 @@ class Load:
             self._misplaced = f"partition {number}: offset {offset} where {len(fates)} was next"
             return
         fates.append(made.fate)
-        self._types[number].append(TYPES.index(made.type))
+        self._types[number].append(self.type_names.index(made.type))
         self._numbers[number].append(made.number)

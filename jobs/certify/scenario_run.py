@@ -52,6 +52,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
             _die_at_random(harness, scenario, result, watch)
         case "schema":
             _die_of_schema(harness, scenario, result, watch)
+        case "tables":
+            _die_of_tables(harness, scenario, result, watch)
         case "stop":
             _die_of_stop(harness, scenario, result, watch)
         case "roll":
@@ -79,6 +81,19 @@ def _die_of_schema(harness: Harness, scenario: Scenario, result: ScenarioResult,
     if watch.died_at is None:
         harness.load.add_field()
     _die_in_batch(harness, scenario, result, watch)
+
+
+def _die_of_tables(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
+    """Types turn up that no record had before, one with each batch, until the driver dies while it makes a table."""
+
+    def another() -> bool:
+        if watch.died_at is None:
+            harness.load.add_type()
+        return False
+
+    harness.feed(another, f"a batch to die at {scenario.at}", watch)
+    harness.await_death(watch, scenario)
+    harness.record_kill(result, watch)
 
 
 def _die_at_random(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:

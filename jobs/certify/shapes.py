@@ -1,18 +1,20 @@
-"""Shapes of a certificate's stream: one table, several by a route, or a branch behind a gate.
+"""Shapes of a certificate's stream: one table, several by a route, those that values name, or a branch behind a gate.
 
 What one of them needs another one's file refuses, so each has a stream, tables and a topic of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-Shape = Literal["plain", "routed", "gated"]
+Shape = Literal["plain", "routed", "named", "gated"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 
-SHAPES_OF_KINDS: Mapping[str, Shape] = MappingProxyType({"route": "routed", "publish": "gated"})
+SHAPES_OF_KINDS: Mapping[str, Shape] = MappingProxyType(
+    {"route": "routed", "named tables": "named", "publish": "gated"}
+)
 """Of the kinds of steps that the stream with one table does not come to."""
 
 TYPES = ("card", "transfer", "cash", "voucher")
@@ -24,10 +26,20 @@ ROUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The types of each table of a routed stream; the first is the stream's own. Of one type records are in two."""
 
 _OWN = "payments"
+NAMED = "payments_of_"
+"""Begins the names of the tables that values name."""
 
 
-def row_tables(shape: Shape, namespace: str) -> dict[str, tuple[str, ...]]:
-    """The stream's tables of rows, the coordinator first, each with the types of the records that it gets."""
+def row_tables(shape: Shape, namespace: str, types: Sequence[str] = TYPES) -> dict[str, tuple[str, ...]]:
+    """The stream's tables of rows, the coordinator first, each with the types of the records that it gets.
+
+    Args:
+        shape: Of the stream.
+        namespace: Of its tables.
+        types: All that records have so far: in the shape `named` each has a table, once a record of it has come.
+    """
+    if shape == "named":
+        return {f"{namespace}.{_OWN}": (), **{f"{namespace}.{NAMED}{each}": (each,) for each in types}}
     tables = ROUTES if shape == "routed" else {_OWN: TYPES}
     return {f"{namespace}.{name}": types for name, types in tables.items()}
 
@@ -41,4 +53,6 @@ def shape_blocks(shape: Shape, namespace: str) -> dict[str, Any]:
         own, *others = row_tables(shape, namespace).items()
         tables = [{"match": list(types), "table": name} for name, types in others]
         return {"route": {"by": "type", "tables": tables, "unmatched": {"table": own[0]}}}
+    if shape == "named":
+        return {"route": {"by": "type", "to": f"{namespace}.{NAMED}{{value}}"}}
     return {}

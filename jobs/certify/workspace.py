@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from jobs.certify.load import SCHEMA
-from jobs.certify.shapes import Shape, row_tables, shape_blocks
+from jobs.certify.shapes import TYPES, Shape, row_tables, shape_blocks
 from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -53,7 +54,11 @@ class Workspace:
     @property
     def row_tables(self) -> dict[str, tuple[str, ...]]:
         """The tables of rows, the stream's own first, each with the types of the records that it gets."""
-        return row_tables(self.shape, self.name)
+        return self.row_tables_of(TYPES)
+
+    def row_tables_of(self, types: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The same where records have these types."""
+        return row_tables(self.shape, self.name, types)
 
     @property
     def dead_letters(self) -> str:

@@ -163,6 +163,20 @@ def test_a_routed_stream_and_a_gated_one(certifying: Certifying) -> None:
     certifying.assert_nothing_left()
 
 
+def test_a_stream_whose_values_name_tables(certifying: Certifying) -> None:
+    """Its drivers die before and after tables are made, while others are there; all that land, land in their own."""
+    steps = ("before_new_tables", "after_new_tables")
+    status, facts = certifying.run("--steps", "named_tables", "--runs", "1", "--seed", "16", "--records", "200")
+    assert status == 0, certifying.said()
+    assert facts["problems"] == []
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
+    assert {each["shape"] for each in facts["trials"]} == {"named"}
+    assert facts["recovery_seconds"]["measured"] == 2
+    records = facts["records"]
+    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
+    certifying.assert_nothing_left()
+
+
 def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
     # The other two steps, before a keeper's launch, are killed at with small drivers.
     steps = ("keeper_after_launch", "kept")

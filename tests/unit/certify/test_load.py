@@ -28,6 +28,26 @@ def test_fields_that_are_added_change_no_other() -> None:
             assert json.loads(more.value or b"") == {**json.loads(plain.value), "added_1": number}
 
 
+def test_types_that_come_later_change_nothing_but_the_type_of_some() -> None:
+    seen = Counter[str]()
+    for number in range(2000):
+        plain, more = record_to_load(3, number), record_to_load(3, number, (), ["new_1", "new_2"])
+        assert plain.key == more.key
+        seen[more.type] += 1
+        if more.kind == "good" and more.value:
+            assert json.loads(more.value)["type"] == more.type
+    assert set(seen) == {*TYPES, "new_1", "new_2"}
+    assert 0.2 < (seen["new_1"] + seen["new_2"]) / 2000 < 0.3
+
+
+def test_what_lands_by_a_type_that_came_later() -> None:
+    names = (*TYPES, "new_1")
+    expected = Expected({0: np.array([1, 1, 2], np.uint8)}, types={0: np.array([4, 0, 4], np.uint8)}, names=names)
+    assert expected.landed(["new_1"])[0].tolist() == [True, False, False]
+    assert expected.landed(TYPES[:1])[0].tolist() == [False, True, False]
+    assert expected.landed(())[0].tolist() == [False, False, False]
+
+
 def test_every_kind_comes_and_the_bad_are_few() -> None:
     kinds = Counter(record_to_load(1, number).kind for number in range(5000))
     assert set(kinds) == {"good", *BAD_KINDS}

@@ -104,6 +104,30 @@ def test_each_table_of_a_route_is_held_against_its_own_records(tmp_path: Path) -
     ]
 
 
+def test_each_table_that_a_type_names_is_held_against_its_records_also_one_that_is_not_there(tmp_path: Path) -> None:
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "named", "named")
+    types = ["card", "transfer", "cash", "voucher"]
+    with connect_catalog(Settings.embedded(tmp_path)) as catalog:
+        catalog.create_namespace(workspace.name)
+        create_tables(workspace, catalog)
+        observer = Observer(workspace, catalog, lambda: types)
+        Target(catalog, workspace.table, STREAM).restamp(stamp(workspace, "batch", 1, 0, 4, {}))
+        seen = observer.now()
+        own, card, *_ = workspace.row_tables
+        assert seen.tables[own] is not None and seen.tables[card] is None
+        types.append("new_1")
+        of = np.array([0, 0, 4, 4, 4], np.uint8)
+        expected = Expected({0: np.array([1, 1, 1, 2, 1], np.uint8)}, types={0: of}, names=tuple(types))
+        found = seen.problems(expected)
+        assert observer.now().tables[f"{workspace.name}.payments_of_new_1"] is None
+    problems = [each.partition(": ")[0] for each in found if "lost from table" in each]
+    # The last record lies behind what the stream has read.
+    assert problems == [
+        f"2 records lost from table {card}",
+        f"1 records lost from table {workspace.name}.payments_of_new_1",
+    ]
+
+
 def test_main_of_a_gated_stream_is_told_from_its_branch(tmp_path: Path) -> None:
     workspace = prepare_workspace(Settings.embedded(tmp_path), "gated", "gated")
     with connect_catalog(Settings.embedded(tmp_path)) as catalog:

@@ -80,7 +80,7 @@ def test_the_default_certificate(seed: int) -> None:
     assert set(shapes) == set(SHAPES)
     for scenario in scenarios:
         kind = STEPS[scenario.step].kind if scenario.step in STEPS else "any"
-        assert scenario.shape == {"route": "routed", "publish": "gated"}.get(kind, "plain")
+        assert scenario.shape == {"route": "routed", "named tables": "named", "publish": "gated"}.get(kind, "plain")
 
 
 def test_every_step_of_a_publication_is_tried() -> None:
@@ -121,6 +121,9 @@ def test_what_is_armed() -> None:
     by_step = {scenario.step: scenario for scenario in plan_scenarios(select_steps("all"), 1, 0)}
     assert by_step["after_tasks"].arming == "after_tasks=kill@2"
     assert by_step["before_schema_commit"].arming == "before_schema_commit=kill@1"
+    for name in ("before_new_tables", "after_new_tables"):
+        # The first tables of a driver are those that the one before it has left unmade.
+        assert (by_step[name].arming, by_step[name].shape) == (f"{name}=kill@2", "named")
     assert by_step["before_claim"].arming == "before_claim=kill@1"
     assert by_step["before_release"].arming == "before_release=kill@1"
     assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
