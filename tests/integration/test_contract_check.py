@@ -127,6 +127,49 @@ def test_both_engines_say_the_same(made: Pipeline) -> None:
         assert {json.dumps(row) for row in each["samples"]} == {json.dumps(row) for row in twin["samples"]}, name
 
 
+def test_each_table_of_a_route_is_checked_by_spark_as_by_pandas(made: Pipeline) -> None:
+    """Two tables share a topic and a contract: each has increments, outcomes and a position of its own."""
+    odd, even = f"{made.table_name}_odd", f"{made.table_name}_even"
+    tables: dict[str, list[dict[str, Any]]] = {
+        odd: [
+            {"expect_column_values_to_be_between": {"column": "amount", "max_value": 0.05}, "name": "odd_is_small"},
+            {"frazil_keys_to_be_unique": {"columns": ["id"]}, "name": "odd_is_unique"},
+        ],
+        even: [
+            {"expect_column_values_to_match_regex": {"column": "id", "regex": "^p-[0-9]$"}, "name": "even_is_short"}
+        ],
+    }
+    routes = [{"match": "p-.*[13579]", "table": odd}, {"match": "p-.*[02468]", "table": even}]
+    made.write_spec(route={"by": "id", "tables": routes}, contract={"tables": tables})
+    made.produce({GOOD: 12, TRUNCATED: 1})
+    made.run()
+    said = {each: facts(made, "--all", "--dry-run", "--engine", each) for each in ("pandas", "spark")}
+    for one, other in zip(said["pandas"], said["spark"], strict=True):
+        assert one["table"] == other["table"] and one["rows"] == other["rows"]
+        for name, each in by_name(one).items():
+            twin = by_name(other)[name]
+            for what in ("passed", "problem", "rows", "unexpected", "share"):
+                assert each[what] == twin[what], (name, what)
+            assert {json.dumps(row) for row in each["samples"]} == {json.dumps(row) for row in twin["samples"]}, name
+    by_table = {each["table"]: each for each in facts(made, "--engine", "spark")}
+    assert {name: by_table[name]["rows"] for name in tables} == {odd: 6, even: 6}
+    assert {by_table[name]["engine"] for name in tables} == {"spark"}
+    small = by_name(by_table[odd])["odd_is_small"]
+    # The ids run from p-1 to p-12, and an amount is a hundredth of its number: 7, 9 and 11 are too much.
+    assert (small["passed"], small["unexpected"], small["rows"]) == (False, 3, 6)
+    assert by_name(by_table[odd])["odd_is_unique"]["passed"]
+    assert by_name(by_table[even])["even_is_short"]["unexpected"] == 2
+    # What counts as checked is each table's own.
+    for name in tables:
+        position = validated_position(made.catalog().load_table(name).metadata.properties, made.stream)
+        assert position is not None and position.summary.rows == 6
+    made.produce({GOOD: 1})
+    made.run()
+    by_table = {each["table"]: each for each in facts(made, "--engine", "spark")}
+    # The cut record was the 13th.
+    assert {name: by_table[name]["rows"] for name in tables} == {odd: 0, even: 1}
+
+
 @pytest.fixture
 def services(made: Pipeline) -> Iterator[DagsterServices]:
     made.write_spec(contract={**CONTRACT, "check": {"after_snapshots": 1}})
