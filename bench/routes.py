@@ -1,10 +1,11 @@
 """What a route costs: batches into many tables, their commits, and the memory of a task; beside one table without.
 
 python -m bench.routes --tables 300 --records 100000 [--zipf] [--named] [--commits 8] [--one-table]
+python -m bench.routes --connect [--zipf] [--batches 5] [--rounds 2] [--tasks 2]
 
 Real tables in a catalog of SQLite, the driver's own batches, and tasks in two processes; Kafka and Spark are left out.
 Records are made in the tasks before the clock starts for them, so the seconds of a batch hold what a stream does with
-records that it has.
+records that it has. With `--connect` both a whole `frazil run` and a real Connect worker land a topic of a real broker.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bench.routes_connect import Workload, compare
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
@@ -221,8 +223,14 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=commit_pool.MOST)
     parser.add_argument("--zipf", action="store_true")
     parser.add_argument("--named", action="store_true", help="the tables are made in the first batch")
+    parser.add_argument("--connect", action="store_true", help="beside the Connect sink, all of both, and a broker")
+    parser.add_argument("--rounds", type=int, default=2, help="with --connect: runs of each side")
+    parser.add_argument("--tasks", type=int, default=2, help="with --connect: the sink's")
     parser.add_argument("--one-table", action="store_true", help="routed by a constant, and unrouted, by turns")
     args = parser.parse_args()
+    if args.connect:
+        compare(Workload(args.tables, args.zipf, args.records, args.batches), args.rounds, args.tasks)
+        return
     if args.one_table:
         sides: dict[bool, list[float]] = {True: [], False: []}
         for number in range(2 * args.batches):

@@ -34,6 +34,8 @@ class SinkConfig:
         consumer: Over `CONSUMER`.
         worker: Over the worker's own settings, such as `offset.flush.interval.ms`.
         converter: The worker's properties of the converter of values.
+        route_field: The field that names each record's table, which the sink makes; empty: all go to the one table.
+        table_properties: Of tables that the sink makes.
     """
 
     topic: str
@@ -43,6 +45,20 @@ class SinkConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
     converter: Mapping[str, str] = field(default_factory=lambda: converter_properties("json", None))
+    route_field: str = ""
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The connector's properties that say where records go."""
+        if not self.route_field:
+            return {"iceberg.tables": TABLE}
+        return {
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": self.route_field,
+            "iceberg.tables.auto-create-enabled": "true",
+            **{f"iceberg.tables.auto-create-props.{key}": value for key, value in self.table_properties.items()},
+        }
 
 
 def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, str]:
@@ -88,7 +104,7 @@ def sink_properties(sink: SinkConfig, name: str, control_topic: str, catalog: Ca
         "tasks.max": str(sink.tasks),
         "topics": sink.topic,
         **(kafka if sink.kafka_columns else {}),
-        "iceberg.tables": TABLE,
+        **sink.tables,
         "iceberg.control.topic": control_topic,
         "iceberg.control.commit.interval-ms": str(sink.commit_ms),
         "iceberg.catalog": catalog.name,
