@@ -24,6 +24,7 @@ from assets.closed_partitions import closed_asset, closed_check
 from assets.contract_checks import contract_checks, expectations_by_key
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
+from assets.named_tables import named_tables_asset
 from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
@@ -86,6 +87,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         assets=[
             *topic_specs(shown),
             *(stream_assets(spec, settings) for spec in shown),
+            *(named for spec in shown if (named := named_tables_asset(spec, settings)) is not None),
             *(closed for spec in shown if (closed := closed_asset(spec, settings)) is not None),
             *problem_assets(errors, [spec.stream for spec in former]),
             supervisor_asset(),

@@ -9,6 +9,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
+from assets.named_tables import named_partition, named_tables_key
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.stamp_history import as_written
 from jobs.spec.models import StreamSpec
@@ -18,6 +19,8 @@ from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.remote_queries import RemoteQueries, queried_table
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
+
+_ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."
 
 OwnReport = dg.AssetMaterialization | dg.AssetObservation
 
@@ -34,7 +37,8 @@ def routed_events(
 ) -> Iterator[OwnReport]:
     """The reports of the other tables of rows that go with one of the stream's own table; notes what was reported.
 
-    They are those of a route, and the table of late rows.
+    They are those of a route, and the table of late rows. What is new in a table that a value names is told of its
+    partition, too.
 
     All tables of a stream are complete through the same time. So where its own table reads as fresh, each of them does,
     also one that no record went to for long; and where not, what is new in one is observed.
@@ -57,7 +61,8 @@ def routed_events(
         # Another table may stand at its place.
         memory.routed, memory.routed_names = [-1] * len(names), known
     memory.routed_at = int(now)
-    fresh = isinstance(own, dg.AssetMaterialization)
+    fresh, grown = isinstance(own, dg.AssetMaterialization), False
+    group = named_tables_key(spec, observed.settings)
     told = state_metadata(stands, observed.heartbeat) | _complete(observed, lag)
     for place, name in enumerate(names):
         table = remote.table(name)
@@ -82,6 +87,20 @@ def routed_events(
             tags=snapshot_tags(head.snapshot_id),
         )
         memory.routed[place] = number
+        if group is not None and number != before and (partition := named_partition(spec, name)) is not None:
+            yield event(
+                group,
+                partition=partition,
+                metadata=told
+                | facts.metadata
+                | {"dagster/table_name": name}
+                | snapshot_metadata(head.snapshot_id)
+                | look_up_metadata(spec.stream, head.snapshot_id),
+            )
+            grown = True
+    if group is not None and not grown and fresh and spec.named_tables:
+        # All of them are complete, though nothing new came.
+        yield dg.AssetMaterialization(group, description=_ALL_COMPLETE, metadata=told)
 
 
 def _nothing_new(spec: StreamSpec, name: str) -> str:

@@ -56,6 +56,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
             skip_reason=None if tick.requests else tick.sentence,
             cursor=memory.to_cursor(),
             asset_events=tick.events,
+            dynamic_partitions_requests=tick.partition_requests,
         )
 
     return frazil_reconcile

@@ -15,6 +15,7 @@ import msgspec
 
 from assets import dagster_names
 from assets.deployment_assets import SUPERVISOR_KEY
+from assets.named_tables import named_tables_key, named_tables_of
 from assets.stream_checks import evaluation
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
@@ -62,6 +63,7 @@ class ReconcileTick:
         decisions: By stream.
         problems: By stream, what kept it from being looked at, or from being reported.
         rows: One for each stream, for the overview table.
+        partitions: By the name of dynamic partitions, those that are told of.
     """
 
     requests: list[dg.RunRequest] = field(default_factory=list)
@@ -69,7 +71,13 @@ class ReconcileTick:
     decisions: dict[str, Decision] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     rows: list[StreamRow] = field(default_factory=list)
+    partitions: dict[str, list[str]] = field(default_factory=dict)
     sentence: str = ""
+
+    @property
+    def partition_requests(self) -> list[dg.AddDynamicPartitionsRequest]:
+        """What asks Dagster for the partitions that are told of; those that are there stay as they are."""
+        return [dg.AddDynamicPartitionsRequest(name, keys) for name, keys in self.partitions.items()]
 
     @property
     def count(self) -> int:
@@ -148,6 +156,10 @@ def _events(
     events: list[Event] = []
     if spec is not None and known:
         events += stream_events(spec, assessed, stands, lag, found, memory, remote, now)
+        if (group := named_tables_key(spec, observed.settings)) is not None:
+            of_group = [each for each in events if not isinstance(each, dg.AssetCheckEvaluation)]
+            keys = [each.partition for each in of_group if each.asset_key == group and each.partition]
+            tick.partitions |= {str(named_tables_of(spec).name): keys} if keys else {}
     if known or desired.file != "none" or actual.driver_lives:
         key = dagster_names.table_key(observed.settings, spec.table.name) if spec is not None else None
         row = stream_row(observed.stream, key, actual.heartbeat, stands, decision, lag, memory.letters, found)

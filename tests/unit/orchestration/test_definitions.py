@@ -190,3 +190,20 @@ def test_a_new_deployment_has_one_name_and_an_old_one_keeps_its_own(tmp_path: Pa
             assert services.code() == [each.replace(str(home), str(place.embedded / "dagster")) for each in expected]
         finally:
             services.stop()
+
+
+def test_tables_that_values_name_are_one_asset_behind_the_topic(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    file = home / "streams" / "payments.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["route"] = {"by": "id", "to": "events.{value}", "limit": 300}
+    file.write_text(yaml.safe_dump(document))
+    deployment = Deployment.at(home)
+    graph = build_definitions(deployment).get_repository_def().asset_graph
+    node = graph.get(dg.AssetKey(["frazil", "events", "{value}"]))
+    assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
+    assert node.partitions_def.name == "payments.tables"
+    assert [each.path[0] for each in node.parent_keys] == ["kafka"]
+    assert node.group_name == "payments"
+    own = graph.get(dg.AssetKey(["frazil", "orders", "payments"]))
+    assert node.parent_keys == own.parent_keys, "the topics before it are those of the stream's own table"

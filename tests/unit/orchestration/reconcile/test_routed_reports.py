@@ -152,6 +152,71 @@ def test_tables_that_values_have_named_are_told_without_being_in_the_file(world:
     assert not told(tick, dg.AssetKey(["frazil", "orders", "of_b"])), "no stamp names it: it is none of the stream"
 
 
+GROUP = dg.AssetKey(["frazil", "orders", "of_{value}"])
+
+
+class NamedWorld:
+    """A stream whose values name tables, as its coordinator's stamp tells them."""
+
+    def __init__(self, world: World) -> None:
+        world.write("orders", "route: {by: id, to: 'orders.of_{value}'}\n")
+        self.world: World = world
+        self.catalog: Catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+        self.catalog.create_namespace_if_not_exists("orders")
+        self.batch = 0
+        append(self.catalog, "orders", 1)
+
+    def name(self, *values: str) -> None:
+        """A batch that knows the tables of these values."""
+        tables = {f"orders.of_{each}": self.catalog.load_table(f"orders.of_{each}") for each in values}
+        target = Target(self.catalog, "orders.orders", "orders")
+        target.read()
+        uuids = {name: str(table.metadata.table_uuid) for name, table in tables.items()}
+        stamp = Stamp("orders", "batch", self.batch, 1, "c", {}, {}, targets=uuids | {"orders.orders_dead": "other"})
+        target.commit(Append(), stamp)
+        self.batch += 1
+
+    def grouped(self, tick: Any) -> dict[str | None, dict[str, Any]]:
+        """What is told of the asset of all, by partition."""
+        return {each.partition: values(each) for each in told(tick, GROUP)}
+
+
+def test_each_named_table_is_a_partition_that_is_added_when_it_is_first_told_of(world: World) -> None:
+    named = NamedWorld(world)
+    of_a, _ = append(named.catalog, "of_a", 3), append(named.catalog, "of_b", 2)
+    named.name("a", "b")
+    tick = ticked(world, NOW, 1)
+    found = named.grouped(tick)
+    assert {key: each["dagster/row_count"] for key, each in found.items()} == {"a": 3, "b": 2}
+    assert (found["a"]["dagster/table_name"], found["a"]["snapshot_id"]) == ("orders.of_a", str(of_a))
+    (asked,) = tick.partition_requests
+    assert (asked.partitions_def_name, sorted(asked.partition_keys)) == ("orders.tables", ["a", "b"])
+    # What did not grow is not told of again, and no partition is asked for.
+    append(named.catalog, "of_b", 5)
+    tick = ticked(world, NOW + EVERY, 2)
+    found = named.grouped(tick)
+    assert {key: each["records_added"] for key, each in found.items()} == {"b": 5}
+    assert [each.partition_keys for each in tick.partition_requests] == [["b"]]
+    # Nothing new anywhere: all of them are complete, and the policy of the asset has to hear of it.
+    tick = ticked(world, NOW + 2 * EVERY, 3)
+    assert set(named.grouped(tick)) == {None} and tick.partition_requests == []
+    assert named.grouped(tick)[None]["complete_through"] == NOW + 2 * EVERY - 5
+
+
+def test_a_tick_of_three_hundred_named_tables_asks_for_all_their_partitions_at_once(world: World) -> None:
+    named = NamedWorld(world)
+    values_ = [f"v{number:03}" for number in range(300)]
+    for each in values_:
+        append(named.catalog, f"of_{each}", 1)
+    named.name(*values_)
+    tick = ticked(world, NOW, 1)
+    (asked,) = tick.partition_requests
+    assert sorted(asked.partition_keys) == values_
+    assert len(named.grouped(tick)) == 300
+    # The cursor, of which Dagster keeps a copy with every tick, holds a number for each.
+    assert len(world.memory.to_cursor()) < 4_000
+
+
 def test_the_table_of_late_rows_is_told_with_its_own_rows_and_snapshot(world: World) -> None:
     world.write("orders", "event_time: {column: _kafka_timestamp, late: table}\n")
     catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())

@@ -1,0 +1,66 @@
+"""Tables that values name, in Dagster: one asset behind the stream's topics, with a partition for each table.
+
+An asset for each of hundreds would hide all others in the graph, and would ask for a reload of the code location with
+every new value. So the graph has one, and the sensor adds a partition when it first tells of a table.
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets import dagster_names
+from assets.metadata import column_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import VALUE, value_of_table
+from jobs.spec.settings import Settings
+
+
+def named_tables_key(spec: StreamSpec, settings: Settings) -> dg.AssetKey | None:
+    """The key of the asset: the name of its tables as the file has it; None of a stream whose values name none."""
+    if spec.route is None or spec.route.to is None:
+        return None
+    return dagster_names.table_key(settings, spec.route.to)
+
+
+def named_tables_of(spec: StreamSpec) -> dg.DynamicPartitionsDefinition:
+    """The partitions of a stream's asset: the values that have a table."""
+    return dg.DynamicPartitionsDefinition(name=f"{dagster_names.group_name(spec)}.tables")
+
+
+def named_partition(spec: StreamSpec, table: str) -> str | None:
+    """The value that a table is named by, which is its partition; None of another table."""
+    to = spec.route.to if spec.route else None
+    return value_of_table(to, table) if to is not None and table in spec.named_tables else None
+
+
+def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | None:
+    """The asset of all tables that values name; None of a stream whose values name none."""
+    key = named_tables_key(spec, settings)
+    if key is None or spec.route is None or spec.route.to is None:
+        return None
+    freshness = spec.freshness
+    return dg.AssetSpec(
+        key,
+        deps=dagster_names.topic_keys(spec),
+        partitions_def=named_tables_of(spec),
+        description=f"The tables of stream `{spec.stream}` that values of its records name: `{spec.route.to}`, one for "
+        f"each `{spec.route.by}`, at most {spec.route.limit:,} with those of the file. Each is a partition, added "
+        "when the sensor `frazil_reconcile` first tells of it, and told of again when rows have come. Each table's "
+        "own page, with its rows, snapshots and times, is the asset of its name in the catalog of assets: put its "
+        f"value where `{VALUE}` stands.",
+        group_name=dagster_names.group_name(spec),
+        owners=dagster_names.owners(spec),
+        kinds={"spark", "iceberg", "table"},
+        metadata={"limit": spec.route.limit}
+        | (
+            {"dagster/column_schema": column_schema(spec.table_schema, spec.kafka_columns)}
+            if spec.decode.declares_all
+            else {}
+        ),
+        # Of some value a row may come once a year: what reads as fresh is the tables together.
+        freshness_policy=(
+            dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
+            if freshness
+            else None
+        ),
+    )
