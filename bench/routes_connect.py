@@ -41,7 +41,9 @@ COLUMNS = "id string not null, type string, dest string, n long, amount double, 
 _LOOK_SECONDS = 0.5
 _STALLED_SECONDS = 240.0
 _COMMIT_MS = 20_000
-"""The sink's interval: longer than it takes it to read a batch and commit it, so that no batch is two commits."""
+"""The sink's interval: longer than it takes it to read a batch. Batches come right behind the beginning of a round of
+commits, which finds nothing, so that none is cut in two."""
+_INITIATED = " initiated commit "
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +221,25 @@ def by_connect(
         worker.start()
         with UsageSampler(worker.pid, status.pid) as usage:
             for batch in range(load.batches):
+                if batch:
+                    _until_a_round_begins(worker)
                 fill(status.address, topic, load, batch)
                 watch.until_whole(batch, worker.lives)
         worker.check()
     finally:
         worker.stop()
     return watch.landing(usage, connect_commit_seconds(worker.log.read_text(errors="replace")))
+
+
+def _until_a_round_begins(worker: ConnectWorker) -> None:
+    def rounds() -> int:
+        return worker.log.read_text(errors="replace").count(_INITIATED)
+
+    before, deadline = rounds(), time.monotonic() + _STALLED_SECONDS
+    while rounds() == before:
+        if not worker.lives() or time.monotonic() > deadline:
+            raise FrazilError("the sink begins no round of commits", fix=f"read {worker.log}")
+        time.sleep(_LOOK_SECONDS)
 
 
 def fill(address: str, topic: str, load: Workload, batch: int) -> None:

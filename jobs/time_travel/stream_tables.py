@@ -170,6 +170,11 @@ def load_stream_tables(
     others = [each for each in loaded.values() if each.target.role == "rows" and each is not sink]
     others += _former_tables(spec, catalog, sink, {each.uuid for each in loaded.values()})
     every = {each.uuid: each for each in (*loaded.values(), *others)}
+    if asked not in spec.target_names and asked not in {each.target.name for each in others}:
+        raise FrazilError(
+            f"stream {spec.stream} has no table {asked}: no value of a record has named it.",
+            fix=f"frazil audit {spec.stream}, which lists its tables",
+        )
     recorded = recorded_rows(
         spec.stream,
         settings,

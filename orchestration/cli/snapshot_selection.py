@@ -12,6 +12,7 @@ import click
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import value_of_table
 from jobs.spec.validation import suggestion
 
 _OPTIONS = (
@@ -89,11 +90,14 @@ def parse_snapshot_selection(
             raise FrazilError("a record is named by --partition and --offset.", fix=fix)
         record = TopicPartition(topic or _only_topic(spec), partition), offset
     instant = parse_instant(timestamp, fix) if timestamp is not None else None
-    return SnapshotSelection(record, instant, snapshot_id, table and named_table(spec, table), branch)
+    return SnapshotSelection(record, instant, snapshot_id, table and named_table(spec, table, by_values=True), branch)
 
 
-def named_table(spec: StreamSpec, text: str) -> str:
+def named_table(spec: StreamSpec, text: str, *, by_values: bool = False) -> str:
     """The full name of a stream's table, by what a person calls it: rows, dead_letters, or its name.
+
+    Args:
+        by_values: Also a name that values of records may give a table, whether it is there or not.
 
     Raises:
         FrazilError: The stream has no such table.
@@ -102,6 +106,9 @@ def named_table(spec: StreamSpec, text: str) -> str:
     names = [each.name for each in spec.targets]
     if text in names or text in called:
         return called.get(text, text)
+    to = spec.route.to if spec.route else None
+    if by_values and to is not None and value_of_table(to, text) is not None:
+        return text
     near = suggestion(text, [*names, *called])
     raise FrazilError(
         f"stream {spec.stream} has no table {text}.",

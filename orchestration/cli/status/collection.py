@@ -15,6 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
+from jobs.commit.named_tables import with_told_tables
 from jobs.commit.offsets import TopicPartition, from_topics
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
@@ -201,6 +202,11 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
             span_ms = batch.event_time.batch.span_ms if batch and batch.event_time else None
             status.event_span = _span(span_ms) if span_ms else None
     status.rows = total_rows(metadata)
+    if spec.route is not None and newest is not None:
+        # By the newest stamp alone: to ask each table would take as long as there are many.
+        told = with_told_tables(spec, table.metadata)
+        status.tables = sum(each.role == "rows" for each in told.targets)
+        status.landed = newest.totals.landed
     branch = written_branch(table.metadata, status.stream) or MAIN_BRANCH
     status.last_check = validated_position(table.metadata.properties, status.stream, branch)
     for name in spec.contract.tables if spec.contract is not None else ():

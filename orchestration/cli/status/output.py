@@ -85,6 +85,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "attempt": f"{thousands(status.attempt)}, after {status.failures} that failed in a row",
         "epoch": thousands(status.epoch),
         "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
+        **_route(status),
         **_branch(status),
         "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
         **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
@@ -122,6 +123,13 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         console.print(table)
     for part, reason in sorted(status.unknown.items()):
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
+
+
+def _route(status: StreamStatus) -> dict[str, str]:
+    """Of a stream with a route, what all of its tables have together."""
+    if status.tables is None:
+        return {}
+    return {"route": f"{thousands(status.landed)} records landed in {status.tables:,} tables"}
 
 
 def _watermark(status: StreamStatus) -> dict[str, str]:

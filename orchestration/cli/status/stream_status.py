@@ -33,6 +33,8 @@ class StreamStatus:
         topics_without_id: Topics that the brokers give no id; None if that was not looked up.
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
+        tables: Of a stream with a route, how many tables it has for rows, those that values have named among them.
+        landed: Of such a stream, the records that became rows of any.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
         unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
             the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
@@ -84,6 +86,8 @@ class StreamStatus:
     topics_without_id: tuple[str, ...] | None = None
     rate: float | None = None
     rows: int | None = None
+    tables: int | None = None
+    landed: int | None = None
     dead: int | None = None
     ahead: BranchAhead | None = None
     reasons: dict[str, int] = field(default_factory=dict)
@@ -164,6 +168,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "topics_without_id": status.topics_without_id and list(status.topics_without_id),
         "records_per_second": status.rate,
         "rows": status.rows,
+        "tables": status.tables,
+        "landed": status.landed,
         "dead": status.dead,
         "branch": status.ahead
         and {
