@@ -194,6 +194,8 @@ def alter_table(
     alteration: Callable[[TableMetadata], Alteration],
     seen_schema_id: int,
     by: str,
+    *,
+    table: str | None = None,
 ) -> tuple[int, Alteration]:
     """Change the schema of a stream's table in one commit, on exactly the head and the schema that it is decided on.
 
@@ -203,6 +205,7 @@ def alter_table(
         alteration: What to change, of the table as it is.
         seen_schema_id: The schema that the change was shown for.
         by: Who asks for it; kept in the table.
+        table: Which of the stream's tables of rows; without it its own.
 
     Returns:
         The id of the new schema, and what was changed.
@@ -210,11 +213,11 @@ def alter_table(
     Raises:
         FrazilError: Somebody has changed the schema meanwhile, or the catalog refuses.
     """
-    name = spec.table.name
+    name = table or spec.table.name
 
     def attempt() -> tuple[int, Alteration]:
-        table = stream_table(catalog, spec, name)
-        metadata = table.metadata
+        found = stream_table(catalog, spec, name)
+        metadata = found.metadata
         if metadata.current_schema_id != seen_schema_id:
             raise FrazilError(
                 f"the schema of table {name} has been changed meanwhile: it was schema {seen_schema_id}, and is "
@@ -222,7 +225,7 @@ def alter_table(
                 fix=f"frazil schema diff {spec.stream}",
             )
         decided = alteration(metadata)
-        return commit_once(table, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
+        return commit_once(found, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
 
     return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
 

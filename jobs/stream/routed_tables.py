@@ -47,7 +47,6 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
         raise FrazilError(
             f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "
             + "; ".join(differences),
-            fix=f"alter table {name}, or correct decode.schema in streams/{spec.stream}.yaml; `frazil schema apply "
-            f"{spec.stream}` alters {spec.table.name} alone",
+            fix=f"`frazil schema apply {spec.stream}`, or correct decode.schema in streams/{spec.stream}.yaml",
         )
     return table

@@ -26,6 +26,7 @@ from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
 from orchestration.cli.schema.promote import promote_field
+from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several
 from orchestration.cli.terminal import current_user, print_json
 from resources.deployment import Deployment
 
@@ -53,6 +54,8 @@ def apply(
 ) -> None:
     """Change the table of STREAM so that it takes what the file declares; or as is proposed for it.
 
+    Of a stream with a route, or with a table of late rows, each of its tables is changed, one commit each.
+
     Shows the change and asks. Columns are added, types widened as Iceberg can, required columns let null in; nothing is
     dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs. Records with the
     former name of a column still land in it.
@@ -67,6 +70,9 @@ def apply(
     if kind is not None or backfill:
         raise click.UsageError("--as and --backfill go with --promote")
     spec, settings = deployment.stream(stream), deployment.settings()
+    if has_several(spec) and not digests:
+        apply_to_tables(spec, settings, list(map(parse_rename, renames)), yes=yes, as_json=as_json)
+        return
     table = stream_table(spec, settings)
     if table is None or is_as_made(table.metadata, stream):
         click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")

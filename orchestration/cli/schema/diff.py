@@ -20,6 +20,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.subject_output import print_subject
+from orchestration.cli.schema.tables_of_rows import has_several, tables_of_rows
 from orchestration.cli.terminal import print_columns, print_json
 from resources.deployment import Deployment
 
@@ -40,24 +41,35 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
     spec, settings = deployment.stream(stream), deployment.settings()
     file = shown_path(deployment.file_of(stream))
     table = stream_table(spec, settings)
+    further = _further(spec, settings)
     if table is None or is_as_made(table.metadata, stream):
-        sentence = _nothing_to_compare(spec, table)
-        print_json(_facts(spec, table, None, sentence)) if as_json else click.echo(f"{stream}: {sentence}")
-        return
+        sentence, fits = _nothing_to_compare(spec, table), all(found.fits for _, found in further)
+        if as_json:
+            print_json(_facts(spec, table, None, sentence) | {"fits": fits} | _further_facts(spec, further))
+        else:
+            click.echo(f"{stream}: {sentence}")
+            _print_further(spec, further, file)
+        ctx.exit(0 if fits else 1)
     subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry))
     proposed = proposals(stream_folder(settings, stream).store, table.schema())
     found = None if spec.decode.declared is None else declared_contract(spec, table.schema())
     sentence = _nothing_to_compare(spec, table) if found is None else None
     other = identifier_sentence(spec, table.schema())
     fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
+    fits = fits and all(each.fits for _, each in further)
     if as_json:
         facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked, "identifier_fields": other}
-        print_json(facts | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))})
+        print_json(
+            facts
+            | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))}
+            | _further_facts(spec, further)
+        )
         ctx.exit(0 if fits else 1)
     if found is None:
         click.echo(f"{stream}: {sentence}")
     else:
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
+    _print_further(spec, further, file)
     if other is not None:
         click.echo(f"{other}.")
         click.echo(f"  Next: frazil schema apply {stream}")
@@ -71,6 +83,39 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
         if each.rename:
             click.echo(f"  or, if it is the same under another name: {each.rename}")
     ctx.exit(0 if fits else 1)
+
+
+def _further(spec: StreamSpec, settings: Settings) -> list[tuple[Table, DeclaredContract]]:
+    """The stream's other tables of rows, each with the file held against it."""
+    tables = tables_of_rows(spec, settings) if has_several(spec) else {}
+    return [
+        (table, declared_contract(spec, table.schema())) for name, table in tables.items() if name != spec.table.name
+    ]
+
+
+def _further_facts(spec: StreamSpec, further: list[tuple[Table, DeclaredContract]]) -> dict[str, Any]:
+    if not has_several(spec):
+        return {}
+    return {
+        "tables": [
+            {
+                "table": ".".join(table.name()),
+                "schema_id": table.metadata.current_schema_id,
+                "fits": found.fits,
+                "differences": [finding.facts for finding in found.findings],
+            }
+            for table, found in further
+        ]
+    }
+
+
+def _print_further(spec: StreamSpec, further: list[tuple[Table, DeclaredContract]], file: str) -> None:
+    """Those that do not take what the file declares."""
+    for table, found in further:
+        if not found.fits:
+            print_contract(
+                spec, found, f"{file} against table {'.'.join(table.name())} ({schema_name(table.metadata)})"
+            )
 
 
 def _subject_facts(subject: SubjectContract) -> dict[str, Any]:
