@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.spark.former_schemas import read_otherwise
 from jobs.spark.jvm_calls import interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_ENCRYPTION_KEY, _NAME_MAPPING = "encryption.key-id", "schema.name-mapping.default"
 
 
 def why_not_staged(metadata: TableMetadata, files: Sequence[DataFile]) -> str | None:
@@ -31,20 +34,16 @@ def why_not_staged(metadata: TableMetadata, files: Sequence[DataFile]) -> str | 
     schema = metadata.schema()
     if any(file.file_format is not FileFormat.PARQUET for file in files):
         return "a file is no Parquet"
-    if any(file.key_metadata is not None for file in files):
+    if any(file.key_metadata is not None for file in files) or _ENCRYPTION_KEY in metadata.properties:
         return "a file is encrypted"
+    if _NAME_MAPPING in metadata.properties:
+        return "the table has a name mapping, for files without field ids"
     names = [field.name for field in schema.fields]
     if len({name.casefold() for name in names}) < len(names):
         return "two columns differ by upper and lower case alone"
     if any(field.initial_default is not None for field in index_by_id(schema).values()):
         return "a column has a default for the rows before it"
-    if any(_required(schema) - set(index_by_id(each)) for each in metadata.schemas):
-        return "a column that is required came later than others"
-    return None
-
-
-def _required(schema: Schema) -> set[int]:
-    return {field_id for field_id, field in index_by_id(schema).items() if field.required}
+    return next(filter(None, (read_otherwise(schema, each) for each in metadata.schemas)), None)
 
 
 class StagedFiles:
