@@ -12,12 +12,13 @@ from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from jobs.errors import FrazilError, first_line
+from jobs.errors import FrazilError
 from jobs.increment.arrow_rows import file_batches, shown_schema
 from jobs.increment.offset_ranges import quoted_name, ranges_sql
 from jobs.increment.row_selection import RowSelection
 from jobs.schema.spark_types import unread_problem
 from jobs.spark.catalog_conf import use_catalog
+from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged
 from jobs.spec.settings import Settings
 
@@ -133,7 +134,7 @@ def _staged(selection: RowSelection, session: SparkSession, settings: Settings) 
             use_catalog(session, settings)
             return StagedFiles(session, path, selection.files, table.metadata)
         except Exception as problem:
-            why = first_line(problem)
+            why = jvm_error_text(settings, problem)
     log.info("table %s: its files are read through Python: %s", selection.name, why)
     return None
 

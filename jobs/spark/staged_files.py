@@ -60,12 +60,12 @@ class StagedFiles:
 
         Args:
             path: The table's, with its catalog, in the SQL of Spark.
-            files: Of the table, at present or before.
+            files: Of the table, at present or before; one at least.
             metadata: Of the table, with the schema whose columns are wanted.
 
         Raises:
-            StagingError: The catalog has another table or schema under the name by now.
-            Exception: Spark cannot load the table.
+            StagingError: The catalog has another table or schema under the name by now, or a file is not there.
+            Exception: Spark cannot load the table, or does not reach its files.
         """
         self._session = session
         self._name = str(uuid.uuid4())
@@ -89,6 +89,9 @@ class StagedFiles:
                 raise StagingError("another table has the name by now")
             if table.schema().schemaId() != metadata.current_schema_id:
                 raise StagingError("the table has another schema by now")
+            # One stands for all: a storage that only Python reaches, or a file that is gone, is Python's to tell.
+            if not table.io().newInputFile(files[0].file_path).exists():
+                raise StagingError("a file is not there, as the JVM sees it")
             spec = iceberg.PartitionSpec.unpartitioned()
             every = iceberg.expressions.ResidualEvaluator.unpartitioned(iceberg.expressions.Expressions.alwaysTrue())
             shapes = iceberg.SchemaParser.toJson(table.schema()), iceberg.PartitionSpecParser.toJson(spec)
