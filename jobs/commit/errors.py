@@ -87,6 +87,22 @@ class TargetRecreatedError(StreamStopped):
     """A target is not the table that the stream wrote before."""
 
 
+class TableGoneError(TargetRecreatedError):
+    """A target was dropped, or renamed.
+
+    Attributes:
+        table: Its name.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.table: str = table
+
+
+class TableDroppedError(FrazilError):
+    """A table that values name was dropped under a driver: whoever opens the stream next begins it anew."""
+
+
 class TopicRecreatedError(StreamStopped):
     """A topic was deleted and created again: its offsets begin anew."""
 
@@ -123,11 +139,12 @@ class NothingToAcceptError(FrazilError):
     """The stream is not stopped for the reason that was given."""
 
 
-def table_gone(stream: str, table: str) -> TargetRecreatedError:
+def table_gone(stream: str, table: str) -> TableGoneError:
     """The error that stops a stream whose table was there before and is no more."""
-    return TargetRecreatedError(
+    return TableGoneError(
         f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
         fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
+        table=table,
     )
 
 

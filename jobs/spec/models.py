@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated
 
@@ -278,6 +278,12 @@ class StreamSpec(WithPredicates):
         named = [each for each in tables if to and each not in given and value_of_table(to, each) is not None]
         made = self.model_copy()
         made._named = tuple(dict.fromkeys([*self._named, *named]))
+        return made
+
+    def without_named_tables(self, tables: Collection[str]) -> StreamSpec:
+        """The same stream without tables among its targets that values of its records have named."""
+        made = self.model_copy()
+        made._named = tuple(each for each in self._named if each not in tables)
         return made
 
     @property

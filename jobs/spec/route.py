@@ -69,6 +69,17 @@ def _unmatched(value: object) -> Any:
     return value
 
 
+def _on_table_error(value: object) -> Any:
+    if value == "park":
+        raise ValueError("cannot be park yet: a table that is gone or refuses its commit stops the stream; write stop")
+    if value != "stop":
+        raise ValueError(f"must be stop; found '{value}'")
+    return value
+
+
+OnTableError = Annotated[Literal["stop"], BeforeValidator(_on_table_error)]
+
+
 class RoutedTable(SpecModel):
     """One table of a route, with what it has of its own; the rest is as the block ``table`` says.
 
@@ -79,6 +90,7 @@ class RoutedTable(SpecModel):
         properties: Iceberg's table properties, over those of ``table``; applied when it is created.
         sort_by: The sort order of a new table.
         location: Where a new table lies.
+        on_table_error: As the route's, of this table.
     """
 
     match: Annotated[str | tuple[str, ...], BeforeValidator(_match)]
@@ -87,11 +99,12 @@ class RoutedTable(SpecModel):
     properties: TableProperties = Field(default_factory=dict)
     sort_by: tuple[SortText, ...] | None = None
     location: TableLocation | None = None
+    on_table_error: OnTableError = "stop"
 
     @property
     def own_settings(self) -> list[str]:
         """What is given of the table itself."""
-        return sorted(self.model_fields_set - {"match", "table"})
+        return sorted(self.model_fields_set - {"match", "table", "on_table_error"})
 
     def matches(self, value: str) -> bool:
         """Whether a record with this value goes to the table."""
@@ -131,6 +144,9 @@ class Route(SpecModel):
         unmatched: What becomes of a record that none of them takes, or without a value: a dead letter, or a row of
             the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
         limit: The most tables.
+        on_table_error: What becomes of the stream where a table is gone, was rolled back, or refuses its commit: it
+            stops, once the other tables have the batch.
+        recreate: A table that a value names and that is dropped is begun anew by itself, as if an operator had said so.
     """
 
     by: Annotated[str, AfterValidator(_by)]
@@ -140,11 +156,15 @@ class Route(SpecModel):
         "dead_letter"
     )
     limit: PositiveInt = 500
+    on_table_error: OnTableError = "stop"
+    recreate: bool = False
 
     @model_validator(mode="after")
     def _bounded(self) -> Route:
         if not self.tables and self.to is None:
             raise problems_at([(("tables",), "must name a table at least, or `to` say how tables are named by values")])
+        if self.recreate and self.to is None:
+            raise problems_at([(("recreate",), "is of tables that values name, and route.to says how; there is none")])
         if (count := len(self.table_names)) > self.limit:
             raise problems_at([(("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}")])
         return self

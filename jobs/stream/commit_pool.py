@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -107,7 +108,8 @@ def _told_together(errors: Sequence[BaseException]) -> BaseException:
         return gravest
     more = f" And {len(others) - _MOST_TOLD} more tables." if len(others) > _MOST_TOLD else ""
     said = " ".join(f"{each.rstrip('.')}." for each in [gravest.message, *others[:_MOST_TOLD]])
-    told = type(gravest)(said + more, fix=gravest.fix)
+    told = copy.copy(gravest)
+    told.message, told.args = said + more, (said + more,)
     told.__cause__ = gravest
     return told
 

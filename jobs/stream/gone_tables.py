@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.errors import table_gone
+from jobs.commit.accept import recreated_table, signed_answer
+from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
+from jobs.commit.named_tables import with_tables_of
+from jobs.commit.stamps import Stamp
 from jobs.spec.models import StreamSpec
+from jobs.steps import step
+from jobs.stream.open_stream import OpenStream
+
+log = logging.getLogger(__name__)
+
+NOTE = "route.recreate: dropped, and begun anew by the driver"
 
 
 def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str]) -> None:
@@ -24,3 +36,61 @@ def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str]) ->
     for name in spec.target_names:
         if name in written and not catalog.table_exists(name):
             raise table_gone(spec.stream, name)
+
+
+def without_dropped(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
+    """The stream without the tables that values have named and that are to be begun anew, as they are gone."""
+    if spec.route is None or not spec.route.recreate:
+        return spec
+    return spec.without_named_tables([name for name in spec.named_tables if not catalog.table_exists(name)])
+
+
+def begin_dropped_anew(stream: OpenStream) -> None:
+    """Say on the coordinator, which is claimed, that tables that are gone are no targets any more.
+
+    Each gets what comes from the coordinator's position on, once a record names it: what `frazil accept --recreated`
+    does, of a stream whose file says so beforehand.
+
+    Raises:
+        FencedError: A driver of a later epoch was here.
+    """
+    newest, catalog, anchor = stream.anchor.newest, stream.anchor.catalog, stream.anchor
+    if newest is None or stream.spec.route is None or not stream.spec.route.recreate:
+        return
+    known = with_tables_of(stream.spec, newest, catalog).named_tables
+    dropped = [name for name in known if name in newest.targets and not catalog.table_exists(name)]
+    if not dropped:
+        return
+
+    def anew(now: Stamp | None) -> Stamp:
+        stamp = now or newest
+        for name in dropped:
+            stamp = recreated_table({anchor.name: stamp}, anchor.name, name, stream.config)[anchor.name]
+        return replace(signed_answer(stamp, stream.epoch, NOTE), generation=stream.generation or stamp.generation)
+
+    step("before_dropped_tables")
+    anchor.claim(stream.epoch, anew, again=True)
+    step("after_dropped_tables")
+    stream.spec = stream.spec.without_named_tables(dropped)
+    for name in dropped:
+        stream.targets.pop(name, None)
+    log.warning("stream %s: %s was dropped, and is begun anew when a record names it", stream.id, ", ".join(dropped))
+
+
+@contextlib.contextmanager
+def reopened_where_dropped(stream: OpenStream) -> Iterator[None]:
+    """Tell the end of a driver under which a table was dropped that is to be begun anew.
+
+    Raises:
+        TableDroppedError: One was; the stream is to be opened again.
+    """
+    try:
+        yield
+    except TableGoneError as gone:
+        route = stream.spec.route
+        if route is None or not route.recreate or gone.table not in stream.spec.named_tables:
+            raise
+        raise TableDroppedError(
+            f"stream {stream.id}: table {gone.table} was dropped under the driver, and is begun anew.",
+            fix=f"frazil run {stream.id}",
+        ) from gone

@@ -34,7 +34,7 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
-from jobs.stream.gone_tables import refuse_gone
+from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening_record import keep_opening
@@ -85,7 +85,7 @@ def _held(
     known = lease.read()
     lease.refuse_if_held()
     remembered = known.targets if known else {}
-    spec = with_named_tables(spec, catalog)
+    spec = without_dropped(with_named_tables(spec, catalog), catalog)
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered, lambda: new_columns(spec, settings, state))
     read = targets[spec.coordinator].newest
@@ -98,12 +98,12 @@ def _held(
         folder=folder,
         log=state,
     )
-    with stream.held():
+    with reopened_where_dropped(stream), stream.held():
         try:
             keep_opening(stream, opener)
             stream.schemas = writer_schemas(spec, settings, state.topics)
             claim(stream, kafka)
-            lease.remember({name: target.uuid for name, target in targets.items()})
+            lease.remember({name: target.uuid for name, target in stream.targets.items()})
             resume(stream, catalog, kafka)
             with registry_watch(stream.schemas):
                 yield stream
@@ -117,6 +117,8 @@ def _held(
 def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
     """Finish what a crash left of a stream whose targets are claimed, and set where reading begins."""
     recover(stream, catalog)
+    # Again: a record may have been of a driver that had tables which are gone by now.
+    begin_dropped_anew(stream)
     add_named_tables(stream)
     stream.former = previous_stamps(stream, catalog)
     decide_start(stream, kafka)

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from jobs.catalog import CatalogUnavailableError
-from jobs.commit.errors import CommitRefusedError, CommitUnknownError
+from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError
 from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
@@ -65,6 +65,7 @@ _UNAVAILABLE_ERRORS = (
     CommitUnknownError,
     CommitRefusedError,
     DiskFullError,
+    TableDroppedError,
     SchemaAwaitedError,
     TopicsAwaitedError,
     RecordsAwaitedError,

@@ -22,6 +22,7 @@ from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
+from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
 
@@ -59,6 +60,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     stream.anchor.claim(stream.epoch, claim_anchor)
     step("after_anchor_claim")
+    begin_dropped_anew(stream)
     add_named_tables(stream)
     back = _back_again(stream)
     for target in back:
@@ -191,7 +193,9 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             step("after_recovery_commit")
         return landed
 
-    if anchor in names and len(there) < len(pending.targets):
+    # A table that was made for this very batch, and that another one has taken the place of since.
+    replaced = [name for name, each in there.items() if name != anchor and each.seen.uuid != targets[name].uuid]
+    if anchor in names and (replaced or len(there) < len(pending.targets)):
         # Landed without that part, its records would be passed by all tables. Nobody has the batch yet: it runs again.
         log.warning("stream %s: nothing of the record has landed, and a table of it is gone; it is dropped", stream_id)
         return False
@@ -220,6 +224,10 @@ def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[st
 def _commit_lacking(stream: OpenStream, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
     """Commit a record's part for one table; False if that cannot be, so that the tasks have to run for it again."""
     stream_id, name = stream.spec.stream, target.name
+    if planned.seen.uuid != target.uuid and target is not stream.anchor:
+        # Made for this batch, dropped, and made again by a driver that has landed the batch: its own record has that.
+        log.warning("stream %s: table %s of the pending record is another one; its part is dropped", stream_id, name)
+        return False
     if planned.unreadable and planned.seen.uuid == target.uuid:
         log.warning(_NO_LONGER_FIT, stream_id, name)
         return False

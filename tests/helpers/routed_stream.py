@@ -21,6 +21,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import takeover
+from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from tests.helpers.evolving_stream import SINK, EvolvingStream, MemoryRunner
@@ -65,7 +66,7 @@ class RoutedStream(EvolvingStream):
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         self.settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)
-        self.spec = with_named_tables(self.spec, self.catalog)
+        self.spec = without_dropped(with_named_tables(self.spec, self.catalog), self.catalog)
         ensure_tables(self.spec, self.catalog)
         self.keys: dict[int, bytes] = {}
         self.log: list[bytes | None] = []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
+
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.schema.evolution_policy import NO_EVOLUTION
 from jobs.spec.targets import TargetSpec
@@ -27,6 +29,10 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[
         found = [each for each in nameable if each.name in new - known]
         return spec_with(stream, (*targets, *found), nameable=nameable, **more)
 
+    def without_named_tables(names: Collection[str]) -> Any:
+        left = [each for each in targets if each not in nameable or each.name not in names]
+        return spec_with(stream, left, nameable=nameable, **more)
+
     return SimpleNamespace(
         stream=stream,
         targets=tuple(targets),
@@ -34,6 +40,8 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[
         coordinator=next(target.name for target in targets if target.coordinator),
         named_tables=tuple(target.name for target in targets if target in nameable),
         with_named_tables=with_named_tables,
+        without_named_tables=without_named_tables,
+        branch_of=lambda table: MAIN_BRANCH,
         disagreements_with=lambda schema: [],
         **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, **more},
     )

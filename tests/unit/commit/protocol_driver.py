@@ -16,15 +16,14 @@ from pyiceberg.typedef import Record
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.stamp_history import history
-from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed
 from jobs.formats.writer_schema import SchemaId
 from jobs.schema.name_matching import aliases_of
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
-from jobs.stream.gone_tables import refuse_gone
-from jobs.stream.open_stream import OpenStream
+from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
+from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
@@ -109,12 +108,10 @@ class Driver:
     def _run(self) -> None:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
         world: Any = self.world
-        spec = with_named_tables(world.spec(self.config), world)
+        spec = without_dropped(with_named_tables(world.spec(self.config), world), world)
         newest = history(world.load_table(spec.coordinator).metadata, "payments").newest
         refuse_gone(spec, world, newest.targets if newest else ())
-        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in spec.target_names}
-        for target in targets.values():
-            target.read()
+        targets = known_targets(spec, world, {})
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
         stream = OpenStream(
             *("payments", self.config, EveryonesLease(world), targets),
@@ -123,7 +120,7 @@ class Driver:
             folder=StreamFolder(Path("nowhere"), world.store),
             log=world.state(None),
         )
-        with stream.held():
+        with reopened_where_dropped(stream), stream.held():
             takeover.claim(stream, world)
             opening.resume(stream, world, world)
             self._land(stream, world)

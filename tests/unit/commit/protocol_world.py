@@ -109,6 +109,17 @@ def destinations(partition: TopicPartition, offset: int, way: Way, among: Sequen
 
 
 @dataclass
+class FakeSummary:
+    """A snapshot's summary: what was said with the commit, and how many files the table has."""
+
+    additional_properties: dict[str, str]
+    files: int
+
+    def __getitem__(self, key: str) -> str:
+        return {"total-data-files": str(self.files), "total-delete-files": "0"}[key]
+
+
+@dataclass
 class FakeTable:
     """A table: its chain of snapshots, the newest stamps as properties, and which files are in it."""
 
@@ -129,7 +140,7 @@ class FakeTable:
                 snapshot_id=len(self.snapshots) + 1,
                 parent_snapshot_id=self.head,
                 sequence_number=len(self.snapshots) + 1,
-                summary=SimpleNamespace(additional_properties=dict(summary)),
+                summary=FakeSummary(dict(summary), len(self.files)),
             )
         )
 
@@ -252,9 +263,9 @@ class World:
             if now.metadata().refs != seen.refs or now.alterations != seen.alterations:
                 raise HeadMovedError("head or schema moved")
             assert all(path in self.files for path in paths), "a file was committed that had been deleted"
+            now.files += paths
             now.add(summary)
             now.properties |= properties
-            now.files += paths
 
         driver: Driver | None = getattr(threading.current_thread(), "driver", None)
         if driver is not None and driver.sends_twice:
@@ -296,7 +307,9 @@ class World:
     def drop(self, name: str) -> None:
         """Somebody drops a table, or renames it; nobody does with the stream's own, or before it is known."""
         if name != TABLE and name in self.tables and self.tables[TABLE].snapshots:
-            self.dropped[name] = self.tables.pop(name)
+            table, before = self.tables.pop(name), self.dropped.get(name)
+            if table.files or before is None or not before.files:
+                self.dropped[name] = table
 
     def put_back(self, name: str) -> None:
         """Somebody gives it its name again, unless another table has that."""
@@ -304,8 +317,13 @@ class World:
             self.tables[name] = self.dropped.pop(name)
 
     def mend(self) -> None:
-        """All tables are back, and none refuses its commits."""
-        for name in list(self.dropped):
+        """All tables are back, and none refuses its commits.
+
+        A driver that slept may have made an empty table in the place of one that was dropped: it makes room.
+        """
+        for name, table in list(self.dropped.items()):
+            if name in self.tables and table.files and not self.tables[name].files:
+                del self.tables[name]
             self.put_back(name)
         self.refusing.clear()
 
@@ -365,8 +383,12 @@ class World:
         return Counter(record for path in self.tables[name].files for record in self.files[path])
 
 
-def assert_ledger_says_so(world: World) -> None:
-    """The ledger's ranges follow each other, nothing is unknown, and its counts are the rows of the tables."""
+def assert_ledger_says_so(world: World, *, dropped: Collection[str] = ()) -> None:
+    """The ledger's ranges follow each other, nothing is unknown, and its counts are the rows of the tables.
+
+    Args:
+        dropped: Tables of which it has the rows of some time only.
+    """
     rows = {target.name: world.ledger(target) for target in world.targets}
     assert not [row for each in rows.values() for row in each if row.kind == "unknown"]
     stands: dict[TopicPartition, int] = {}
@@ -376,6 +398,8 @@ def assert_ledger_says_so(world: World) -> None:
             assert stands.get(row.partition, before) == before, row
             stands[row.partition] = after
     for target in world.targets:
+        if target.name in dropped:
+            continue
         there = world.counted(target.name)
         for partition in world.log:
             told = [row.counts for row in rows[target.name] if row.partition == partition and row.counts]

@@ -20,7 +20,9 @@ from jobs.commit.target import Target
 from jobs.spec.targets import TargetSpec
 from jobs.stream import batch as batch_module
 from jobs.stream import batch_commit as batch_commit_module
+from jobs.stream import gone_tables as gone_tables_module
 from jobs.stream import new_tables as new_tables_module
+from jobs.stream import open_stream as open_stream_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from jobs.stream.commit_pool import commit_each
@@ -44,9 +46,9 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, batch_commit_module, takeover_module, new_tables_module):
+    for module in (batch_module, batch_commit_module, takeover_module, new_tables_module, gone_tables_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
-    for module in (takeover_module, new_tables_module):
+    for module in (takeover_module, new_tables_module, open_stream_module):
         monkeypatch.setattr(module, "Target", target_in_memory)
     monkeypatch.setattr(new_tables_module, "existing_table", lambda world, name: world.existing(name))
     monkeypatch.setattr(new_tables_module, "ensure_routed_table", lambda spec, world, name: world.ensure(name))

@@ -81,6 +81,30 @@ def test_every_record_is_once_in_each_of_its_tables_once_these_are_back(story: l
             driver.kill()
 
 
+def test_a_record_of_a_batch_for_which_a_table_was_made_that_is_another_one_by_now_is_dropped() -> None:
+    # Three drivers at once: the one whose record stands has made the table that is dropped, and an older one another.
+    world = new_named_world()
+    play(world, [("produce", 0, 3), *[("start", "one", [2])] * 3, ("advance", 2, 18), ("to", 0, "after write")])
+    (made,) = set(world.made)
+    play(world, [("drop", world.names.index(made)), ("advance", 2, 4)])
+    assert world.made == [made, made] and not world.tables[TABLE].files
+    recover(world, "one")
+    assert_exactly_once(world)
+
+
+def test_a_record_of_another_table_does_not_stop_one_that_was_made_again_for_the_same_batch() -> None:
+    # A driver's record stands, the table that it made is dropped, and another driver lands the same range so far that
+    # its coordinator's stamp looks like the record's own.
+    world = new_named_world()
+    play(world, [("produce", 0, 3), *[("start", "one", [4])] * 3, ("lose state",)])
+    play(world, [("advance", 0, 20), ("advance", 2, 17), ("advance", 0, 15)])
+    name = world.made[0]
+    play(world, [("drop", world.names.index(name)), ("to", 2, "after an append")])
+    assert world.made.count(name) == 2 and len(world.store.documents) == 2
+    recover(world, "one")
+    assert_exactly_once(world)
+
+
 @pytest.mark.parametrize("fault", ["drop", "refuse"])
 @pytest.mark.parametrize("killed", [False, True], ids=["goes on", "and is killed"])
 def test_at_any_moment_of_a_batch_each_table_in_turn(fault: str, killed: bool) -> None:

@@ -39,14 +39,17 @@ NAMEABLE = TARGETS[2:]
 class NamedWorld(World):
     """A world with two tables at first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, recreate: bool = False) -> None:
         super().__init__(PAIR)
+        self.recreate = recreate
         # What there may be in the end.
         self.targets, self.names = TARGETS, tuple(each.name for each in TARGETS)
         self.made: list[str] = []
 
     def spec(self, config: str) -> Any:
-        route = SimpleNamespace(to="orders.{value}", table_names=(), limit=99, unmatched="dead_letter")
+        route = SimpleNamespace(
+            to="orders.{value}", table_names=(), limit=99, unmatched="dead_letter", recreate=self.recreate
+        )
         plain = super().spec(config)
         given = {"config_hash": config, "source": plain.source, "errors": plain.errors, "table": plain.table}
         return spec_with(
@@ -76,8 +79,8 @@ class NamedWorld(World):
         pause(f"after {name} is made")
 
 
-def new_named_world() -> NamedWorld:
-    world = NamedWorld()
+def new_named_world(*, recreate: bool = False) -> NamedWorld:
+    world = NamedWorld(recreate=recreate)
     WORLD[:] = [world]
     return world
 

@@ -144,6 +144,7 @@ CHANGES_ROWS = {
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
     "table.identifier_fields", "table.force_optional", "publish.gate", "publish.every",
+    "route.on_table_error", "route.recreate",
     "decode.subject",
     # Steps are hashed with the predicates that they name.
     "predicates",
