@@ -34,6 +34,10 @@ class RegistryRemadeError(StreamStopped):
     """The registry has another schema under an id that the stream knows."""
 
 
+class RegistryLostError(RegistryRemadeError):
+    """The registry has none of the schemas that were looked for: it was made anew, or has not read its own yet."""
+
+
 class _Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     text: str
@@ -93,7 +97,7 @@ class KnownSchemas:
             Whether the registry still has one of them; False also where it is away, or none is known.
 
         Raises:
-            RegistryRemadeError: An id has another schema, or none of them is there any more.
+            RegistryRemadeError: An id has another schema; as `RegistryLostError` none of them is there any more.
         """
         # Another thread may add to them meanwhile.
         schemas = self._schemas
@@ -111,7 +115,8 @@ class KnownSchemas:
             if not same_schema(schemas[each], found):
                 raise self._remade(f"{each} is another schema there")
         if chosen and gone == len(chosen):
-            raise self._remade(f"it has none of the {gone} schemas that were looked for, such as {chosen[-1]}")
+            found = self._remade(f"it has none of the {gone} schemas that were looked for, such as {chosen[-1]}")
+            raise RegistryLostError(found.message, fix=found.fix)
         return bool(chosen)
 
     def _remade(self, what: str) -> RegistryRemadeError:

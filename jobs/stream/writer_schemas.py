@@ -12,7 +12,7 @@ from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.errors import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
-from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError, read_known_schemas
+from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -34,7 +34,6 @@ class WriterSchemas:
         known: What is kept of it.
         quick: A client of it that gives up within seconds, made anew and closed by whoever asks.
         subjects: Those whose schemas the stream's records have, as far as its file and its topics say.
-        confirmed: Whether the registry was seen to have a schema that the stream knew: it is the same one.
         remade: Set once it was seen to be made anew while the stream was open.
     """
 
@@ -42,7 +41,6 @@ class WriterSchemas:
     known: KnownSchemas
     quick: Callable[[], RegistryClient]
     subjects: tuple[str, ...] = ()
-    confirmed: bool = False
     remade: RegistryRemadeError | None = None
 
     def lookup(self, refused: frozenset[SchemaId] = frozenset()) -> RegistryLookup:
@@ -61,7 +59,6 @@ class WriterSchemas:
         """
         self.refuse_remade()
         self.known.add(learned)
-        self.confirmed = self.confirmed or bool(learned)
 
     def refuse_remade(self) -> None:
         """Raise if the registry was seen to be made anew.
@@ -72,32 +69,39 @@ class WriterSchemas:
         if self.remade is not None:
             raise self.remade
 
-    def compare(self) -> None:
+    def compare(self) -> bool:
         """Compare some of the known schemas with the registry, if it can be asked.
+
+        Returns:
+            Whether it still has one of them; False also where it is away, or none is known.
 
         Raises:
             RegistryRemadeError: It has other schemas by the ids that the stream knows.
         """
         if not self.known.schemas:
-            return
+            return False
         with closing(self.quick()) as client:
-            self.confirmed = self.known.compare(client.schema) or self.confirmed
+            return self.known.compare(client.schema)
 
     def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
         """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one of the stream.
 
-        It is, if it has a schema that the stream knows, or one of the stream's subjects: the records are bad then.
+        It is, if it has a schema that the stream knows, or one of the stream's subjects: the records are bad then. It
+        is asked for every such batch, since what it had an hour ago says nothing of a registry that was made anew.
 
         Raises:
             RegistryUnavailableError: It cannot be asked for them.
             RegistryWithoutSubjectError: It has neither.
             RegistryRemadeError: It has other schemas by the ids that the stream knows.
         """
-        if self.confirmed or not unknown_ids_mean_away(counts.landed, reasons):
+        if not unknown_ids_mean_away(counts.landed, reasons):
             return
-        self.compare()
-        if self.confirmed:
-            return
+        try:
+            if self.compare():
+                return
+        except RegistryLostError as problem:
+            # One that was just started may have them in a moment.
+            raise RegistryWithoutSubjectError(problem.message, fix=problem.fix) from None
         if self.known.schemas:
             raise RegistryUnavailableError(
                 f"The schema registry at {self.connection.shown} knows none of the schema ids in the batch, and does "
@@ -105,8 +109,8 @@ class WriterSchemas:
                 fix="frazil validate",
             )
         with closing(self.quick()) as client:
-            self.confirmed = any(_has(client, subject) for subject in self.subjects)
-        if not self.confirmed:
+            has_one = any(_has(client, subject) for subject in self.subjects)
+        if not has_one:
             raise RegistryWithoutSubjectError(
                 f"The schema registry at {self.connection.shown} knows none of the schema ids in the batch, and has no "
                 f"subject {' or '.join(self.subjects[:_SHOWN]) or 'of the topics'}: it is empty, lags behind the "

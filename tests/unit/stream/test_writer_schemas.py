@@ -42,9 +42,10 @@ def test_a_registry_with_a_subject_of_the_stream_proves_that_the_ids_are_made_up
     server.subjects = {"b-value": [1]}
     schemas = schemas_of(server, "a-value", "b-value")
     schemas.refuse_all_unknown(*ALL_UNKNOWN)
-    asked = len(server.asked)
-    schemas.refuse_all_unknown(*ALL_UNKNOWN)
-    assert len(server.asked) == asked, "what is proven is not asked again"
+    # Made anew meanwhile: what it had before is no proof.
+    server.subjects = {}
+    with pytest.raises(RegistryWithoutSubjectError):
+        schemas.refuse_all_unknown(*ALL_UNKNOWN)
 
 
 @pytest.mark.parametrize("subjects", [("a-value", "b-value"), ()])
@@ -81,11 +82,22 @@ def test_a_registry_that_was_away_at_the_opening_is_known_again_by_what_the_stre
         schemas.refuse_all_unknown(*ALL_UNKNOWN)
     server.broken = None
     schemas.refuse_all_unknown(*ALL_UNKNOWN)
-    assert schemas.confirmed
     # And where it is another one, it is so by name.
     remade = schemas_of(server, "a-value", known={1: '"long"'})
     with pytest.raises(RegistryRemadeError):
         remade.refuse_all_unknown(*ALL_UNKNOWN)
+
+
+def test_a_registry_that_lost_the_schemas_of_a_running_stream_is_waited_for(server: RegistryServer) -> None:
+    schemas = schemas_of(server, "a-value", known={1: '"int"'})
+    assert schemas.compare()
+    schemas.learn({SchemaId(2): RegistrySchema("AVRO", WriterSchema('"string"'))})
+    server.schemas = {}
+    with pytest.raises(RegistryWithoutSubjectError, match="it has none of the 2 schemas that were looked for") as told:
+        schemas.refuse_all_unknown(*ALL_UNKNOWN)
+    assert is_transient(told.value)
+    server.schemas = {1: '"int"'}
+    schemas.refuse_all_unknown(*ALL_UNKNOWN)
 
 
 def test_a_batch_with_a_known_id_asks_nobody(server: RegistryServer) -> None:
@@ -111,7 +123,7 @@ def test_a_registry_that_is_made_anew_is_noticed_while_the_stream_runs(
 ) -> None:
     schemas = schemas_of(server, known={1: '"int"'})
     watched(schemas)
-    wait_for(lambda: schemas.confirmed, "a first comparison")
+    wait_for(lambda: bool(server.asked), "a first comparison")
     # Away, then without its schemas for a moment, as one that is just started: neither stops anything.
     for broken in ((503, "{}"), (200, "<html>")):
         server.broken, asked = broken, len(server.asked)
@@ -137,7 +149,7 @@ def test_what_is_gone_for_a_moment_only_stops_nothing(
 
     server.answer = once  # type: ignore[method-assign]
     watched(schemas)
-    wait_for(lambda: schemas.confirmed, "a comparison that finds it")
+    wait_for(lambda: sum("/ids/1" in path for path, _ in server.asked) > 1, "comparisons that find it")
     assert schemas.remade is None
     assert "looked at again in" in caplog.text
 
