@@ -80,7 +80,7 @@ def branch_ahead(metadata: TableMetadata, stream: str, branch: str | None = None
         _at(as_landed(landed[0]).timestamp_ms) if landed else None,
         _at(new[0].timestamp_ms) if new else None,
         through is not None,
-        Gate.of(metadata.properties, stream).held,
+        Gate.standing(metadata, stream, branch).held,
         any(
             each.snapshot_id not in own and int(each.summary.additional_properties.get("added-data-files", 0))
             for each in new

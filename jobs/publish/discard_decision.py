@@ -104,7 +104,7 @@ def decision(
     metadata, branch = table.metadata, spec.branch_of(spec.table.name)
     if (before := Discards.of(metadata.properties, spec.stream).unfinished) is not None:
         return before, discarded_interval(spec, table, before)
-    held = Gate.of(metadata.properties, spec.stream).held
+    held = Gate.standing(metadata, spec.stream, branch).held
     found = interval_of(spec, table, newest, held.until) if held else None
     if held is None or found is None or found.after != held.after or not found.files:
         raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import msgspec
+from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.lineage import ancestors
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
-from jobs.publish.interval import Interval
+from jobs.publish.interval import Interval, landed_snapshots
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1
@@ -171,6 +173,31 @@ class Gate:
             )
         held = said.get("held")
         return cls(said["generation"], _held(held) if held else None)
+
+    @classmethod
+    def standing(cls, metadata: TableMetadata, stream: str, branch: str) -> Self:
+        """The state with what is held, as long as that stands on a branch.
+
+        Once the branch was moved back behind it, or made again, other rows may stand there after the same snapshot, of
+        which nothing was judged.
+
+        Args:
+            metadata: The table's own, not as a branch has it.
+            stream: The stream.
+            branch: The branch.
+
+        Raises:
+            FrazilError: It is of another version.
+        """
+        gate = cls.of(metadata.properties, stream)
+        held, ref = gate.held, metadata.refs.get(branch)
+        if held is None:
+            return gate
+        along = list(ancestors(metadata, ref.snapshot_id)) if ref else []
+        within = [each for each in along if held.after < (each.sequence_number or 0) <= held.until]
+        # Newest first.
+        stands = within and within[0].sequence_number == held.until and landed_snapshots(within, stream)
+        return gate if stands else gate.open()
 
 
 def _held(said: Mapping[str, Any]) -> Held:

@@ -103,7 +103,7 @@ def publish_if_fit(
         target = session.targets[spec.table.name]
         for _ in range(_ATTEMPTS):
             newest = target.read()
-            gate = Gate.of(target.table.metadata.properties, spec.stream)
+            gate = Gate.standing(target.table.metadata, spec.stream, spec.branch_of(spec.table.name))
             found = interval_of(spec, target.table, newest)
             if found is None or not found.files:
                 _pass_others(session, target, spec)
@@ -250,10 +250,10 @@ def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, H
     Raises:
         FrazilError: Nothing is held.
     """
-    gate = Gate.of(table.metadata.properties, spec.stream)
+    gate = Gate.standing(table.metadata, spec.stream, spec.branch_of(spec.table.name))
     held = gate.held
     found = interval_of(spec, table, newest, held.until) if held else None
-    if held is None or found is None or found.after != held.after:
+    if held is None or found is None or found.after != held.after or not found.files:
         raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
     refuse_other_spec(spec, found, table.metadata)
     return gate, held, found

@@ -191,7 +191,7 @@ def remaking(
     properties = {
         begin_property(branch): str(first - 1),
         remade_property(branch): remade.text(),
-        **_gates(metadata, gated, first - 1, numbers),
+        **_gates(metadata, gated, branch, first - 1, numbers),
     }
     since = min(Stamp.from_json(text).sequence for _, text, _ in chosen)
     return Remaking(RemakeBranch(branch, again, since), properties, sum(bool(each.files) for each in again))
@@ -272,17 +272,18 @@ def _again(
 
 
 def _gates(
-    metadata: TableMetadata, gated: Sequence[StreamSpec], after: int, numbers: Mapping[int, int]
+    metadata: TableMetadata, gated: Sequence[StreamSpec], branch: str, after: int, numbers: Mapping[int, int]
 ) -> dict[str, str]:
     """What is held at each gate, by the numbers that its snapshots get.
 
     Args:
+        branch: As it is before the remake.
         after: The number before the first of them.
         numbers: Of each snapshot's number, the one that it gets.
     """
     told: dict[str, str] = {}
     for spec in gated:
-        gate = Gate.of(metadata.properties, spec.stream)
+        gate = Gate.standing(metadata, spec.stream, branch)
         if gate.held is not None:
             until = max((number for was, number in numbers.items() if was <= gate.held.until), default=after)
             told[gate_property(spec.stream)] = replace(

@@ -61,7 +61,8 @@ def publish(
         elif dry_run:
             table = find_table(catalog, spec.table.name)
             done = Published(unpublished(spec, table) if table is not None else None)
-            gate = Gate.of(table.metadata.properties, stream) if spec.publish and table is not None else None
+            if spec.publish is not None and table is not None:
+                gate = Gate.standing(table.metadata, stream, spec.branch_of(spec.table.name))
         elif spec.publish is not None:
             judged = publish_by_contract(spec, settings, catalog, lambda said: progress.update(task, now=said))
             done, gate, became = Published(judged.interval, judged.snapshot_id), judged.gate, judged.became

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from jobs.commit.accept import signed_answer
 from jobs.commit.errors import RolledBackError
+from jobs.commit.stamp_fields import Decision
 from jobs.errors import FrazilError
+from jobs.publish.ahead import branch_ahead
 from jobs.publish.gate import Gate, Verdict
 from jobs.publish.gated import HELD_KEY, GateResult, publish_if_fit, release
 from jobs.publish.interval import Interval
@@ -255,3 +259,65 @@ def test_a_rollback_of_main_stops_the_gate(world: BranchWorld) -> None:
         change.rollback_to_snapshot(before)
     with pytest.raises(RolledBackError, match="was rolled back"):
         publish(world, Contract(world, set()))
+
+
+class TestMovedBranch:
+    """The branch is moved back behind what is held, and the stream lands its records again."""
+
+    @staticmethod
+    def held_and_moved(world: BranchWorld, contract: Contract) -> list[int]:
+        """What is held, after a publication, and is not on the branch any more."""
+        world.land(2)
+        publish(world, contract)
+        before = world.table().metadata.refs["ingest"].snapshot_id
+        bad = world.land(2)
+        contract.bad = set(bad)
+        assert publish(world, contract).became == "held"
+        table = world.table()
+        moved = SetSnapshotRefUpdate(**{"ref-name": "ingest", "type": "branch", "snapshot-id": before})
+        table.catalog.commit_table(table, (), (moved,))
+        return bad
+
+    @staticmethod
+    def land_again(world: BranchWorld) -> list[int]:
+        """As a driver after `frazil accept --rollback reland`."""
+        target = world.target()
+        past = target.history()
+        assert past.rolled_back and past.stamped_ancestor is not None
+        decided = past.stamped_ancestor.decided(Decision("rollback_reland", removed=past.removed))
+        target.restamp(signed_answer(decided, world.epochs["payments"], "tester: bad"))
+        world.ends["payments"] = 2
+        return world.land(2)
+
+    def test_nothing_is_held_where_nothing_stands(self, world: BranchWorld) -> None:
+        contract = Contract(world, set())
+        self.held_and_moved(world, contract)
+        done = publish(world, contract)
+        assert (done.became, done.gate.held) == ("nothing new", None)
+        ahead = branch_ahead(world.table().metadata, "payments")
+        assert ahead is not None and ahead.held is None
+
+    def test_what_stands_there_now_is_judged(self, world: BranchWorld) -> None:
+        contract = Contract(world, set())
+        bad = self.held_and_moved(world, contract)
+        before = world.rows()
+        again = self.land_again(world)
+        with pytest.raises(FrazilError, match="nothing is held at its gate"):
+            let_go(world)
+        contract.bad = set()
+        assert publish(world, contract).became == "published"
+        assert (contract.judged[-1], world.rows()) == (again, before + Counter(again))
+        assert again == bad, "the same records"
+
+    def test_it_is_held_anew_for_the_same_reasons(self, world: BranchWorld) -> None:
+        contract = Contract(world, set())
+        self.held_and_moved(world, contract)
+        before, first = world.rows(), gate(world).held
+        again = self.land_again(world)
+        assert publish(world, contract).became == "held"
+        held = gate(world).held
+        assert held is not None and first is not None
+        assert held.until > first.until and held.since > first.since
+        assert let_go(world).became == "published"
+        assert world.rows() == before + Counter(again)
+        assert publish(world, contract).became == "nothing new"
