@@ -81,6 +81,8 @@ class RegistryServer:
             kind, text = self.newest[subject]
             number = list(self.newest).index(subject) + 1
             return 200, json.dumps({"subject": subject, "version": 1, "id": number, "schemaType": kind, "schema": text})
+        if page.startswith("/subjects/") and "/versions/" in page:
+            return 404, json.dumps({"error_code": 40402, "message": "No artifact with such a version in group 'null'"})
         if page in ("/subjects", "/schemas/types"):
             return 200, "[]"
         return 404, "<html>no such page</html>"

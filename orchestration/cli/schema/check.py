@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
-from jobs.registry.client import registry_client
-from jobs.registry.errors import NotInRegistryError
+from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema
+from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
+from jobs.registry.errors import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.examples import ExamplesContract, examples_contract
 from jobs.schema_contract.renames import renames_sentence
 from jobs.schema_contract.subjects import (
@@ -23,15 +27,20 @@ from jobs.schema_contract.subjects import (
     subjects_of,
     version_contract,
     without_renames,
+    writer_rows,
 )
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table
 from orchestration.cli.schema.subject_output import print_subject
-from orchestration.cli.terminal import print_json
+from orchestration.cli.terminal import print_error, print_json
 from resources.deployment import Deployment
 
 _SHOWN = 20
+_UNANSWERED = 3
+_VERSION = re.compile("[1-9][0-9]{0,9}")
+_FILES = (".avsc", ".proto", ".json", ".jsonl")
+"""Endings of what is a file rather than a subject, if no registry says otherwise."""
 
 
 @click.command()
@@ -46,9 +55,17 @@ def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: boo
     For Avro, Protobuf and JSON Schema a file with the schema, or a subject of the registry, its newest version unless
     one is named; for Connect's JSON a file with the schema of its envelopes; for JSON a file with a record on each
     line. The exit status is 0 if all land, 1 if some would become dead letters or the stream would stop, 2 if the
-    question is wrong.
+    question is wrong, 3 if it could not be answered, as the registry is away.
     """
-    deployment: Deployment = ctx.obj
+    try:
+        status = _checked(ctx.obj, stream, against, key=key, as_json=as_json)
+    except FrazilError as problem:
+        print_error(problem)
+        status = _UNANSWERED
+    ctx.exit(status)
+
+
+def _checked(deployment: Deployment, stream: str, against: str, *, key: bool, as_json: bool) -> int:
     spec, settings = deployment.stream(stream), deployment.settings()
     table = stream_table(spec, settings)
     # One that is not there yet is made with the columns that the file declares, or else with those of the records.
@@ -56,17 +73,17 @@ def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: boo
     metadata = table.metadata if table is not None else metadata_of(declared)
     if key:
         if table is None and spec.decode.key is not None and spec.decode.key.schema_source != "declared":
-            ctx.exit(_check_without_columns(key_as_value(spec), settings, metadata, against, as_json=as_json))
-        ctx.exit(_check_keys(spec, settings, metadata, against, as_json=as_json))
+            return _check_without_columns(key_as_value(spec), settings, metadata, against, as_json=as_json)
+        return _check_keys(spec, settings, metadata, against, as_json=as_json)
     if table is None and spec.decode.declared is None:
-        ctx.exit(_check_without_columns(spec, settings, metadata, against, as_json=as_json))
+        return _check_without_columns(spec, settings, metadata, against, as_json=as_json)
     if FORMATS[spec.decode.format].json_fields and not subjects_of(spec):
         examples = examples_contract(spec, metadata, _lines(Path(against)))
         print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
-        ctx.exit(1 if examples.failures else 0)
+        return 1 if examples.failures else 0
     found = _contract(spec, settings, metadata, against)
     print_json(_facts(spec, metadata, found)) if as_json else print_subject(spec, found)
-    ctx.exit(0 if found.level == "ok" else 1)
+    return 0 if found.level == "ok" else 1
 
 
 def _check_without_columns(
@@ -91,7 +108,15 @@ def _check_without_columns(
 def _check_keys(spec: StreamSpec, settings: Settings, table: TableMetadata, against: str, *, as_json: bool) -> int:
     if spec.decode.key is None:
         raise click.UsageError(f"stream {spec.stream} has no columns of keys (decode.key)")
-    as_value, columns = of_keys(spec, table)
+    try:
+        as_value, columns = of_keys(spec, table)
+    except FrazilError as problem:
+        # No driver starts with this table, whatever the schema is.
+        if as_json:
+            print_json(_facts(spec, table, SubjectContract(against, None, problem=problem.message)))
+        else:
+            print_error(problem)
+        return 1
     found = without_renames(_contract(as_value, settings, columns, against))
     print_json(_facts(spec, table, found)) if as_json else print_subject(as_value, found)
     return 0 if found.level == "ok" else 1
@@ -103,20 +128,63 @@ def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, agains
         raise click.UsageError(f"records of the format {spec.decode.format} have no schema that could change")
     file = Path(against)
     if file.is_file():
-        return subject_contract(spec, table, against, None, schema_in_file(spec, file))
+        return subject_contract(spec, table, against, None, _schema_in(spec, file))
     if format_.registry_kind is None:
         raise click.UsageError(f"{against} is no file, and no registry has schemas of the format {spec.decode.format}")
     subject, _, number = against.partition(":")
-    if number and not number.isdecimal():
-        raise click.UsageError(f"{against} is no file, and its version is no number")
-    client = registry_client(settings.registry)
+    if number and not _VERSION.fullmatch(number):
+        raise click.UsageError(f"{against} is no file, and its version is no number of one")
     try:
-        found = client.version(subject, int(number) if number else None)
-        return version_contract(spec, table, found, client)
-    except NotInRegistryError as problem:
-        raise click.UsageError(f"{against} is no file, and {problem.message}") from None
-    finally:
-        client.close()
+        client = registry_client(settings.registry)
+        try:
+            found = _version(client, against, subject, int(number) if number else None)
+            return version_contract(spec, table, found, client)
+        finally:
+            client.close()
+    except FrazilError as problem:
+        if against.endswith(_FILES) or "/" in against:
+            said = f"there is no file {against}, and whether it is a subject could not be asked."
+            raise click.UsageError(f"{said} {problem.message}") from None
+        raise
+
+
+def _schema_in(spec: StreamSpec, file: Path) -> RegistrySchema:
+    """The schema in a file. One that is not even JSON where it should be is no schema that anybody produces with."""
+    try:
+        found = schema_in_file(spec, file)
+    except FrazilError as problem:
+        raise click.UsageError(problem.message) from None
+    if FORMATS[spec.decode.format].registry_kind == "PROTOBUF":
+        return found
+    try:
+        json.loads(found.schema.text)
+    except json.JSONDecodeError as wrong:
+        try:
+            # The name of an Avro type may stand without quotation marks.
+            writer_rows(spec, found)
+        except BadWriterSchema:
+            at = f"line {wrong.lineno}, column {wrong.colno}"
+            raise click.UsageError(f"{file} has no schema, as it is no JSON: {wrong.msg} at {at}") from None
+    except RecursionError:
+        # How deep it may be is told like all else that is wrong with a schema.
+        pass
+    return found
+
+
+def _version(client: RegistryClient, against: str, subject: str, number: int | None) -> SubjectVersion:
+    """A version of a subject of the registry; one that is not there is a wrong question."""
+    try:
+        return client.version(subject, number)
+    except (NotInRegistryError, RefusedSchemaError) as problem:
+        try:
+            versions = client.versions(subject)
+        except NotInRegistryError:
+            raise click.UsageError(f"{against} is no file, and the registry has no subject {subject}") from None
+        if number is None or number in versions:
+            raise problem from None
+        told = ", ".join(map(str, versions[-_SHOWN:]))
+        told = f"… {told}" if len(versions) > _SHOWN else told
+        raise click.UsageError(f"subject {subject} has no version {number}; versions: {told}") from None
 
 
 def _lines(file: Path) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal
 from orchestration.cli.main import main
 from resources.deployment import Deployment
+from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import create_table, deployment_in
 
 PROTO = 'syntax = "proto3"; message M { string id = 1; int32 n = 2;%s }'
@@ -182,6 +184,8 @@ def test_a_schema_of_keys_is_held_against_the_struct_that_the_table_has_of_them(
     said = check(home, "events", file, "--key")
     assert said.exit_code == 1
     assert "the table has no column key" in said.output
+    said = check(home, "events", file, "--key", "--json")
+    assert (said.exit_code, "no column key" in json.loads(said.stdout)["problem"]) == (1, True)
     deployment = Deployment.at(home)
     with connect_catalog(deployment.prepared_settings()) as catalog:
         with catalog.load_table("orders.events").update_schema() as change:
@@ -220,7 +224,8 @@ def test_records_of_json_are_decoded_as_the_stream_does(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "against"), [("payments", "nothing.jsonl"), ("events", "subject:one"), ("payments", "")]
+    ("stream", "against"),
+    [("payments", "nothing.jsonl"), ("events", "subject:one"), ("events", "subject:0"), ("payments", "")],
 )
 def test_a_wrong_question_is_no_verdict(home: Path, stream: str, against: str) -> None:
     assert check(home, stream, against).exit_code == 2
@@ -258,6 +263,73 @@ def test_a_table_that_is_not_there_yet_is_judged_by_the_file_or_made_of_the_reco
     (home / "m.proto").write_text("no schema")
     assert check(home, "events", home / "m.proto").exit_code == 1
     assert check(home, "events", "nothing:x").exit_code == 2
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[RegistryServer]:
+    """The registry of the settings."""
+    with serving(RegistryServer()) as running:
+        (home / "frazil.yaml").write_text(f"registry: {{url: '{running.url}', timeout: 5s}}\n")
+        yield running
+
+
+@pytest.mark.parametrize("broken", [(503, "{}"), (401, "{}"), (404, "<html>"), (200, "<html>")])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_registry_that_does_not_answer_is_no_verdict(
+    home: Path, server: RegistryServer, broken: tuple[int, str], options: tuple[str, ...]
+) -> None:
+    server.broken = broken
+    said = check(home, "events", "events-value", *options)
+    assert (said.exit_code, said.stdout) == (3, ""), said.output
+    assert said.stderr.startswith("Error: The schema registry at ")
+    for missing in ("nope.proto", "schemas/nope"):
+        said = check(home, "events", missing, *options)
+        assert (said.exit_code, said.stdout) == (2, "")
+        assert f"there is no file {missing}" in said.stderr
+
+
+def test_settings_without_a_registry_are_no_verdict(home: Path) -> None:
+    said = check(home, "events", "events-value")
+    assert (said.exit_code, "names no schema registry" in said.stderr) == (3, True)
+    said = check(home, "events", "nope.proto")
+    assert (said.exit_code, "there is no file nope.proto" in said.stderr) == (2, True)
+    assert check(home, "none", "nope.proto").exit_code == 3
+
+
+def test_a_subject_or_version_that_is_not_there_is_told_in_own_words(home: Path, server: RegistryServer) -> None:
+    said = check(home, "events", "events-value")
+    assert said.exit_code == 2
+    assert "events-value is no file, and the registry has no subject events-value" in said.stderr
+    server.subjects = {"events-value": [3, 1]}
+    said = check(home, "events", "events-value:99")
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "Error: subject events-value has no version 99; versions: 1, 3" in said.stderr
+    assert "null" not in said.stderr
+    server.newest = {"nope.proto": ("PROTOBUF", PROTO % "")}
+    assert check(home, "events", "nope.proto").exit_code == 0
+
+
+@pytest.mark.parametrize("value", ["avro", "json_schema", "connect_json"])
+def test_a_file_that_is_no_json_has_no_schema(home: Path, value: str) -> None:
+    events = home / "streams" / "events.yaml"
+    source = "table" if value == "connect_json" else "registry"
+    events.write_text(events.read_text().replace("protobuf, schema: registry", f"{value}, schema: {source}"))
+    file = home / "m.avsc"
+    file.write_text('{"type": "record",\n')
+    said = check(home, "events", file, "--json")
+    assert (said.exit_code, said.stdout) == (2, ""), said.output
+    assert f"{file} has no schema, as it is no JSON: " in said.stderr
+    assert "at line 2, column 1" in said.stderr
+    file.write_bytes(b"\xff{}")
+    assert check(home, "events", file).exit_code == 2
+
+
+def test_the_name_of_an_avro_type_is_a_schema_without_quotation_marks(home: Path) -> None:
+    events = home / "streams" / "events.yaml"
+    events.write_text(events.read_text().replace("protobuf", "avro"))
+    file = home / "m.avsc"
+    file.write_text("string")
+    assert check(home, "events", file).exit_code == 1
 
 
 def test_a_renamed_field_is_told_and_fails_no_build_where_records_land(home: Path) -> None:
