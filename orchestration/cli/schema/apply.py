@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import click
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
-from jobs.schema.renamed import RenamedColumn, parse_rename
+from jobs.schema.renamed import RenamedColumn
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,
@@ -26,6 +27,7 @@ from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
 from orchestration.cli.schema.promote import promote_field
+from orchestration.cli.schema.renames import read_renames, refuse_unknown
 from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several
 from orchestration.cli.terminal import current_user, print_json
 from resources.deployment import Deployment
@@ -33,7 +35,14 @@ from resources.deployment import Deployment
 
 @click.command()
 @click.argument("stream")
-@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Give a column another name; rows keep it.")
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=read_renames,
+    help="Give a column another name; rows keep it.",
+)
 @click.option("--proposal", "digests", multiple=True, metavar="ID", help="Make this proposed change only.")
 @click.option("--promote", "field", metavar="PATH", help="Make a column of a field that is kept in _extra: '$.a.b'.")
 @click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
@@ -44,7 +53,7 @@ from resources.deployment import Deployment
 def apply(
     deployment: Deployment,
     stream: str,
-    renames: tuple[str, ...],
+    renames: tuple[RenamedColumn, ...],
     digests: tuple[str, ...],
     field: str | None,
     kind: str | None,
@@ -69,16 +78,21 @@ def apply(
         return
     if kind is not None or backfill:
         raise click.UsageError("--as and --backfill go with --promote")
+    if renames and digests:
+        raise click.UsageError("--rename goes without --proposal")
     spec, settings = deployment.stream(stream), deployment.settings()
     if has_several(spec) and not digests:
-        apply_to_tables(spec, settings, list(map(parse_rename, renames)), yes=yes, as_json=as_json)
+        apply_to_tables(spec, settings, renames, yes=yes, as_json=as_json)
         return
     table = stream_table(spec, settings)
+    store = stream_folder(settings, stream).store
+    schema = table.metadata.schema() if table is not None else None
+    refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
+    chosen = _proposed(stream, store, schema, digests)
     if table is None or is_as_made(table.metadata, stream):
         click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
         return
-    store = stream_folder(settings, stream).store
-    change, open_proposals = _change(spec, store, table.metadata, list(map(parse_rename, renames)), digests)
+    change, open_proposals = _change(spec, renames, chosen, by_id=bool(digests))
     shown = change(table.metadata)
     _refuse(spec, shown, proposed=bool(open_proposals))
     if not shown.sentences:
@@ -105,28 +119,26 @@ def apply(
     _told(stream, spec, made, done, done=True, as_json=as_json)
 
 
-def _change(
-    spec: StreamSpec,
-    store: StateStore,
-    metadata: TableMetadata,
-    renames: Sequence[RenamedColumn],
-    digests: Sequence[str],
-) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
-    """What is to be changed, and the proposals that it makes true."""
-    if renames and digests:
-        raise click.UsageError("--rename goes without --proposal")
-    if spec.decode.declared is not None and not digests:
-        return (lambda now: declared_alteration(spec, now, renames)), []
-    if renames:
-        return (lambda now: renaming_alteration(spec, now, renames)), []
-    known = proposals(store, metadata.schema())
+def _proposed(stream: str, store: StateStore, table: Schema | None, digests: Sequence[str]) -> list[SchemaProposal]:
+    """The open proposals that are meant: those that are named, or else all."""
+    known = proposals(store, table)
     chosen = [each for each in known if not digests or each.digest in digests]
     if missing := sorted(set(digests) - {each.digest for each in chosen}):
         told = ", ".join(f"{each.digest} ({each.says})" for each in known) or "none"
-        raise FrazilError(
-            f"stream {spec.stream}: nothing is proposed under {', '.join(missing)}; open proposals: {told}.",
-            fix=f"frazil schema diff {spec.stream}",
+        raise click.UsageError(
+            f"stream {stream}: nothing is proposed under {', '.join(missing)}; open proposals: {told}."
         )
+    return chosen
+
+
+def _change(
+    spec: StreamSpec, renames: Sequence[RenamedColumn], chosen: list[SchemaProposal], *, by_id: bool
+) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
+    """What is to be changed, and the proposals that it makes true."""
+    if spec.decode.declared is not None and not by_id:
+        return (lambda now: declared_alteration(spec, now, renames)), []
+    if renames:
+        return (lambda now: renaming_alteration(spec, now, renames)), []
     changes = [each.as_change for each in chosen]
     return (lambda now: proposed_alteration(spec, now, changes)), chosen
 

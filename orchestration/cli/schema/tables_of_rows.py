@@ -19,6 +19,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
+from orchestration.cli.schema.renames import refuse_unknown
 from orchestration.cli.terminal import current_user, print_json
 
 
@@ -67,7 +68,9 @@ def apply_to_tables(
         FrazilError: One of them cannot take it, and nothing is changed; or one was changed meanwhile, and those before
             it are done.
     """
-    shown = [_shown(spec, name, table, renames) for name, table in tables_of_rows(spec, settings).items()]
+    tables = tables_of_rows(spec, settings)
+    refuse_unknown(spec.stream, renames, [spec.declared_rows, *(table.schema() for table in tables.values())])
+    shown = [_shown(spec, name, table, renames) for name, table in tables.items()]
     if unfit := [each for each in shown if each.change.refused]:
         raise FrazilError(
             f"stream {spec.stream}: no change lets table {unfit[0].table} take what the file declares: "

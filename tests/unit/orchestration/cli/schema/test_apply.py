@@ -98,7 +98,7 @@ def test_a_proposal_is_made_by_its_id(home: Path) -> None:
         keep_proposal(store, "payments", "orders.payments", SchemaChange("add", (name,), LongType()))
     first = next(each for each in proposals(store) if each.path == ("retries",))
     unknown = typed(home, "apply", "payments", "--proposal", "0", "--yes")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert first.digest in unknown.stderr
     made = typed(home, "apply", "payments", "--proposal", first.digest, "--yes")
     assert made.exit_code == 0, made.output
@@ -136,3 +136,26 @@ def test_a_column_that_the_file_names_is_not_renamed_from_under_it(home: Path) -
     assert renamed.exit_code == 1 and "table.partition_by" in renamed.stderr
     assert "correct streams/payments.yaml first" in renamed.stderr
     assert "created_at" in columns(home)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_asked_for_is_looked_at_also_where_a_table_has_no_rows(
+    home: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    if there:
+        monkeypatch.setattr("orchestration.cli.schema.apply.is_as_made", lambda *_: True)
+    else:
+        with connect_catalog(Deployment.at(home).settings()) as catalog:
+            catalog.drop_table("orders.payments")
+    for words, told in (
+        (("--rename", "a"), "'a' renames nothing. write it as --rename OLD=NEW"),
+        (("--rename", "a=b"), "a is no column, and nor is b, so nothing is renamed."),
+        (("--proposal", "zzz"), "nothing is proposed under zzz; open proposals: none."),
+        (("--proposal", "zzz", "--rename", "id=ident"), "--rename goes without --proposal"),
+    ):
+        said = typed(home, "apply", "payments", *words)
+        assert (said.exit_code, said.stdout) == (2, ""), words
+        assert told in said.stderr
+    for rename in ("id=ident", "old=id"):
+        said = typed(home, "apply", "payments", "--rename", rename, "--rename", "id=other", "--rename", "other=last")
+        assert (said.exit_code, "has no rows" in said.stdout) == (0, True)
