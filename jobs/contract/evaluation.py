@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.columns import NotEvaluable, SeenColumn
 from jobs.contract.exact_expectations import exact_expectations, found_metrics
 from jobs.contract.gx import KEY, Batch, error_of
 from jobs.contract.hiding import Hidden
 from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome, OwnResult, Sample
-from jobs.contract.plan import SCHEMA, PlannedExpectation, planned
 from jobs.contract.result_values import elements, index_list, observed, one_line, outcome, plain, unexpected_rows
 from jobs.contract.row_filter import row_filter
 from jobs.contract.seen_rows import ANY, ArrowRows, Rows, SparkRows
@@ -20,6 +19,8 @@ from jobs.contract.unavailable import is_unavailable
 from jobs.contract.unique_keys import EarlierKeys, unique_keys
 from jobs.contract.usual_volume import GRACE, PAST, Extent, VolumeBounds, usual_volume
 from jobs.spec.contract import Expectation
+from jobs.spec.contract_columns import NotEvaluable, SeenColumn, find_column
+from jobs.spec.contract_plan import SCHEMA, PlannedExpectation, planned
 from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, OWN
 from jobs.spec.units import parse_duration
 
@@ -98,7 +99,7 @@ class _Evaluation:
                     self._context.progress(expectation.name)
                     found[number] = self._own(expectation)
                 else:
-                    plans.append(planned(number, expectation, self._rows.schema))
+                    plans.append(planned(number, expectation, partial(find_column, self._rows.schema)))
             except NotEvaluable as why:
                 found[number] = outcome(expectation, problem=str(why))
         for group in _groups(plans):

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.contract.columns import SeenColumn, shown_number
 from jobs.contract.outcome import ExpectationOutcome
-from jobs.contract.plan import PlannedExpectation
 from jobs.deadletter.masking import MARK
 from jobs.spec.contract import Expectation
+from jobs.spec.contract_columns import SeenColumn, shown_number
+from jobs.spec.contract_plan import PlannedExpectation
 
 _COUNTS = frozenset({
     "expect_column_unique_value_count_to_be_between", "expect_column_proportion_of_unique_values_to_be_between",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from jobs.contract.columns import TIMES, SeenColumn
-from jobs.contract.plan import PlannedExpectation, same_regex
+from jobs.spec.contract_columns import TIMES, SeenColumn
+from jobs.spec.contract_plan import PlannedExpectation, same_regex
 from jobs.spec.mask import path_parts
 from jobs.spec.row_condition import Combination, Condition, Nullity
 

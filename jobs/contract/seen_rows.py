@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobs.contract.columns import NotEvaluable, SeenColumn, find_column
+from jobs.spec.contract_columns import NotEvaluable, SeenColumn, find_column
 from jobs.spec.row_condition import Combination, Condition, Nullity
 
 if TYPE_CHECKING:

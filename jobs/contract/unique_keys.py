@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.columns import NotEvaluable, find_column
 from jobs.contract.outcome import MOST_SAMPLES, OwnResult
 from jobs.contract.seen_rows import ArrowRows, Rows, SparkRows
 from jobs.increment.offset_ranges import quoted_name
+from jobs.spec.contract_columns import find_column
+from jobs.spec.contract_plan import check_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +55,7 @@ def unique_keys(
     Args:
         hidden: Whether values of the key must not be shown: then they stand in no plan of Spark's either.
     """
-    for name in names:
-        if len(find_column(rows.schema, name).parts) > 1:
-            raise NotEvaluable(f"a key is made of columns, and {name} is a field within one")
+    check_key([find_column(rows.schema, name) for name in names])
     wanted = list(dict.fromkeys([*coordinates, *names]))
     if isinstance(rows, ArrowRows):
         return _of_table(rows.table, list(names), wanted, earlier)

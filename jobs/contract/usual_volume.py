@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any, Literal
 
-from jobs.contract.columns import NotEvaluable, find_column
 from jobs.contract.outcome import OwnResult
 from jobs.contract.seen_rows import Rows, SparkRows
+from jobs.spec.contract_columns import find_column
 
 PAST = timedelta(days=7)
 GRACE = timedelta(hours=1)
@@ -163,11 +163,9 @@ def hours_of(rows: Rows, name: str) -> dict[datetime, int]:
     Raises:
         NotEvaluable: The column does not hold times.
     """
-    column = find_column(rows.schema, name)
-    if column.kind not in ("timestamp", "timestamptz"):
-        raise NotEvaluable(f"column {name} does not hold times, and this expectation is about rows per hour")
+    column = find_column(rows.schema, name).of_hours()
     hours: Iterable[tuple[Any, Any]]
-    frame = rows.seen({"at": column.in_form("exact")}, {}, None)
+    frame = rows.seen({"at": column}, {}, None)
     if isinstance(rows, SparkRows):
         from pyspark.sql import functions as sql
 

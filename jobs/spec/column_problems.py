@@ -13,6 +13,7 @@ from jobs.schema.name_matching import alike_columns
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location
 from jobs.spec.contract import Contract, Expectation
+from jobs.spec.contract_plan import unmet_problem
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.kafka_columns import kafka_columns
@@ -128,25 +129,45 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, s
 def contract_problems_of(
     contract: Contract | None, rows: Schema, evolution: EvolutionPolicy
 ) -> list[tuple[Location, str]]:
-    """Returns the columns of expectations that the tables of rows do not have, and will not get by themselves.
+    """Returns what expectations say of columns that tables of rows do not have, or of a type that never meets them.
+
+    Columns that the tables may still get by themselves are not among them.
 
     Args:
         rows: All columns of each of the tables.
         evolution: What becomes of columns that records have and the table lacks.
     """
-    if contract is None or evolution.add == "auto":
+    if contract is None:
         return []
     blocks = [(block, expected) for block, expected in contract.blocks() if block != ("dead_letters",)]
-    return [each for block, expected in blocks for each in _missing_columns(block, expected, rows)]
+    if evolution.add == "auto":
+        return [each for block, expected in blocks for each in _unmet(block, expected, rows)]
+    return [each for block, expected in blocks for each in _expectation_problems(block, expected, rows)]
 
 
 def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[tuple[Location, str]]:
-    """Returns the columns of expectations about dead letters that their table does not have.
+    """Returns the columns of expectations about dead letters that their table does not have so.
 
     Args:
         letters: All columns of the table of dead letters.
     """
-    return _missing_columns(("dead_letters",), contract.dead_letters, letters) if contract else []
+    return _expectation_problems(("dead_letters",), contract.dead_letters, letters) if contract else []
+
+
+def _expectation_problems(
+    block: Location, expectations: Sequence[Expectation], rows: Schema
+) -> list[tuple[Location, str]]:
+    return [*_missing_columns(block, expectations, rows), *_unmet(block, expectations, rows)]
+
+
+def _unmet(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
+    """Those that say of columns what rows of their types never meet."""
+    found = [(index, each, unmet_problem(each, rows)) for index, each in enumerate(expectations)]
+    return [
+        (("contract", *block, index, each.type, *problem[0]), f"could never pass: {problem[1]}")
+        for index, each, problem in found
+        if problem is not None
+    ]
 
 
 def _missing_columns(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:

@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import ExpectationOutcome
-from jobs.contract.plan import SCHEMA
 from jobs.contract.unique_keys import EarlierKeys
 from jobs.spec.contract import Expectation
+from jobs.spec.contract_plan import SCHEMA
 from tests.helpers.contract_cases.case import COORDINATES, Case, at, rows, side_by_side
 from tests.helpers.contract_cases.every import CASES
 

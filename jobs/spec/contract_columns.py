@@ -12,6 +12,30 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
 from jobs.spec.mask import path_parts
 
 if TYPE_CHECKING:
@@ -26,6 +50,13 @@ _SAID = {
     "integer": "whole numbers", "decimal": "decimals", "float": "numbers", "string": "text", "boolean": "true or false",
     "date": "dates", "time": "times of day", "timestamp": "times without a zone", "timestamptz": "times",
     "uuid": "UUIDs", "binary": "bytes", "nested": "lists, maps or structs",
+}  # fmt: skip
+_KINDS: dict[type[IcebergType], str] = {
+    IntegerType: "integer", LongType: "integer", DecimalType: "decimal", FloatType: "float", DoubleType: "float",
+    StringType: "string", BooleanType: "boolean", DateType: "date", TimeType: "time", UUIDType: "uuid",
+    TimestampType: "timestamp", TimestampNanoType: "timestamp", TimestamptzType: "timestamptz",
+    TimestamptzNanoType: "timestamptz", BinaryType: "binary",
+    StructType: "nested", ListType: "nested", MapType: "nested",
 }  # fmt: skip
 
 
@@ -48,6 +79,16 @@ class Column:
     parts: tuple[str, ...]
     kind: str
     scale: int = 0
+
+    def of_hours(self) -> SeenColumn:
+        """The column as rows are counted by, per hour.
+
+        Raises:
+            NotEvaluable: It does not hold times.
+        """
+        if self.kind not in ("timestamp", "timestamptz"):
+            raise NotEvaluable(f"column {self.name} does not hold times, and this expectation is about rows per hour")
+        return self.in_form("exact")
 
     def in_form(self, form: Form) -> SeenColumn:
         """The column as an engine is to see it.
@@ -175,6 +216,25 @@ def find_column(schema: pa.Schema, name: str) -> Column:
         level = found if found is not None and pa.types.is_struct(found) else None
     assert found is not None
     return Column(name, parts, kind_of(found), found.scale if pa.types.is_decimal(found) else 0)
+
+
+def declared_column(schema: Schema, name: str) -> Column | None:
+    """A column of a table, by its name or its path; None: there is none, or of its type nothing is known here."""
+    top = {field.name: field.field_type for field in schema.fields}
+    parts = (name,) if name in top else path_parts(name)
+    found: IcebergType | None = schema.as_struct()
+    for part in parts:
+        fields = found.fields if isinstance(found, StructType) else ()
+        found = next((field.field_type for field in fields if field.name == part), None)
+    kind = declared_kind(found) if found is not None else None
+    return Column(name, parts, kind, found.scale if isinstance(found, DecimalType) else 0) if kind else None
+
+
+def declared_kind(data_type: IcebergType) -> str | None:
+    """What `kind_of` says of rows that a table has of a type; None of a type that it does not know."""
+    if isinstance(data_type, FixedType):
+        return "uuid" if len(data_type) == 16 else "binary"
+    return _KINDS.get(type(data_type))
 
 
 def kind_of(data_type: pa.DataType) -> str:

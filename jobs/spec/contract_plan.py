@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.contract.columns import Column, Form, NotEvaluable, SeenColumn, find_column, seen_together
+from pyiceberg.schema import Schema
+
+from jobs.spec.base import Location
 from jobs.spec.contract import Expectation
-from jobs.spec.expectation_catalogue import expectation_types
-from jobs.spec.row_condition import Condition, condition_columns, row_condition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from jobs.spec.contract_columns import Column, Form, NotEvaluable, SeenColumn, declared_column, seen_together
+from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, VOLUME_TO_BE_USUAL, expectation_types
+from jobs.spec.row_condition import Combination, Condition, Nullity, condition_columns, row_condition
 
 SCHEMA = frozenset({
     "expect_column_to_exist", "expect_table_column_count_to_be_between", "expect_table_column_count_to_equal",
@@ -60,6 +60,13 @@ _VALUES_AS_BOUNDS = frozenset({
 })  # fmt: skip
 # Quantiles are compared with a tolerance, which would be days.
 _NUMBERS_ALONE = frozenset({"expect_column_stdev_to_be_between", "expect_column_quantile_values_to_be_between"})
+_ONE_OF_SET = frozenset({
+    "expect_column_values_to_be_in_set", "expect_column_distinct_values_to_be_in_set",
+    "expect_column_most_common_value_to_be_in_set",
+})  # fmt: skip
+_ALL_OF_SET = frozenset({
+    "expect_column_distinct_values_to_equal_set", "expect_column_distinct_values_to_contain_set",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +141,23 @@ class PlannedExpectation:
         return value
 
 
-def planned(number: int, expectation: Expectation, schema: pa.Schema) -> PlannedExpectation:
-    """What is asked for an expectation on rows of a schema.
+def planned(number: int, expectation: Expectation, find: Callable[[str], Column]) -> PlannedExpectation:
+    """What is asked for an expectation, by the kinds of its columns alone.
+
+    Args:
+        find: The column of a name.
 
     Raises:
-        NotEvaluable: The rows lack a column, or have other values in it than the expectation is about.
+        NotEvaluable: A column has other values in it than the expectation is about, or compares them with.
     """
     kind = expectation.type
     condition = expectation.arguments.get("row_condition")
     met = row_condition(condition) if condition is not None else None
-    for name in condition_columns(met) if met else ():
-        find_column(schema, name)
+    if met is not None:
+        check_condition(met, find)
     if kind in SCHEMA:
         return PlannedExpectation(number, expectation, (), None)
-    columns = [find_column(schema, name) for name in expectation.columns]
+    columns = [find(name) for name in expectation.columns]
     form = _FORMS.get(kind, "exact")
     if kind in _NUMBERS_ALONE:
         _no_times(columns[0])
@@ -155,6 +165,82 @@ def planned(number: int, expectation: Expectation, schema: pa.Schema) -> Planned
     plan = PlannedExpectation(number, expectation, tuple(seen), met)
     plan.arguments(dict.fromkeys(seen, ""), spark=False)
     return plan
+
+
+def check_condition(condition: Condition, find: Callable[[str], Column]) -> None:
+    """Refuse a row condition that compares what cannot be compared.
+
+    Args:
+        find: The column of a name.
+
+    Raises:
+        NotEvaluable: It does.
+    """
+    if isinstance(condition, Combination):
+        for part in condition.parts:
+            check_condition(part, find)
+        return
+    column = find(condition.column)
+    if isinstance(condition, Nullity):
+        return
+    seen = column.in_form("exact")
+    for value in condition.value if condition.operator in ("IN", "NOT_IN") else (condition.value,):
+        seen.argument(value)
+
+
+def check_key(columns: Sequence[Column]) -> None:
+    """Refuse a key that is made of other things than columns.
+
+    Raises:
+        NotEvaluable: It is.
+    """
+    for column in columns:
+        if len(column.parts) > 1:
+            raise NotEvaluable(f"a key is made of columns, and {column.name} is a field within one")
+
+
+def unmet_problem(expectation: Expectation, schema: Schema) -> tuple[Location, str] | None:
+    """Why an expectation could never be met on rows of a table, with the place below its arguments.
+
+    None: it could be; or nothing is known of a column, such as one that the table does not have.
+
+    Args:
+        schema: Of the table.
+    """
+    columns: dict[str, Column] = {}
+    for _, name in expectation.named_columns:
+        column = declared_column(schema, name)
+        if column is None:
+            return None
+        columns[name] = column
+    condition = expectation.arguments.get("row_condition")
+    try:
+        if condition is not None:
+            check_condition(row_condition(condition), columns.__getitem__)
+    except NotEvaluable as why:
+        return ("row_condition",), str(why)
+    try:
+        if expectation.type == KEYS_TO_BE_UNIQUE:
+            check_key(list(columns.values()))
+        elif expectation.type == VOLUME_TO_BE_USUAL:
+            for column in columns.values():
+                column.of_hours()
+        else:
+            _check_value_set(planned(0, expectation, columns.__getitem__))
+    except NotEvaluable as why:
+        return (), str(why)
+    return None
+
+
+def _check_value_set(plan: PlannedExpectation) -> None:
+    """Refuse fractions for whole numbers, where one of the values has to be there, or all."""
+    kind = plan.expectation.type
+    if kind not in (*_ONE_OF_SET, *_ALL_OF_SET) or plan.columns[0].column.kind != "integer":
+        return
+    values = plan.expectation.arguments["value_set"]
+    fractions = [each for each in values if isinstance(each, float) and not each.is_integer()]
+    if fractions and (kind in _ALL_OF_SET or len(fractions) == len(values)):
+        raise NotEvaluable(f"column {plan.columns[0].column.name} holds whole numbers, and {fractions[0]!r} is none")
 
 
 def _no_times(column: Column) -> None:
