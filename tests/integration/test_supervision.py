@@ -5,6 +5,7 @@ One test, as a start of Dagster's services is ten seconds of CPU: what is killed
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -48,6 +49,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: Super
         first = world.works(attempt=1)
         wait_for(lambda: world.up(dev), "the services", SOON)
         assert_only_loopback(world, dev, first)
+        assert_without_pandas(first.pid)
         assert_another_is_refused(world, dev)
         wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
 
@@ -129,6 +131,17 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: Super
     assert drivers(world.stream) == [third.pid]
     assert dev_again.living("dagster") == []
     wait_for(lambda: dev.living("dagster") == [], "the end of what the killed one had started")
+
+
+def assert_without_pandas(driver: int) -> None:
+    """Great Expectations and its pandas are in no process of a driver: not in its own, nor in Spark's workers."""
+    seen = 0
+    for pid in session_members(driver):
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{pid}/maps").read_text()
+            seen += "libpython" in maps or "/lib-dynload/" in maps
+            assert "/pandas/" not in maps and "great_expectations" not in maps, pid
+    assert seen >= 2, "the driver and a worker"
 
 
 def assert_only_loopback(world: SupervisedStream, dev: Marked, beat: Heartbeat) -> None:
