@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
+from tests.helpers.forked import Forked, frazil
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Coordinates, Pipeline
 from tests.integration.topics import read_topic
 
@@ -72,6 +75,45 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     assert found(one) == expected(one)
     assert all(each for each in found(one).values())
     settings, catalog = one.settings(), one.catalog()
+    fill_ledger(catalog, settings, [one.spec()])
+    audited = audit(one.spec(), settings, catalog, full=True)
+    assert not audited.problems and not audited.pending, audited.problems
+
+
+def test_letters_that_no_table_took_come_home_by_a_corrected_route_though_their_replay_is_killed(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
+    one = pipeline()
+    tables: list[dict[str, Any]] = [
+        {"match": match, "table": f"{one.table_name}_{name}"} for name, match in ROUTES.items()
+    ]
+    # Of each record with an id that ends with 1 nobody says where it belongs.
+    narrow = [{**tables[0], "match": r"p-\d*[02468]"}, {**tables[1], "match": r"p-\d*[0234]"}, tables[2]]
+    one.write_spec(route={"by": "id", "tables": narrow, "unmatched": "dead_letter"})
+    one.produce(MIX)
+    one.drain(spark)
+    assert found(one) != expected(one) and all(found(one)[name] for name in ["even", "low", "three", "dead"])
+    narrowed = found(one)
+    correction = one.home / "patch.yaml"
+    correction.write_text(yaml.safe_dump({"route": {"tables": tables, "unmatched": {"table": one.table_name}}}))
+    command = ("--home", str(one.home), "replay", one.stream, "--correction", str(correction), "--reason", "unrouted")
+    # The first kill leaves the batch in the stream's own table, the second what the first one left.
+    for step in ("replay_between_tables", "inside_life_change"):
+        killed = Forked(frazil, *command, env={"FRAZIL_STEPS": f"{step}=kill"}, folder=one.home)
+        assert killed.wait() == -signal.SIGKILL, killed.said()
+    last = Forked(frazil, *command, env={"FRAZIL_STEPS": ""}, folder=one.home)
+    assert last.wait() == 0, last.said()
+    wanted = expected(one)
+    there = found(one)
+    assert {name: there[name] for name in [*ROUTES, "own"]} == {name: wanted[name] for name in [*ROUTES, "own"]}
+    assert there["dead"] == narrowed["dead"]
+    settings, catalog = one.settings(), one.catalog()
+    fill_ledger(catalog, settings, [one.spec()])
+    audited = audit(one.spec(), settings, catalog, full=True)
+    assert not audited.problems and not audited.pending, audited.problems
+    # The stream goes on beside it.
+    one.produce(MIX)
+    one.drain(spark)
     fill_ledger(catalog, settings, [one.spec()])
     audited = audit(one.spec(), settings, catalog, full=True)
     assert not audited.problems and not audited.pending, audited.problems
