@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import os
 import re
@@ -17,7 +18,7 @@ from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
-from jobs.system.pandas_import import keep_pandas_out
+from jobs.system.pandas_import import keep_pandas_out, without_pandas
 from jobs.system.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ def start_session(
     prepare_environment(settings)
     from pyspark.sql import SparkSession
 
+    # PySpark's first word to the JVM imports this, which tries to import pandas.
+    with without_pandas():
+        importlib.import_module("pyspark.testing.utils")
     options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
     try:
         if output is not None:

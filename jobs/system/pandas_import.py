@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
@@ -17,10 +19,17 @@ def keep_pandas_out() -> None:
         return
     import pyarrow as pa
 
+    with without_pandas():
+        pa.array([0])
+
+
+@contextlib.contextmanager
+def without_pandas() -> Iterator[None]:
+    """A block in which pandas, unless it was imported before, cannot be imported: what tries it does without it."""
     refused = _NoPandas()
     sys.meta_path.insert(0, refused)
     try:
-        pa.array([0])
+        yield
     finally:
         sys.meta_path.remove(refused)
 
