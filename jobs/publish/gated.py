@@ -235,7 +235,9 @@ def refuse_without_gate(spec: StreamSpec) -> None:
     """
     if spec.publish is None:
         raise FrazilError(
-            f"stream {spec.stream} has no gate: nothing of it is held.", fix=f"frazil status {spec.stream}"
+            f"stream {spec.stream} has no gate: its file has no `publish`.",
+            fix=f"put `publish` back into streams/{spec.stream}.yaml, if `frazil status {spec.stream}` shows that "
+            "something is held",
         )
 
 

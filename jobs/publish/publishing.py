@@ -34,6 +34,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.continuity import Break, branch_break, kept_publication, refuse_break
+from jobs.publish.gate import Gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
 from jobs.publish.publication import PUBLISHED_KEY, left_out_property, publication_text
 from jobs.publish.unseen_main import break_on_main
@@ -95,6 +96,7 @@ def publish(
         LeaseHeldError: Somebody else publishes the stream.
         RolledBackError: Main was rolled back to before a publication.
         UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+        FrazilError: Something is held at a gate that the stream's file does not have any more.
     """
     with publishing_session(spec, settings, catalog, backoff) as session:
         target = session.targets[spec.table.name]
@@ -103,6 +105,7 @@ def publish(
             found = interval_of(spec, target.table, newest)
             if found is None or not found.files:
                 return past_others(session, spec, newest, found, Published(found))
+            refuse_held(spec, found, metadata)
             refuse_other_spec(spec, found, metadata)
             step("publish_before_commit")
             append, said = appended(found), {PUBLISHED_KEY: publication_text(found, by)}
@@ -267,6 +270,30 @@ def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | No
     without = Discards.of(metadata.properties, stream).on(branch)
     found = interval_since(metadata, table.io, stream, branch, through(newest), without=without)
     return break_on_main(metadata, stream, found, newest)
+
+
+def refuse_held(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
+    """Without a gate in the file nothing is published that one held while it was there: nobody has decided about it.
+
+    Args:
+        spec: The stream, without a gate.
+        found: What would be published.
+        metadata: The table's own, not as a branch has it.
+
+    Raises:
+        FrazilError: It is held.
+    """
+    held = Gate.standing(metadata, spec.stream, found.branch).held
+    if held is None or held.until <= found.after:
+        return
+    stream = spec.stream
+    raise FrazilError(
+        f"stream {stream}: {held.rows:,} rows of branch {found.branch} ({describe_ranges(held.ranges)}) are held at "
+        f"the gate of table {spec.table.name} ({'; '.join(held.reasons[:2])}), and the file has no `publish` any more. "
+        "Nothing was published.",
+        fix=f"put `publish` back into streams/{stream}.yaml, then `frazil release {stream} --reason TEXT` to publish "
+        f"them as they are or `frazil discard {stream} --reason TEXT` to go on without them; after that take it out",
+    )
 
 
 def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:

@@ -12,6 +12,7 @@ from jobs.publish.publishing import (
     Published,
     RollbackAnswer,
     answer_rollback,
+    refuse_held,
     refuse_without_branch,
     unpublished,
 )
@@ -61,7 +62,9 @@ def publish(
         elif dry_run:
             table = find_table(catalog, spec.table.name)
             done = Published(unpublished(spec, table) if table is not None else None)
-            if spec.publish is not None and table is not None:
+            if spec.publish is None and table is not None and done.interval is not None:
+                refuse_held(spec, done.interval, table.metadata)
+            elif spec.publish is not None and table is not None:
                 gate = Gate.standing(table.metadata, stream, spec.branch_of(spec.table.name))
         elif spec.publish is not None:
             judged = publish_by_contract(spec, settings, catalog, lambda said: progress.update(task, now=said))

@@ -261,6 +261,21 @@ def test_a_rollback_of_main_stops_the_gate(world: BranchWorld) -> None:
         publish(world, Contract(world, set()))
 
 
+def test_without_a_gate_in_the_file_what_is_held_is_not_published(world: BranchWorld) -> None:
+    good = world.land(1)
+    publish(world, Contract(world, set()))
+    bad = world.land(2)
+    publish(world, Contract(world, set(bad)))
+    more = world.land(1)
+    with pytest.raises(FrazilError, match=r"2 rows of branch ingest .*id 2000001 is not accepted") as refused:
+        world.publish()
+    assert "frazil release payments" in (refused.value.fix or "") and "`publish` back" in (refused.value.fix or "")
+    assert world.rows() == Counter(good)
+    let_go(world)
+    world.publish()
+    assert world.rows() == Counter(good + bad + more)
+
+
 class TestMovedBranch:
     """The branch is moved back behind what is held, and the stream lands its records again."""
 

@@ -123,6 +123,18 @@ def test_release_needs_something_that_is_held(world: BranchWorld) -> None:
     assert "nothing is held at its gate" in done.stderr
 
 
+def test_a_file_without_the_gate_does_not_publish_what_is_held(world: BranchWorld) -> None:
+    world.land(5)
+    assert frazil(world, "publish", "payments").exit_code == 1
+    del world.document["publish"], world.document["contract"]
+    world.write(table=world.document["table"] | {"branch": "ingest"})
+    for more in ([], ["--dry-run"]):
+        done = frazil(world, "publish", "payments", *more)
+        assert done.exit_code == 1, done.output
+        assert "5 rows of branch ingest" in done.stderr and "id_is_small" in done.stderr
+    assert world.rows() == Counter()
+
+
 def test_release_needs_a_gate(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "home")
     done = frazil(world, "release", "payments", "--reason", "x")

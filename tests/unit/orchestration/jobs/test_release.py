@@ -80,5 +80,5 @@ def test_a_stream_without_a_gate_is_refused(tmp_path: Path, instance: dg.Dagster
     world = BranchWorld(tmp_path / "home")
     world.land(1)
     for dry_run in (True, False):
-        assert "has no gate: nothing of it is held" in refusal(run(world, instance, dry_run=dry_run))
+        assert "has no gate: its file has no `publish`" in refusal(run(world, instance, dry_run=dry_run))
     assert world.rows() == Counter()
