@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,12 @@ class Append:
     Attributes:
         files: Of the table's current partition spec; none makes an empty snapshot.
         beside: Other branches that have to stand where they were read, and the ids of their heads.
+        alter: Changes of the table's columns and partitions in the same commit; only without files.
     """
 
     files: Sequence[DataFile] = ()
     beside: Mapping[str, int] = field(default_factory=dict)
+    alter: Sequence[TableUpdate] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _file_commit(
     table: Table, operation: Append | ReplaceFiles, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
     producer = _producer_of(operation, table, summary)
-    beside = operation.beside if isinstance(operation, Append) else {}
+    beside, alter = (operation.beside, operation.alter) if isinstance(operation, Append) else ({}, ())
     try:
         updates, requirements = producer._commit()
     except Exception:
@@ -117,6 +117,7 @@ def _file_commit(
     return PreparedCommit(
         (
             *(_not_before(_latest_ms(metadata), update) for update in updates),
+            *alter,
             SetPropertiesUpdate(
                 updates=properties_in_parts(properties, property_limit(table.catalog))
                 | ({LINE_PROPERTY: line.text()} if line else {})

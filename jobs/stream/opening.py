@@ -18,6 +18,7 @@ from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.starting_point import starting_point
+from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
@@ -48,7 +49,7 @@ from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
-from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
+from jobs.write.table_remaking import as_made_property, differs, is_as_made
 from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
+from jobs.write.table_remaking import as_made_property, differs, is_as_made
 from jobs.write.table_sort_order import sort_order
 
 
