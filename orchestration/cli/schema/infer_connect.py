@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 from pyiceberg import types as ice
-from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import MergedColumn, SeenColumn, SeenEnvelopes, SeenSchema
@@ -16,9 +15,7 @@ from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema
-from jobs.schema.spark_types import unread_problem
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, undeclarable
 
 _LONGEST_VALUE = 40
 _SHOWN_SCHEMAS = 20
@@ -61,10 +58,11 @@ class LookedAtEnvelopes:
         left_out: list[str] = []
         partition_by: str | None = None
         for each in self.seen.merged():
-            if problem := _problem(each):
+            text = _text(each.field)
+            if problem := undeclarable(each.field.name, text):
                 left_out.append(f"Left out: {quoted(each.field.name)}: {problem}.")
                 continue
-            columns.append(ColumnLines(_text(each.field), (self._about(each),)))
+            columns.append(ColumnLines(text, (self._about(each),)))
             if partition_by is None and isinstance(each.field.field_type, _TIMES) and each.field.name.isidentifier():
                 partition_by = each.field.name
         if not columns:
@@ -178,16 +176,3 @@ def _optional(kind: ice.IcebergType) -> ice.IcebergType:
             return ice.MapType(kind.key_id, kind.key_type, kind.value_id, value, value_required=False)
         case _:
             return kind
-
-
-def _problem(column: MergedColumn) -> str | None:
-    """Why a column cannot be declared; None if it can."""
-    if column.field.name.lower().startswith(KAFKA_COLUMN_PREFIX):
-        return "names that start with _kafka are kept for frazil's own columns"
-    if unread_problem(Schema(column.field)) is not None:
-        return "Spark reads no table with a time of day; declare it with `maintenance: {enabled: false}` to land it"
-    try:
-        parse_schema(_text(column.field))
-    except FrazilError:
-        return f"a column cannot be declared as {schema_text(column.field.field_type)}"
-    return None

@@ -19,7 +19,7 @@ from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.decode import Decode
 from jobs.spec.registry import RegistrySettings
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, undeclarable
 
 _PREFIX = 5
 _MOST_IDS = 20
@@ -146,8 +146,18 @@ def _declared(
 ) -> NewStream:
     """The stream with columns of its own, of a schema that no subject has any more."""
     rows = _rows(format_, found, f"the schema of id {number}")
-    lines = [ColumnLines(f"{quoted(each.name)} {with_null(each)}") for each in rows.fields]
     more = [f"Columns are those of id {number}, of which the registry names no subject."]
+    lines: list[ColumnLines] = []
+    for each in rows.fields:
+        text = f"{quoted(each.name)} {with_null(each)}"
+        if problem := undeclarable(each.name, text):
+            more.append(f"Left out: {quoted(each.name)}: {problem}.")
+        else:
+            lines.append(ColumnLines(text))
+    if not lines:
+        raise FrazilError(
+            f"topic {topic}: no column of the schema of id {number} can be declared. {' '.join(more[1:])}"
+        )
     return NewStream(stream, topic, format_.name, lines, table, [*told, *more])
 
 

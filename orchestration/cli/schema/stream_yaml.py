@@ -9,6 +9,10 @@ from dataclasses import dataclass
 import yaml
 
 from jobs.errors import FrazilError
+from jobs.schema.declared import quoted
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema
+from jobs.schema.spark_types import unread_problem
 from jobs.spec.models import StreamSpec
 
 _WIDTH = 118
@@ -77,6 +81,25 @@ def stream_yaml(new: NewStream) -> str:
     text = "\n".join([*lines, ""])
     _check(text)
     return text
+
+
+def undeclarable(name: str, text: str) -> str | None:
+    """Why a file cannot declare a column, nor say what is in it; None if it can.
+
+    Args:
+        name: Of the column.
+        text: The column as schema text.
+    """
+    if name.lower().startswith(KAFKA_COLUMN_PREFIX):
+        return "names that start with _kafka are kept for frazil's own columns"
+    try:
+        # As it would be read, so that fields have ids of their own, whatever schemas they are from.
+        column = iceberg_schema(parse_schema(text))
+    except FrazilError:
+        return f"a column cannot be declared as {text.removeprefix(quoted(name)).strip()}"
+    if unread_problem(column) is not None:
+        return "Spark reads no table with a time of day; declare it with `maintenance: {enabled: false}` to land it"
+    return None
 
 
 def _partitions(column: str) -> str:

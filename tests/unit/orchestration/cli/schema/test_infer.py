@@ -10,13 +10,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.formats.json.inference import InferenceRules, inferred
 from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
-from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.kafka.topic_sample import SampleRecord
 from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
-from orchestration.cli.schema.infer_registry import subject_stream
+from jobs.spec.registry import RegistrySettings
+from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream
 from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
 
@@ -154,3 +157,29 @@ def test_a_subject_that_cannot_be_read_gives_none() -> None:
         version = SubjectVersion("t-value", 1, 1, RegistrySchema(kind, WriterSchema("none")))
         with pytest.raises(FrazilError, match=said):
             subject_stream(version, "t", "s", "landing.s")
+
+
+def test_what_spark_cannot_read_is_left_out_of_the_columns_of_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = {"type": "array", "items": {"type": "int", "logicalType": "time-millis"}}
+    fields: list[dict[str, Any]] = [{"name": "at", "type": time}, {"name": "id", "type": "string"}]
+
+    class Registry:
+        def schema(self, _id: SchemaId) -> RegistrySchema:
+            return RegistrySchema("AVRO", WriterSchema(json.dumps({"type": "record", "name": "R", "fields": fields})))
+
+        def used_by(self, _id: SchemaId) -> list[tuple[str, int]]:
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("orchestration.cli.schema.infer_registry.registry_client", lambda _: Registry())
+    looked = LookedAtIds()
+    looked.add([SampleRecord(TopicPartition("t", 0), 0, b"\0\0\0\0\1x")])
+    registry = RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})
+    text = stream_yaml(looked.stream(registry, "t", "newest", "s", "landing.s", None))
+    assert yaml.safe_load(text)["decode"]["schema"] == ["id string not null"]
+    assert "# Left out: at: Spark reads no table with a time of day" in text
+    fields.pop()
+    with pytest.raises(FrazilError, match="no column of the schema of id 1 can be declared"):
+        looked.stream(registry, "t", "newest", "s", "landing.s", None)
