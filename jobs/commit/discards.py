@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.commit.errors import damaged_property
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.errors import FrazilError
@@ -112,21 +113,31 @@ class Discards:
     each: tuple[Discard, ...] = field(default=())
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], stream: str) -> Self:
+    def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
         """Those that a table's properties tell of.
 
         Args:
             properties: Of the stream's table.
             stream: The stream.
+            table: Its name, for errors.
 
         Raises:
-            FrazilError: They are of another version.
+            FrazilError: They are of another version, or damaged.
         """
-        text = whole_property(properties, DISCARDS_PREFIX + stream)
-        if not text:
-            return cls(stream)
-        said = msgspec.json.decode(text)
-        if said.get("v") != FORMAT:
+        name = DISCARDS_PREFIX + stream
+        try:
+            text = whole_property(properties, name)
+            return cls._of(msgspec.json.decode(text), stream) if text else cls(stream)
+        except (LookupError, TypeError, ValueError, AttributeError) as problem:
+            meaning = (
+                "Nobody knows then which rows of the branch were discarded: those that main is past stay out of it "
+                "until it is rolled back, audits miss them there, and a discard that was not finished is none."
+            )
+            raise damaged_property(stream, table, name, problem, meaning) from None
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any], stream: str) -> Self:
+        if said["v"] != FORMAT:
             raise FrazilError(
                 f"stream {stream}: what its table says of discards is of format {said.get('v')!r}, not {FORMAT}: it "
                 "was written by another version.",

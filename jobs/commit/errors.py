@@ -135,6 +135,10 @@ class SchemaChangeError(StreamStopped):
     """A record needs a change of its table for which the stream is to stop."""
 
 
+class DamagedPropertyError(FrazilError):
+    """A property of a table that frazil writes does not say any more what it says there."""
+
+
 class NothingToAcceptError(FrazilError):
     """The stream is not stopped for the reason that was given."""
 
@@ -145,6 +149,23 @@ def table_gone(stream: str, table: str) -> TableGoneError:
         f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
         fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
         table=table,
+    )
+
+
+def damaged_property(stream: str, table: str, name: str, problem: Exception, meaning: str) -> DamagedPropertyError:
+    """The error of a table property that frazil writes, and that somebody else has written or cut.
+
+    Args:
+        table: Its name; empty where that is not known.
+        name: Of the property.
+        problem: Why it cannot be read.
+        meaning: A sentence, what it means to remove it.
+    """
+    whose, why = f"table {table}" if table else "its table", f"{type(problem).__name__}: {problem}"
+    return DamagedPropertyError(
+        f"stream {stream}: the property {name} of {whose} is damaged ({why}).",
+        fix="set it again as an older version of the table's metadata has it; or, in Spark: ALTER TABLE "
+        f"{table or '…'} UNSET TBLPROPERTIES ('{name}'). {meaning}",
     )
 
 

@@ -9,6 +9,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import branches
+from jobs.commit.discards import Discards
+from jobs.commit.errors import DamagedPropertyError
 from jobs.commit.lineage import ancestors
 from jobs.commit.publications import published_through
 from jobs.commit.reissue import as_landed
@@ -28,6 +30,7 @@ class BranchAhead:
         kept_from: When the first snapshot after the publication was, whoever made it; publishing needs all since.
         published: Whether anything was ever published.
         held: What is held at the gate.
+        problem: Why nobody can say what is held, if that is so.
         others: Whether rows of other streams stand there since, which publishing has to tell from the stream's own.
     """
 
@@ -39,6 +42,7 @@ class BranchAhead:
     published: bool
     held: Held | None
     others: bool = False
+    problem: DamagedPropertyError | None = None
 
 
 def branches_ahead(metadata: TableMetadata, stream: str) -> list[BranchAhead]:
@@ -53,12 +57,15 @@ def branches_ahead(metadata: TableMetadata, stream: str) -> list[BranchAhead]:
     return [each for each in found if each is not None and (each.branch == written or each.snapshots)]
 
 
-def branch_ahead(metadata: TableMetadata, stream: str, branch: str | None = None) -> BranchAhead | None:
+def branch_ahead(
+    metadata: TableMetadata, stream: str, branch: str | None = None, table: str = ""
+) -> BranchAhead | None:
     """How far a branch is ahead of main; None for main, and where nobody can say.
 
     Args:
         metadata: The table's own, not as a branch has it.
         branch: None: the one that the stream wrote last.
+        table: Its name, for errors.
     """
     branch = branch or written_branch(metadata, stream)
     if branch is None or branch == MAIN_BRANCH or branch not in metadata.refs:
@@ -73,6 +80,12 @@ def branch_ahead(metadata: TableMetadata, stream: str, branch: str | None = None
     landed = landed_snapshots(new, stream)
     own = {each.snapshot_id for each in landed}
     rows = sum(int(each.summary.additional_properties.get("added-records", 0)) for each in landed if each.summary)
+    held, problem = None, None
+    try:
+        held = Gate.standing(metadata, stream, branch, table).held
+        Discards.of(metadata.properties, stream, table)
+    except DamagedPropertyError as damaged:
+        problem = damaged
     return BranchAhead(
         branch,
         len(landed),
@@ -80,12 +93,13 @@ def branch_ahead(metadata: TableMetadata, stream: str, branch: str | None = None
         _at(as_landed(landed[0]).timestamp_ms) if landed else None,
         _at(new[0].timestamp_ms) if new else None,
         through is not None,
-        Gate.standing(metadata, stream, branch).held,
+        held,
         any(
             each.snapshot_id not in own and int(each.summary.additional_properties.get("added-data-files", 0))
             for each in new
             if each.summary
         ),
+        problem,
     )
 
 

@@ -62,7 +62,7 @@ def plan_discard(spec: StreamSpec, catalog: Catalog, by: str, why: str, through:
         raise main_rolled_back(spec) from None
     table = target.table
     refuse_undiscardable(spec, table)
-    resumed = Discards.of(table.metadata.properties, spec.stream).unfinished is not None
+    resumed = Discards.of(table.metadata.properties, spec.stream, spec.table.name).unfinished is not None
     made, found = decision(spec, table, newest, by, why, through, datetime.now(UTC))
     records = DiscardedLetters(spec, table, found.files, made, NoRecords()).records()
     return DiscardResult(made, found, LetterCounts(records), resumed)
@@ -102,9 +102,9 @@ def decision(
         FrazilError: Nothing is held, or `through` is no snapshot of it.
     """
     metadata, branch = table.metadata, spec.branch_of(spec.table.name)
-    if (before := Discards.of(metadata.properties, spec.stream).unfinished) is not None:
+    if (before := Discards.of(metadata.properties, spec.stream, spec.table.name).unfinished) is not None:
         return before, discarded_interval(spec, table, before)
-    held = Gate.standing(metadata, spec.stream, branch).held
+    held = Gate.standing(metadata, spec.stream, branch, spec.table.name).held
     found = interval_of(spec, table, newest, held.until) if held else None
     if held is None or found is None or found.after != held.after or not found.files:
         raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
@@ -134,7 +134,9 @@ def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Inte
         UnpublishableError: The branch does not have it any more.
     """
     before = [
-        each for each in Discards.of(table.metadata.properties, spec.stream).on(decided.branch) if each.id != decided.id
+        each
+        for each in Discards.of(table.metadata.properties, spec.stream, spec.table.name).on(decided.branch)
+        if each.id != decided.id
     ]
     metadata, stream = table.metadata, spec.stream
     found = interval_since(metadata, table.io, stream, decided.branch, decided.after, decided.until, without=before)

@@ -115,12 +115,12 @@ def _decide(
     target, name = session.targets[spec.table.name], uuid.uuid4().hex[:12]
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[Discard, bool]]:
-        known = Discards.of(metadata.properties, spec.stream)
+        known = Discards.of(metadata.properties, spec.stream, spec.table.name)
         if known.unfinished is not None:
             return Proposal((known.unfinished, True))
         made, found = decision(spec, target.table, newest, by, why, through, at)
         made = replace(made, id=name)
-        gate = Gate.of(metadata.properties, spec.stream).discarding(
+        gate = Gate.of(metadata.properties, spec.stream, spec.table.name).discarding(
             f"{by} is discarding it ({why}): `frazil discard {spec.stream}` finishes that"
         )
         return Proposal(
@@ -198,7 +198,7 @@ def _finish(session: CommitSession, spec: StreamSpec, finished: Discard, whole: 
     target = session.targets[spec.table.name]
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Discard]:
-        known = Discards.of(metadata.properties, spec.stream)
+        known = Discards.of(metadata.properties, spec.stream, spec.table.name)
         if known.unfinished is None or known.unfinished.id != finished.id:
             # Somebody who could not see this one's lease has finished it.
             return Proposal(finished)
@@ -213,7 +213,7 @@ def _finish(session: CommitSession, spec: StreamSpec, finished: Discard, whole: 
             stamp = replace(stamp, position={THROUGH: finished.until}, published=published)
             stamp = replace(stamp, valid_through_ms=through_ms, event_time=event_time)
         # Otherwise main was rolled back meanwhile, and lacks what came before, which is still to be published.
-        gate = Gate.of(metadata.properties, spec.stream).open()
+        gate = Gate.of(metadata.properties, spec.stream, spec.table.name).open()
         return Proposal(
             finished,
             Append(beside={found.branch: found.head}),

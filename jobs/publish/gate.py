@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -155,17 +156,28 @@ class Gate:
         return msgspec.json.encode(said).decode()
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], stream: str) -> Self:
+    def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
         """The state that a table's properties tell; an open gate without any.
 
+        Args:
+            properties: Of the stream's table.
+            stream: The stream.
+            table: Its name, for errors.
+
         Raises:
-            FrazilError: It is of another version.
+            FrazilError: It is of another version, or damaged.
         """
-        text = whole_property(properties, gate_property(stream))
-        if not text:
-            return cls()
-        said = msgspec.json.decode(text)
-        if said.get("v") != FORMAT:
+        name = gate_property(stream)
+        try:
+            text = whole_property(properties, name)
+            return cls._of(msgspec.json.decode(text), stream) if text else cls()
+        except (LookupError, TypeError, ValueError, AttributeError) as problem:
+            meaning = f"The gate is open then, and `frazil publish {stream}` judges anew all that waits."
+            raise damaged_property(stream, table, name, problem, meaning) from None
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any], stream: str) -> Self:
+        if said["v"] != FORMAT:
             raise FrazilError(
                 f"stream {stream}: the gate of its table is of format {said.get('v')!r}, not {FORMAT}: it was "
                 "written by another version.",
@@ -175,7 +187,7 @@ class Gate:
         return cls(said["generation"], _held(held) if held else None)
 
     @classmethod
-    def standing(cls, metadata: TableMetadata, stream: str, branch: str) -> Self:
+    def standing(cls, metadata: TableMetadata, stream: str, branch: str, table: str = "") -> Self:
         """The state with what is held, as long as that stands on a branch.
 
         Once the branch was moved back behind it, or made again, other rows may stand there after the same snapshot, of
@@ -185,11 +197,12 @@ class Gate:
             metadata: The table's own, not as a branch has it.
             stream: The stream.
             branch: The branch.
+            table: Its name, for errors.
 
         Raises:
-            FrazilError: It is of another version.
+            FrazilError: It is of another version, or damaged.
         """
-        gate = cls.of(metadata.properties, stream)
+        gate = cls.of(metadata.properties, stream, table)
         held, ref = gate.held, metadata.refs.get(branch)
         if held is None:
             return gate

@@ -103,7 +103,7 @@ def publish_if_fit(
         target = session.targets[spec.table.name]
         for _ in range(_ATTEMPTS):
             newest = target.read()
-            gate = Gate.standing(target.table.metadata, spec.stream, spec.branch_of(spec.table.name))
+            gate = Gate.standing(target.table.metadata, spec.stream, spec.branch_of(spec.table.name), spec.table.name)
             found = interval_of(spec, target.table, newest)
             if found is None or not found.files:
                 _pass_others(session, target, spec)
@@ -123,7 +123,7 @@ def publish_if_fit(
             if became is None:
                 continue
             step("publish_after_hold" if became == "held" else "publish_after_commit")
-            gate = Gate.of(target.table.metadata.properties, spec.stream)
+            gate = Gate.of(target.table.metadata.properties, spec.stream, spec.table.name)
             return GateResult(became, found, gate, verdict, target.snapshot_id if became == "published" else None)
     raise FrazilError(
         f"stream {spec.stream}: what branch {spec.branch_of(spec.table.name)} has was altered, or decided about, each "
@@ -165,7 +165,7 @@ def _judged(
     again = interval_of(spec, target.table, newest, found.until)
     if again is None or (again.after, again.paths) != (found.after, found.paths):
         return Proposal(None)
-    if Gate.of(metadata.properties, spec.stream).generation != gate.generation:
+    if Gate.of(metadata.properties, spec.stream, spec.table.name).generation != gate.generation:
         return Proposal(None)
     told = {"gate": gate.generation, "judged_by": verdict.judged_by, "checked_rows": verdict.rows}
     if verdict.passed:
@@ -205,7 +205,7 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
             propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)
         )
         step("publish_after_commit")
-        gate = Gate.of(target.table.metadata.properties, spec.stream)
+        gate = Gate.of(target.table.metadata.properties, spec.stream, spec.table.name)
         return GateResult("published", found, gate, held.verdict, target.snapshot_id)
 
 
@@ -252,7 +252,7 @@ def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, H
     Raises:
         FrazilError: Nothing is held.
     """
-    gate = Gate.standing(table.metadata, spec.stream, spec.branch_of(spec.table.name))
+    gate = Gate.standing(table.metadata, spec.stream, spec.branch_of(spec.table.name), spec.table.name)
     held = gate.held
     found = interval_of(spec, table, newest, held.until) if held else None
     if held is None or found is None or found.after != held.after or not found.files:

@@ -253,7 +253,7 @@ def interval_of(
         FrazilError: Something is about to be discarded, and not all of that is done.
     """
     branch, metadata = spec.branch_of(spec.table.name), table.metadata
-    discards = Discards.of(metadata.properties, spec.stream)
+    discards = Discards.of(metadata.properties, spec.stream, spec.table.name)
     if not unfinished:
         discards.refuse_unfinished()
     refuse_break(branch_break(metadata, spec.stream, branch, newest))
@@ -267,7 +267,7 @@ def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | No
     branch, metadata, stream = spec.branch_of(spec.table.name), table.metadata, spec.stream
     if broken := branch_break(metadata, stream, branch, newest):
         return broken
-    without = Discards.of(metadata.properties, stream).on(branch)
+    without = Discards.of(metadata.properties, stream, spec.table.name).on(branch)
     found = interval_since(metadata, table.io, stream, branch, through(newest), without=without)
     return break_on_main(metadata, stream, found, newest)
 
@@ -283,7 +283,7 @@ def refuse_held(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> N
     Raises:
         FrazilError: It is held.
     """
-    held = Gate.standing(metadata, spec.stream, found.branch).held
+    held = Gate.standing(metadata, spec.stream, found.branch, spec.table.name).held
     if held is None or held.until <= found.after:
         return
     stream = spec.stream

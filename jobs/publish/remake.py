@@ -283,7 +283,7 @@ def _gates(
     """
     told: dict[str, str] = {}
     for spec in gated:
-        gate = Gate.standing(metadata, spec.stream, branch)
+        gate = Gate.standing(metadata, spec.stream, branch, spec.table.name)
         if gate.held is not None:
             until = max((number for was, number in numbers.items() if was <= gate.held.until), default=after)
             told[gate_property(spec.stream)] = replace(

@@ -89,6 +89,10 @@ def rows_given(table: Table, gated: Sequence[StreamSpec], branch: str) -> int | 
     if last_remade(table.metadata, branch) is not None:
         return None
     newest = (publications(table, spec.stream).newest for spec in gated)
-    discarded = (each for spec in gated for each in Discards.of(table.metadata.properties, spec.stream).on(branch))
+    discarded = (
+        each
+        for spec in gated
+        for each in Discards.of(table.metadata.properties, spec.stream, spec.table.name).on(branch)
+    )
     # What was discarded stands there, too, and letters have it.
     return sum(each.totals.read for each in newest if each) + sum(each.rows for each in discarded)

@@ -52,7 +52,7 @@ class DiscardedRows:
         self._spec: StreamSpec = spec
         self._main: Table = main
         self._letters: Table | None = dead_letters
-        known = Discards.of(main.metadata.properties, spec.stream)
+        known = Discards.of(main.metadata.properties, spec.stream, spec.table.name)
         self.discards: tuple[Discard, ...] = known.each
         self.unfinished: Discard | None = known.unfinished
         self._gone: list[Discard] = self._no_more_on_branch()

@@ -142,7 +142,7 @@ def _waits(spec: StreamSpec, main: Table, found: PublishedRows) -> Iterator[str]
     offsets = f", offsets {describe_ranges(waiting.ranges)}" if waiting.ranges else ""
     rows = f"{waiting.rows:,} rows of branch {waiting.branch}"
     yield f"{found.table} lacks {rows} that are not published yet{offsets}{since}"
-    if (held := Gate.standing(main.metadata, spec.stream, waiting.branch).held) is not None:
+    if (held := Gate.standing(main.metadata, spec.stream, waiting.branch, spec.table.name).held) is not None:
         yield f"of them {held.rows:,} rows are held at the gate: {'; '.join(held.reasons[:2])}"
 
 

@@ -68,10 +68,12 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: PublishedStr
     from jobs.publish.ahead import branch_ahead
 
     table = find_table(catalog, spec.table.name)
-    ahead = branch_ahead(table.metadata, spec.stream) if table is not None else None
+    ahead = branch_ahead(table.metadata, spec.stream, table=spec.table.name) if table is not None else None
     if ahead is None:
         tick.sentences[spec.stream] = "it has landed nothing yet"
         return
+    if ahead.problem is not None:
+        raise ahead.problem
     held, was_held = ahead.held, known.held
     known.held = held is not None
     judged = held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0]))

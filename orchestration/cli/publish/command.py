@@ -65,7 +65,7 @@ def publish(
             if spec.publish is None and table is not None and done.interval is not None:
                 refuse_held(spec, done.interval, table.metadata)
             elif spec.publish is not None and table is not None:
-                gate = Gate.standing(table.metadata, stream, spec.branch_of(spec.table.name))
+                gate = Gate.standing(table.metadata, stream, spec.branch_of(spec.table.name), spec.table.name)
         elif spec.publish is not None:
             judged = publish_by_contract(spec, settings, catalog, lambda said: progress.update(task, now=said))
             done, gate, became = Published(judged.interval, judged.snapshot_id), judged.gate, judged.became

@@ -179,7 +179,9 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
     if table is None:
         return
     metadata = as_written(table.metadata, status.stream)
-    status.ahead = branch_ahead(table.metadata, status.stream)
+    status.ahead = branch_ahead(table.metadata, status.stream, table=status.table)
+    if status.ahead is not None and (problem := status.ahead.problem) is not None:
+        status.unknown["gate"] = f"{problem.message} Next: {problem.fix}"
     if status.ahead is not None:
         status.main = main_freshness(table.metadata, status.stream, status.ahead.branch)
     newest = history(metadata, status.stream).newest

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from jobs.commit.discards import DISCARDS_PREFIX, Discards
+from jobs.commit.errors import DamagedPropertyError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.publish.gate import MOST_REASONS, Gate, Verdict, gate_property
@@ -35,6 +38,17 @@ def test_it_is_read_as_it_was_written(gate: Gate) -> None:
 def test_another_version_s_is_refused() -> None:
     with pytest.raises(FrazilError, match="written by another version"):
         Gate.of({gate_property("s"): '{"v":2,"generation":1}'}, "s")
+
+
+@pytest.mark.parametrize(
+    "text", ["garbage", "{}", "[]", '{"v":1}', '{"v":1,"generation":0,"held":{"after":1}}', "~2~{"]
+)
+@pytest.mark.parametrize(("name", "read"), [(gate_property("s"), Gate.of), (DISCARDS_PREFIX + "s", Discards.of)])
+def test_a_damaged_property_is_told_by_its_name(name: str, read: Any, text: str) -> None:
+    with pytest.raises(DamagedPropertyError) as refused:
+        read({name: text}, "s", "a.b")
+    assert f"the property {name} of table a.b is damaged" in refused.value.message
+    assert f"ALTER TABLE a.b UNSET TBLPROPERTIES ('{name}')" in (refused.value.fix or "")
 
 
 def test_since_when_something_is_held_is_told_from_the_first_time() -> None:

@@ -135,6 +135,31 @@ def test_a_file_without_the_gate_does_not_publish_what_is_held(world: BranchWorl
     assert world.rows() == Counter()
 
 
+@pytest.mark.parametrize("name", ["frazil.gate.payments", "frazil.discards.payments"])
+def test_a_damaged_property_is_told_and_status_says_the_rest(world: BranchWorld, name: str) -> None:
+    ids = world.land(2)
+    with world.table().transaction() as change:
+        change.set_properties({name: "garbage"})
+    for command in (["publish"], ["publish", "--dry-run"], ["release", "--reason", "x"], ["release", "--dry-run"]):
+        done = frazil(world, command[0], "payments", *command[1:])
+        assert done.exit_code == 1, done.output
+        if command[0] == "release" and "discards" in name:
+            assert "nothing is held at its gate" in done.stderr
+        else:
+            assert f"the property {name} of table orders.payments is damaged" in done.stderr
+            assert f"UNSET TBLPROPERTIES ('{name}')" in done.stderr
+    status = frazil(world, "status", "payments")
+    assert status.exit_code == 0, status.output
+    said = " ".join(status.stdout.split())
+    assert f"? gate: stream payments: the property {name} of table orders.payments is damaged" in said
+    assert f"UNSET TBLPROPERTIES ('{name}')" in said
+    assert "2 rows of 1 snapshot are not in main" in status.stdout
+    with world.table().transaction() as change:
+        change.remove_properties(name)
+    assert frazil(world, "publish", "payments").exit_code == 0
+    assert world.rows() == Counter(ids)
+
+
 def test_release_needs_a_gate(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "home")
     done = frazil(world, "release", "payments", "--reason", "x")
