@@ -17,7 +17,9 @@ from jobs.formats.json.inference import InferenceRules
 from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample
 from jobs.schema.declared import Primitive
 from jobs.schema.parser import parse_schema
+from jobs.spec.loading import find_stream_file
 from jobs.spec.settings import KafkaSettings
+from jobs.spec.validation import shown_path
 from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
 from orchestration.cli.schema.infer_json import LookedAtJson
 from orchestration.cli.schema.infer_registry import LookedAtIds, is_framed, subject_stream, subject_version
@@ -92,7 +94,7 @@ def infer(
     target = table or f"landing.{name.replace('-', '_')}"
     if subject is not None:
         found = subject_version(deployment.settings().registry, subject)
-        write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name)
+        write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name, deployment.streams_folder)
         return
     settings = deployment.settings()
     end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
@@ -112,7 +114,7 @@ def infer(
             _look(ids, parts)
             wanted = None if format_ == _FRAMED else format_
             new = ids.stream(settings.registry, topic, end, name, target, wanted)
-    write_stream(stream_yaml(new), output, name)
+    write_stream(stream_yaml(new), output, name, deployment.streams_folder)
 
 
 class _Looks(Protocol):
@@ -147,8 +149,14 @@ def sampled_format(values: Sequence[bytes]) -> str:
     return "connect_json" if 2 * enveloped > len(values) else "json"
 
 
-def write_stream(text: str, output: Path | None, stream: str) -> None:
+def write_stream(text: str, output: Path | None, stream: str, folder: Path) -> None:
     """Print a stream's file, or write it where nothing is yet.
+
+    Args:
+        text: Of the file.
+        output: The file; None to print it.
+        stream: Its id.
+        folder: Where the files of streams are.
 
     Raises:
         FrazilError: The file exists, or cannot be written.
@@ -165,7 +173,13 @@ def write_stream(text: str, output: Path | None, stream: str) -> None:
     except OSError as failed:
         raise FrazilError(f"{output} cannot be written: {failed.strerror}", fix="name another file") from None
     click.echo(f"{output} is written; look at it.", err=True)
-    click.echo(f"  Next: frazil validate {stream}", err=True)
+    found = find_stream_file(folder, stream)
+    move = (
+        ""
+        if found is not None and found.samefile(output)
+        else f"move it to {shown_path(folder / f'{stream}.yaml')}, then "
+    )
+    click.echo(f"  Next: {move}frazil validate {stream}", err=True)
 
 
 def _with_progress(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[SampleRecord]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from jobs.kafka.topic_sample import SampleRecord
 from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
+from orchestration.cli.schema.infer import write_stream
 from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream
 from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
@@ -183,3 +185,29 @@ def test_what_spark_cannot_read_is_left_out_of_the_columns_of_an_id(monkeypatch:
     fields.pop()
     with pytest.raises(FrazilError, match="no column of the schema of id 1 can be declared"):
         looked.stream(registry, "t", "newest", "s", "landing.s", None)
+
+
+@pytest.mark.parametrize(
+    ("place", "move"),
+    [
+        ("streams/x.yaml", ""),
+        ("streams/other.yml", ""),
+        ("streams/x.txt", "move it to streams/x.yaml, then "),
+        ("x.yaml", "move it to streams/x.yaml, then "),
+        ("elsewhere/x.yaml", "move it to streams/x.yaml, then "),
+    ],
+)
+def test_a_file_that_no_command_finds_is_to_be_moved_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str, move: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("streams").mkdir()
+    Path("elsewhere").mkdir()
+    text = stream_yaml(NewStream("x", "t", "json", [ColumnLines("id string")], "landing.x"))
+    for output in (Path(place), tmp_path / place):
+        write_stream(text, output, "x", tmp_path / "streams")
+        assert capsys.readouterr().err.splitlines() == [
+            f"{output} is written; look at it.",
+            f"  Next: {move}frazil validate x",
+        ]
+        output.unlink()
