@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.commit.discards import Discard, Discards
-from jobs.commit.errors import RolledBackError, table_gone
+from jobs.commit.errors import RolledBackError
 from jobs.commit.publications import publication_id
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -19,8 +19,9 @@ from jobs.publish.discarded_letters import DiscardedLetters, LetterCounts, NoRec
 from jobs.publish.gate import Gate
 from jobs.publish.gated import refuse_without_gate
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publishing import interval_of, main_rolled_back
+from jobs.publish.publishing import interval_of, main_rolled_back, no_table
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class DiscardResult:
     snapshot_id: int | None = None
 
 
-def plan_discard(spec: StreamSpec, catalog: Catalog, by: str, why: str, through: int | None = None) -> DiscardResult:
+def plan_discard(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str, through: int | None = None
+) -> DiscardResult:
     """What a discard would do; nothing is changed, and Kafka is not asked.
 
     Args:
@@ -53,11 +56,12 @@ def plan_discard(spec: StreamSpec, catalog: Catalog, by: str, why: str, through:
     Raises:
         FrazilError: Nothing is held, or the rows do not say which records they are of.
     """
+    refuse_without_gate(spec)
     try:
         target = Target(catalog, spec.table.name, publication_id(spec.stream))
         newest = target.read()
     except NoSuchTableError:
-        raise table_gone(spec.stream, spec.table.name) from None
+        raise no_table(spec, settings) from None
     except RolledBackError:
         raise main_rolled_back(spec) from None
     table = target.table

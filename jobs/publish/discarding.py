@@ -44,7 +44,7 @@ from jobs.publish.discarded_letters import (
     letters_of,
 )
 from jobs.publish.gate import Gate
-from jobs.publish.gated import gate_state, holding_stamp
+from jobs.publish.gated import gate_state, holding_stamp, refuse_without_gate
 from jobs.publish.interval import Interval
 from jobs.publish.kafka_records import KafkaRecords
 from jobs.publish.publishing import given_up, interval_of, publishing_session
@@ -82,6 +82,7 @@ def discard(
         FrazilError: Nothing is held; or the rows do not say which records they are of.
         KafkaUnavailableError: Kafka does not answer; the discard is decided, and the next one finishes it.
     """
+    refuse_without_gate(spec)
     opened = records or (lambda: KafkaRecords(settings.kafka, f"frazil-discard-{spec.stream}"))
     with publishing_session(spec, settings, catalog, Backoff) as session:
         target = session.targets[spec.table.name]

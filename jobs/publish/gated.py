@@ -19,7 +19,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.errors import table_gone
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Proposal
 from jobs.commit.publications import THROUGH, publications
@@ -36,6 +35,7 @@ from jobs.publish.publishing import (
     given_up,
     interval_of,
     main_rolled_back,
+    no_table,
     past_others,
     publication_stamp,
     publishing_session,
@@ -209,7 +209,7 @@ def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why
         return GateResult("published", found, gate, held.verdict, target.snapshot_id)
 
 
-def plan_release(spec: StreamSpec, catalog: Catalog) -> GateResult:
+def plan_release(spec: StreamSpec, settings: Settings, catalog: Catalog) -> GateResult:
     """What `release` would publish now; nothing is changed.
 
     Raises:
@@ -219,7 +219,7 @@ def plan_release(spec: StreamSpec, catalog: Catalog) -> GateResult:
     refuse_without_gate(spec)
     table = find_table(catalog, spec.table.name)
     if table is None:
-        raise table_gone(spec.stream, spec.table.name)
+        raise no_table(spec, settings)
     past = publications(table, spec.stream)
     if past.rolled_back:
         raise main_rolled_back(spec)

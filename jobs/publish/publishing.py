@@ -216,13 +216,25 @@ def publishing_session(
     try:
         target = Target(catalog, table, name, backoff)
     except NoSuchTableError:
-        raise table_gone(spec.stream, table) from None
+        raise no_table(spec, settings) from None
     session = CommitSession(name, spec.config_hash, lease, {table: target})
     try:
         with session.held():
             yield session
     except RolledBackError:
         raise main_rolled_back(spec) from None
+
+
+def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:
+    """The error of a stream whose table is not there: it is gone if the stream is known to have written it."""
+    stream, table = spec.stream, spec.table.name
+    known = stream_lease(settings, stream).read()
+    if known is not None and table in known.targets:
+        return table_gone(stream, table)
+    return FrazilError(
+        f"stream {stream}: table {table} does not exist, and nothing is known to have landed in it.",
+        fix=f"frazil run {stream}",
+    )
 
 
 def refuse_without_branch(spec: StreamSpec) -> None:

@@ -52,7 +52,7 @@ def discard_op(
         through = config.through or None
         with translate_errors(settings, spec.stream), catalog.catalog() as connected:
             if config.dry_run:
-                done = plan_discard(spec, connected, config.by, config.reason, through)
+                done = plan_discard(spec, settings, connected, config.by, config.reason, through)
             else:
                 records = without_records if config.without_kafka else None
                 done = discard(spec, settings, connected, config.by, config.reason, through=through, records=records)

@@ -52,7 +52,7 @@ def release_op(
         refuse_without_gate(spec)
         with translate_errors(settings, spec.stream), catalog.catalog() as connected:
             if config.dry_run:
-                done = plan_release(spec, connected)
+                done = plan_release(spec, settings, connected)
             else:
                 done = release(spec, settings, connected, config.by, config.reason)
     except FrazilError as problem:

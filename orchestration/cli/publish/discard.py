@@ -47,7 +47,7 @@ def discard(
 
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:
-        plan = plan_discard(spec, catalog, current_user(), reason or "", through)
+        plan = plan_discard(spec, settings, catalog, current_user(), reason or "", through)
         if not dry_run:
             why = reason or plan.discard.why or click.prompt("Why")
             records = without_records if without_kafka else None

@@ -30,7 +30,11 @@ def release(deployment: Deployment, stream: str, reason: str | None, dry_run: bo
     refuse_without_gate(spec)
     why = "" if dry_run else reason or click.prompt("Why")
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:
-        done = plan_release(spec, catalog) if dry_run else release_held(spec, settings, catalog, current_user(), why)
+        done = (
+            plan_release(spec, settings, catalog)
+            if dry_run
+            else release_held(spec, settings, catalog, current_user(), why)
+        )
     published = Published(done.interval, done.snapshot_id)
     if as_json:
         print_json(published_facts(spec, published, done.gate, done.became))

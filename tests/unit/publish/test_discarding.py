@@ -237,13 +237,13 @@ class TestRefusals:
             world.discard()
         world.publish_gated()
         with pytest.raises(FrazilError, match="nothing is held at its gate"):
-            plan_discard(world.spec, world.catalog(), "x", "y")
+            plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
 
     def test_no_gate(self, tmp_path: Path) -> None:
         world = BranchWorld(tmp_path / "home")
         world.land(1)
         with pytest.raises(FrazilError, match="has no gate"):
-            plan_discard(world.spec, world.catalog(), "x", "y")
+            plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
 
     def test_rows_that_do_not_say_whose_they_are(self, tmp_path: Path) -> None:
         not_null = {"expect_column_values_to_not_be_null": {"column": "id"}}
@@ -251,7 +251,7 @@ class TestRefusals:
         world = BranchWorld(tmp_path / "home", **gated)
         world.land(1)
         with pytest.raises(FrazilError, match="do not say which records they are of") as refused:
-            plan_discard(world.spec, world.catalog(), "x", "y")
+            plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
         assert "frazil release payments" in (refused.value.fix or "")
 
     def test_somebody_else_publishes(self, world: DiscardWorld) -> None:
@@ -267,7 +267,7 @@ class TestRefusals:
 def test_the_plan_changes_nothing(world: DiscardWorld) -> None:
     held(world)
     before = world.table().metadata_location
-    plan = plan_discard(world.spec, world.catalog(), "ann", "why")
+    plan = plan_discard(world.spec, world.settings, world.catalog(), "ann", "why")
     assert (plan.discard.rows, plan.letters.letters, plan.snapshot_id, plan.resumed) == (3, 3, None, False)
     assert (world.table().metadata_location, world.letters()) == (before, [])
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.publish.gate import Gate
+from jobs.state.lease import stream_lease
 from orchestration.cli.main import main
 from tests.unit.publish.branch_world import BranchWorld
 
@@ -158,6 +159,29 @@ def test_a_damaged_property_is_told_and_status_says_the_rest(world: BranchWorld,
         change.remove_properties(name)
     assert frazil(world, "publish", "payments").exit_code == 0
     assert world.rows() == Counter(ids)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_without_its_table_nothing_is_said_to_be_gone_that_never_was(world: BranchWorld, written: bool) -> None:
+    if written:
+        lease = stream_lease(world.settings, "payments")
+        lease.acquire(above=0)
+        lease.remember({"orders.payments": str(world.table().metadata.table_uuid)})
+        lease.release()
+    world.catalog().drop_table("orders.payments")
+    said = "table orders.payments is gone" if written else "table orders.payments does not exist"
+    reason = "--reason", "x"
+    for command in (["publish"], ["release", *reason], ["release", "--dry-run"], ["discard", *reason, "--dry-run"]):
+        done = frazil(world, command[0], "payments", *command[1:])
+        assert done.exit_code == 1, done.output
+        assert said in done.stderr
+
+
+def test_discard_asks_for_the_gate_before_the_table(tmp_path: Path) -> None:
+    world = BranchWorld(tmp_path / "home")
+    world.catalog().drop_table("orders.payments")
+    for more in (["--dry-run"], ["--reason", "x"]):
+        assert "has no gate" in frazil(world, "discard", "payments", *more).stderr
 
 
 def test_release_needs_a_gate(tmp_path: Path) -> None:
