@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.commit.branch import begin_property
 from jobs.commit.errors import damaged_property
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
@@ -24,7 +25,7 @@ DISCARDED_KEY = "frazil.discarded"
 """In the summary of main's snapshots: what a discard took out."""
 FORMAT = 1
 MOST_KEPT = 50
-"""Discards that are remembered one by one. Snapshots of older ones have expired on the branch long since."""
+"""Discards that are remembered with all that is known of them; of older ones the intervals are, and how many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class Discard:
     why: str
     reasons: tuple[str, ...] = ()
     letters: int | None = None
+
+    @classmethod
+    def forgotten(cls, branch: str, after: int, until: int, rows: int) -> Self:
+        """One of which the interval is known, and how many rows it has: no more is kept of an old one."""
+        return cls("", branch, after, until, rows, {}, datetime.fromtimestamp(0, UTC), "", "", (), 0)
 
     @property
     def finished(self) -> bool:
@@ -107,10 +113,13 @@ class Discards:
     Attributes:
         stream: The stream.
         each: Those that are remembered; the last one may be unfinished.
+        forgotten: Older ones, as `Discard.forgotten`, while their branch may have the rows. What earlier versions wrote
+            has none.
     """
 
     stream: str
     each: tuple[Discard, ...] = field(default=())
+    forgotten: tuple[Discard, ...] = field(default=())
 
     @classmethod
     def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
@@ -127,7 +136,7 @@ class Discards:
         name = DISCARDS_PREFIX + stream
         try:
             text = whole_property(properties, name)
-            return cls._of(msgspec.json.decode(text), stream) if text else cls(stream)
+            return cls._of(msgspec.json.decode(text), stream, properties) if text else cls(stream)
         except (LookupError, TypeError, ValueError, AttributeError) as problem:
             meaning = (
                 "Nobody knows then which rows of the branch were discarded: those that main is past stay out of it "
@@ -136,14 +145,16 @@ class Discards:
             raise damaged_property(stream, table, name, problem, meaning) from None
 
     @classmethod
-    def _of(cls, said: Mapping[str, Any], stream: str) -> Self:
+    def _of(cls, said: Mapping[str, Any], stream: str, properties: Mapping[str, str]) -> Self:
         if said["v"] != FORMAT:
             raise FrazilError(
                 f"stream {stream}: what its table says of discards is of format {said.get('v')!r}, not {FORMAT}: it "
                 "was written by another version.",
                 fix="use the version of frazil that did so last, or a newer one",
             )
-        return cls(stream, tuple(map(Discard.from_json, said["discards"])))
+        old = (Discard.forgotten(*one) for one in said.get("forgotten", ()))
+        kept = tuple(each for each in old if each.until > _begin(properties, each.branch))
+        return cls(stream, tuple(map(Discard.from_json, said["discards"])), kept)
 
     @property
     def unfinished(self) -> Discard | None:
@@ -151,13 +162,21 @@ class Discards:
         return self.each[-1] if self.each and not self.each[-1].finished else None
 
     def on(self, branch: str) -> tuple[Discard, ...]:
-        """Those of a branch."""
-        return tuple(each for each in self.each if each.branch == branch)
+        """Those of a branch, with those of which no more than the interval is kept."""
+        return tuple(each for each in (*self.forgotten, *self.each) if each.branch == branch)
 
     def with_one(self, discard: Discard) -> Self:
         """With one more, or with the newest as it is now."""
-        before = tuple(each for each in self.each if each.id != discard.id)
-        return replace(self, each=(*before, discard)[-MOST_KEPT:])
+        every = (*(each for each in self.each if each.id != discard.id), discard)
+        forgotten = list(self.forgotten)
+        for one in every[:-MOST_KEPT]:
+            last, after, rows = forgotten[-1] if forgotten else None, one.after, one.rows
+            if last is not None and (last.branch, last.until) == (one.branch, after):
+                # Nothing was published in between: one interval says it.
+                forgotten.pop()
+                after, rows = last.after, last.rows + rows
+            forgotten.append(Discard.forgotten(one.branch, after, one.until, rows))
+        return replace(self, each=every[-MOST_KEPT:], forgotten=tuple(forgotten))
 
     def refuse_unfinished(self) -> None:
         """See that nothing is about to be discarded.
@@ -174,8 +193,16 @@ class Discards:
 
     def as_property(self) -> dict[str, str]:
         """The table property that says so."""
-        said = {"v": FORMAT, "discards": [each.as_json() for each in self.each]}
+        said: dict[str, Any] = {"v": FORMAT, "discards": [each.as_json() for each in self.each]}
+        if self.forgotten:
+            said["forgotten"] = [[each.branch, each.after, each.until, each.rows] for each in self.forgotten]
         return {DISCARDS_PREFIX + self.stream: msgspec.json.encode(said).decode()}
+
+
+def _begin(properties: Mapping[str, str], branch: str) -> int:
+    """The sequence number behind which a branch is looked at: it was made, or made anew, there."""
+    said = properties.get(begin_property(branch), "")
+    return int(said) if said.isdigit() else 0
 
 
 def is_discarded(discards: Iterable[Discard], sequence: int) -> bool:

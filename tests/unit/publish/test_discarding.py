@@ -352,3 +352,52 @@ def test_a_branch_that_was_made_anew_has_none_of_it(world: DiscardWorld) -> None
     assert world.publish_gated().became == "published"
     assert +(world.rows() - world.rows("ingest")) == Counter()
     assert Counter({each: n for each, n in world.rows().items() if each >= 0}) == Counter(good + bad + more)
+
+
+class TestMoreThanAreRemembered:
+    """Each keeps its interval and its rows, for as long as the branch has them."""
+
+    @pytest.fixture
+    def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiscardWorld:
+        monkeypatch.setattr("jobs.commit.discards.MOST_KEPT", 1)
+        return DiscardWorld(tmp_path / "home")
+
+    def discarded_thrice(self, world: DiscardWorld) -> tuple[list[int], list[int]]:
+        good, bad = world.land(2), list[int]()
+        world.publish_gated()
+        for rows in (3, 1, 2):
+            bad += held(world, rows)
+            world.discard()
+            if rows == 3:
+                good += world.land(1)
+                world.publish_gated()
+        assert len(world.discards.each) == 1
+        return good, bad
+
+    def test_a_rollback_of_main_does_not_bring_them_back(self, world: DiscardWorld) -> None:
+        kept = world.append_to_main(1)
+        before = world.table().metadata.current_snapshot_id or 0
+        good, bad = self.discarded_thrice(world)
+        good += world.land(1)
+        world.correct()
+        world.publish_gated()
+        with world.table().manage_snapshots() as change:
+            change.rollback_to_snapshot(before)
+        with pytest.raises(RolledBackError):
+            world.publish_gated()
+        answer_rollback(world.spec, world.settings, world.catalog(), "again", "tester: tried out")
+        assert world.publish_gated().became == "published"
+        assert world.rows() == Counter(kept + good)
+        assert world.rows("ingest") == Counter(kept + good + bad)
+
+    def test_the_branch_can_be_made_anew_and_nothing_is_kept_of_them_then(self, world: DiscardWorld) -> None:
+        world.append_to_main(1)
+        good, bad = self.discarded_thrice(world)
+        good += world.land(1)
+        assert [(each.rows, len(each.ranges)) for each in world.discards.on("ingest")] == [(3, 0), (1, 0), (2, 1)]
+        assert remake(world.catalog(), NAME, [world.spec], "ingest", needed=lambda snapshot, stamp: False).rows == 1
+        assert not set(bad) & set(world.rows("ingest"))
+        assert [each.rows for each in world.discards.on("ingest")] == [2]
+        world.correct()
+        assert world.publish_gated().became == "published"
+        assert Counter({each: n for each, n in world.rows().items() if each >= 0}) == Counter(good)
