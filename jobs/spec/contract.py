@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.cron import cron_text
-from jobs.spec.expectation_arguments import argument_problems
+from jobs.spec.expectation_arguments import BESIDE, argument_problems
 from jobs.spec.expectation_catalogue import expectation_types, left_out
 from jobs.spec.fields import PositiveInt
 from jobs.spec.row_condition import condition_columns, row_condition
@@ -20,7 +20,6 @@ from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
 
 Severity = Literal["critical", "warning", "info"]
-_BESIDE = ("severity", "name", "meta")
 _TYPE = re.compile(r"(expect|frazil|unexpected)_\w+")
 
 
@@ -75,9 +74,9 @@ class Expectation(SpecModel):
             raise problems_at([((), "must be an expectation's name with its arguments, such as {expect_…: {…}}")])
         if "type" in entry and "arguments" in entry:
             return entry
-        types = [key for key in entry if key not in _BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
+        types = [key for key in entry if key not in BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
         problems: list[tuple[Location, str]] = [
-            ((str(key),), _unknown_key(str(key))) for key in entry if key not in _BESIDE and key not in types
+            ((str(key),), _unknown_key(str(key), types)) for key in entry if key not in BESIDE and key not in types
         ]
         if not types and not problems:
             problems.append(((), "has no expectation: it needs a key such as expect_column_values_to_not_be_null"))
@@ -91,7 +90,7 @@ class Expectation(SpecModel):
         problems += [((key,), problem) for key, problem in _beside_problems(entry)]
         if problems:
             raise problems_at(problems)
-        beside = {key: entry[key] for key in _BESIDE if key in entry}
+        beside = {key: entry[key] for key in BESIDE if key in entry}
         arguments = entry[types[0]] or {}
         name = default_name(types[0], arguments, cls.named_after)
         return {"name": name, **beside, "type": types[0], "arguments": arguments}
@@ -243,14 +242,16 @@ def _type_problem(kind: str) -> str | None:
     return "unknown expectation; " + (f"did you mean '{near}'?" if near else "docs/contracts.md lists those there are")
 
 
-def _unknown_key(key: str) -> str:
-    near = suggestion(key, (*_BESIDE, *expectation_types()))
-    return "unknown key; " + (f"did you mean '{near}'?" if near else f"known here: expect_…, {', '.join(_BESIDE)}")
+def _unknown_key(key: str, types: Sequence[str]) -> str:
+    if types and types[0] in expectation_types() and key in expectation_types()[types[0]].arguments:
+        return f"belongs among the arguments of {types[0]}, one level deeper"
+    near = suggestion(key, (*BESIDE, *expectation_types()))
+    return "unknown key; " + (f"did you mean '{near}'?" if near else f"known here: expect_…, {', '.join(BESIDE)}")
 
 
 def _beside_problems(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
-    severity, name, meta = (entry.get(key) for key in _BESIDE)
+    severity, name, meta = (entry.get(key) for key in BESIDE)
     if "severity" in entry and severity not in ("critical", "warning", "info"):
         near = suggestion(str(severity), ("critical", "warning", "info"))
         meant = f"; did you mean '{near}'?" if near else ""

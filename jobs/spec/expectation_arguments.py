@@ -14,6 +14,8 @@ from jobs.spec.row_condition import WrongCondition, row_condition
 from jobs.spec.units import parse_duration
 from jobs.spec.validation import suggestion
 
+BESIDE = ("severity", "name", "meta")
+"""What an expectation has beside its arguments."""
 Problems = list[tuple[Location, str]]
 # Python and Java read these differently, or one of them not at all.
 _ONE_ENGINE = (
@@ -51,6 +53,8 @@ def argument_problems(kind: str, arguments: object) -> Problems:
 
 
 def _unknown(name: str, entry: ExpectationType) -> str:
+    if name in BESIDE:
+        return "belongs beside the expectation, and not among its arguments: one level less deep"
     near = suggestion(name, entry.arguments)
     return "unknown argument; " + (f"did you mean '{near}'?" if near else f"known here: {', '.join(entry.arguments)}")
 

@@ -90,6 +90,15 @@ def test_a_contract_is_read_and_written_again() -> None:
         ("{frazil_volume_per_hour_to_be_usual: {past: 7d}}", "it needs min_ratio or max_ratio"),
         ("{frazil_volume_per_hour_to_be_usual: {min_ratio: 0.5, past: 7}}", "needs a unit"),
         ("{expect_table_row_count_to_equal: {value: 1}, sverity: info}", "unknown key; did you mean 'severity'?"),
+        (
+            "{expect_column_values_to_be_null: {column: id}, row_condition: 'col(\"id\").notnull()'}",
+            "row_condition: belongs among the arguments of expect_column_values_to_be_null, one level deeper",
+        ),
+        (
+            "{expect_column_values_to_be_null: {column: id, severity: info}}",
+            "severity: belongs beside the expectation, and not among its arguments: one level less deep",
+        ),
+        ("{expect_column_values_to_be_null: {column: id, name: a}}", "name: belongs beside the expectation"),
         ("{expect_table_row_count_to_equal: {value: 1}, severity: fatal}", "must be critical, warning or info"),
         ("{expect_table_row_count_to_equal: {value: 1}, name: 'a b'}", "must be letters, digits and _"),
         (
