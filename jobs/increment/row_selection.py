@@ -17,6 +17,7 @@ from pyiceberg.types import TimeType, UUIDType
 from jobs.errors import FrazilError, first_line
 from jobs.increment.increment import Increment
 from jobs.increment.offset_ranges import RangesByPartition, quoted_name, quoted_text, ranges_condition, ranges_sql
+from jobs.schema.row_filters import filter_problem
 
 STREAM_COLUMN = "stream"
 EVERY_ROW = AlwaysTrue()
@@ -147,7 +148,8 @@ def row_condition(table: Table, text: str) -> BooleanExpression:
         found = parse_condition(text)
         bound = bind(schema, found, case_sensitive=True)
     except Exception as problem:
-        raise FrazilError(f"'{text}' is no condition on table {name}: {first_line(problem)}", fix=fix) from None
+        why = filter_problem(text, schema) or first_line(problem)
+        raise FrazilError(f"'{text}' is no condition on table {name}: {why}", fix=fix) from None
     top = {field.field_id for field in schema.fields}
     if nested := sorted(extract_field_ids(bound) - top):
         column = schema.find_column_name(nested[0])

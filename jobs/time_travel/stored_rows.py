@@ -15,6 +15,7 @@ from pyiceberg.table import DataScan
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError, first_line
+from jobs.schema.row_filters import filter_problem
 from jobs.time_travel.reading import Condition
 from jobs.time_travel.stream_tables import LookedAt, StreamTables
 
@@ -77,8 +78,9 @@ def rows_at(
     except FrazilError:
         raise
     except Exception as problem:
+        why = filter_problem(row_filter, asked.table.schema()) or first_line(problem)
         raise FrazilError(
-            f"--row: '{row_filter}' cannot be asked of table {asked.target.name}: {first_line(problem)}",
+            f"--row: '{row_filter}' cannot be asked of table {asked.target.name}: {why}",
             fix="write it such as \"id = 'p-17' and amount > 5\"; the columns are " + ", ".join(columns),
         ) from None
     return [

@@ -166,7 +166,10 @@ def test_wrong_commands_say_what_to_type(orders: CheckWorld, tmp_path: Path) -> 
     for arguments, message in (
         (("--all", "--where", "amount > 0"), "--all looks at all rows"),
         (("--only", "amount"), "has no expectation 'amount'"),
-        (("--where", "amount >"), "is no condition on table lake.orders"),
+        (
+            ("--where", "amount >"),
+            "is no condition on table lake.orders: it cannot be read from character 1 on: amount >",
+        ),
         (("--dead-letters", "--only", "amount_is_set"), "expects nothing of that"),
     ):
         result = command(orders, *arguments)

@@ -1,0 +1,56 @@
+"""Row filters of PyIceberg that a person writes: what is wrong with one, in words without its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
+
+
+def filter_problem(text: str, schema: Schema) -> str | None:
+    """Why a filter cannot be asked of rows of a schema; None: it can be, as far as it is known here."""
+    try:
+        found = parse(text)
+    except Exception as problem:
+        at = getattr(problem, "loc", None)
+        if at is None:
+            # Of a value, and not of the grammar.
+            return None
+        rest = text[at:].lstrip()
+        if not rest:
+            return f"something is missing at its end, behind character {len(text.rstrip())}"
+        return f"it cannot be read from character {len(text) - len(rest) + 1} on: {rest.rstrip()}"
+    return next((why for each in _predicates(found) if (why := _unbound_problem(each, schema))), None)
+
+
+def _predicates(expression: BooleanExpression) -> Iterator[UnboundPredicate]:
+    if isinstance(expression, (And, Or)):
+        yield from _predicates(expression.left)
+        yield from _predicates(expression.right)
+    elif isinstance(expression, Not):
+        yield from _predicates(expression.child)
+    elif isinstance(expression, UnboundPredicate):
+        yield expression
+
+
+def _unbound_problem(predicate: UnboundPredicate, schema: Schema) -> str | None:
+    name = getattr(predicate.term, "name", "")
+    try:
+        kind = schema.find_type(name)
+    except ValueError:
+        return f"there is no column {name}"
+    if isinstance(kind, StructType):
+        return f"column {name} is a struct; name a column within it"
+    try:
+        bind(schema, predicate, case_sensitive=True)
+    except Exception:
+        # A value of another type than the column's: what is raised depends on both.
+        literal, literals = getattr(predicate, "literal", None), getattr(predicate, "literals", ())
+        values = [each.value for each in ((literal,) if literal is not None else literals)]
+        said = " or ".join(sorted(repr(each) for each in values)) or "what it is compared with"
+        return f"column {name} is a {kind}, and {said} {'are' if len(values) > 1 else 'is'} none"
+    return None
