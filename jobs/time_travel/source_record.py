@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.commit.offsets import TopicPartition
@@ -14,6 +14,7 @@ from jobs.kafka.metadata import quick_kafka
 from jobs.spec.secrets import Secret
 from jobs.spec.security import KafkaSecurity
 from jobs.spec.settings import KafkaSettings
+from jobs.spec.source import Source
 
 State = Literal["kept", "removed", "not written", "another", "unknown"]
 _FORMAT = r"offset %o, timestamp %T, key %K bytes, value %S bytes, headers %h\n%k\n%s\n"
@@ -27,11 +28,12 @@ class SourceRecord:
 
     Attributes:
         state: `kept`: the log reaches from before it to behind it; `removed`: it begins later, by retention or because
-            somebody deleted records; `not written`: it ends before; `another`: the topic or its log is another one
-            since, so that the offset is of another record; `unknown`: see `why`.
+            somebody deleted records; `not written`: it ends before, or there is no such partition; `another`: the topic
+            or its log is another one since, so that the offset is of another record; `unknown`: see `why`.
         command: Reads it with kcat, whose format prints the offset that was read: a topic that is compacted may give
             the next one. Secrets stand in it as environment variables.
         first, end: Where the log begins and ends; None if it is not known.
+        why: What is to be said beside: why nothing is known, or that there is no such partition.
     """
 
     state: State
@@ -48,11 +50,13 @@ class SourceLogs:
     Attributes:
         bounds: First offset and end, by partition.
         why: Why nothing is known; empty if something is.
+        absent: Partitions that their topics do not have, with how many those have.
     """
 
     settings: KafkaSettings
     bounds: Mapping[TopicPartition, tuple[int, int]]
     why: str = ""
+    absent: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def record(self, partition: TopicPartition, offset: int, *, another: bool = False) -> SourceRecord:
         """A record of them.
@@ -61,6 +65,8 @@ class SourceLogs:
             another: Whether its coordinates are another record's since.
         """
         command = read_command(self.settings, partition, offset)
+        if partition in self.absent and not another:
+            return SourceRecord("not written", command, why=self.absent[partition])
         if partition not in self.bounds:
             return SourceRecord("another" if another else "unknown", command, why=self.why)
         first, end = self.bounds[partition]
@@ -73,10 +79,26 @@ def source_logs(settings: KafkaSettings, partitions: Collection[TopicPartition])
     wanted = list(dict.fromkeys(partitions))
     try:
         kafka = quick_kafka(settings)
-        first, end = kafka.earliest(wanted), kafka.ends(wanted).watermarks
+        # As they were named, whether Kafka takes such names or not.
+        there = kafka.topics(Source.model_construct(topics=tuple(dict.fromkeys(each.topic for each in wanted))))
+        absent = {each: _partitions(each.topic, there[each.topic]) for each in wanted if _is_absent(each, there)}
+        asked = [each for each in wanted if each not in absent]
+        first, end = (kafka.earliest(asked), kafka.ends(asked).watermarks) if asked else ({}, {})
     except FrazilError as problem:
         return SourceLogs(settings, {}, problem.message)
-    return SourceLogs(settings, {each: (first[each], end[each]) for each in wanted})
+    return SourceLogs(settings, {each: (first[each], end[each]) for each in asked}, absent=absent)
+
+
+def _is_absent(partition: TopicPartition, there: Mapping[str, Collection[int]]) -> bool:
+    # A topic that is not there may be one that the user must not see: Kafka says which when it is asked for offsets.
+    return partition.partition not in there.get(partition.topic, (partition.partition,))
+
+
+def _partitions(topic: str, numbers: Collection[int]) -> str:
+    count = len(numbers)
+    return f"topic {topic} has {count} partition{'' if count == 1 else 's'}" + (
+        f", 0 to {count - 1}" if count > 1 else ", 0"
+    )
 
 
 def read_command(settings: KafkaSettings, partition: TopicPartition, offset: int) -> str:

@@ -85,7 +85,7 @@ def _print_source(source: dict[str, Any]) -> None:
     states = {
         "kept": f"keeps offsets [{first}, {end}) of the partition, so the record may be read",
         "removed": f"has removed it: the log begins at offset {first}",
-        "not written": f"does not have it: the log ends at offset {end}",
+        "not written": f"does not have it: {source['why'] or f'the log ends at offset {end}'}",
         "another": "has another record at this offset by now, if any",
         "unknown": f"was not asked whether it still has it: {source['why']}",
     }

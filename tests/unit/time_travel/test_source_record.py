@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from jobs.commit.offsets import TopicPartition
+from jobs.kafka.metadata import LogEnds
 from jobs.spec.settings import KafkaSettings
+from jobs.spec.source import Source
 from jobs.time_travel.source_record import SourceLogs, read_command, source_logs
 
 AT = TopicPartition("payments", 3)
@@ -82,3 +84,28 @@ def test_brokers_that_do_not_answer_are_no_error() -> None:
 def test_what_has_become_of_it(offset: int, another: bool, state: str) -> None:
     found = SourceLogs(PLAIN, {AT: (6, 10)}).record(AT, offset, another=another)
     assert (found.state, found.first, found.end) == (state, 6, 10)
+
+
+class FourPartitions:
+    """Kafka with a topic of four partitions."""
+
+    def topics(self, source: Source) -> dict[str, list[int]]:
+        return {"payments": [0, 1, 2, 3]} if source.reads("payments") else {}
+
+    def earliest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        assert all(each.partition < 4 for each in partitions)
+        return dict.fromkeys(partitions, 6)
+
+    def ends(self, partitions: list[TopicPartition]) -> LogEnds:
+        ends = dict.fromkeys(partitions, 10)
+        return LogEnds(ends, ends, {})
+
+
+def test_a_partition_that_the_topic_does_not_have_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.time_travel.source_record.quick_kafka", lambda _: FourPartitions())
+    absent = TopicPartition("payments", 77)
+    logs = source_logs(PLAIN, [absent, AT])
+    found = logs.record(absent, 0)
+    assert (found.state, found.why) == ("not written", "topic payments has 4 partitions, 0 to 3")
+    assert logs.record(AT, 7).state == "kept" and not logs.why
+    assert source_logs(PLAIN, [absent]).record(absent, 0).state == "not written"
