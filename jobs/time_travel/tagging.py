@@ -88,8 +88,11 @@ def tag_snapshot(
     return compare_and_swap(table, attempt, _given_up)
 
 
-def delete_tag(catalog: Catalog, table: str, name: str) -> Tag:
+def delete_tag(catalog: Catalog, table: str, name: str, *, fix: str | None = None) -> Tag:
     """Take a name off its snapshot, which then expires as others do; returns what it was.
+
+    Args:
+        fix: The command that lists the table's tags.
 
     Raises:
         FrazilError: There is no such tag.
@@ -100,7 +103,7 @@ def delete_tag(catalog: Catalog, table: str, name: str) -> Tag:
         known = _existing(loaded, table, name)
         if known is None:
             has = ", ".join(each.name for each in tags_of(loaded.metadata)) or "none"
-            raise FrazilError(f"table {table} has no tag {name}; it has {has}.", fix="frazil tag STREAM --list")
+            raise FrazilError(f"table {table} has no tag {name}; it has {has}.", fix=fix)
         step("tag_before_commit")
         with conflicts_as_moved_head(), loaded.transaction() as change:
             ManageSnapshots(change).remove_tag(name).commit()

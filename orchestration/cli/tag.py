@@ -64,7 +64,8 @@ def tag(
             _list(table, tags_of(tables.table.table.metadata), as_json=as_json)
             return
         if deleted:
-            gone = delete_tag(catalog, table, name)
+            listing = f"frazil tag {stream} --list{f' --table {table}' if selection.table else ''}"
+            gone = delete_tag(catalog, table, name, fix=listing)
             said = f"{table}: tag {name} is deleted; snapshot {gone.snapshot_id} expires as others do"
             print_json(_facts(table, gone) | {"deleted": True}) if as_json else click.echo(said)
             return

@@ -14,6 +14,7 @@ from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.epochs import has_exact_file, read_file
 from jobs.time_travel.git_versions import find_git_version
+from jobs.time_travel.reading import spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot
 from jobs.time_travel.source_record import source_logs
@@ -117,7 +118,12 @@ def _records(tables: StreamTables, selection: SnapshotSelection, row: str) -> li
                 fix="say more, such as with `and`, of the row",
             )
     if not records:
-        raise FrazilError(f"no row of {_told(tables, several=several)} fits {row}.", fix="frazil at --help")
+        written = spark_sql(tables.settings.catalog.name, asked[0].target.name, None, [])
+        raise FrazilError(
+            f"no row of {_told(tables, several=several)} fits {row}.",
+            fix=f"see how rows have the value: {written} LIMIT 10; or, if the record is a dead letter, "
+            f"frazil letters {tables.spec.stream}",
+        )
     return records
 
 

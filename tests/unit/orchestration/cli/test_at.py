@@ -167,8 +167,9 @@ def test_from_a_row_to_its_record_and_back(stream: RealStream) -> None:
     for wrong, said in [
         ("id = 'nobody'", "no row of table orders.payments fits"),
         ("_kafka_offset >= 0", "more than 5 rows"),
-        ("idx = 1", "Could not find field with name idx"),
-        ("id = ", "cannot be asked of table orders.payments"),
+        ("id = 'nobody'", ".orders.payments LIMIT 10; or, if the record is a dead letter, frazil letters payments"),
+        ("idx = 1", "cannot be asked of table orders.payments: there is no column idx"),
+        ("id = ", "cannot be asked of table orders.payments: it cannot be read from character 1 on: id ="),
     ]:
         refused = command(stream, "--row", wrong)
         assert refused.exit_code == 1 and said in refused.stderr, refused.output

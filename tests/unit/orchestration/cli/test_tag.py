@@ -113,6 +113,9 @@ def test_a_tag_is_deleted(stream: RealStream) -> None:
     assert command(stream, "--list").stdout == f"no tags on {SINK}\n"
     refused = command(stream, "audit", "--delete")
     assert refused.exit_code == 1 and "has no tag audit; it has none" in refused.stderr
+    assert f"Next: frazil tag {stream.spec.stream} --list\n" in refused.stderr
+    refused = command(stream, "audit", "--delete", "--table", "rows")
+    assert f"Next: frazil tag {stream.spec.stream} --list --table {SINK}\n" in refused.stderr
 
 
 def test_a_tag_of_somebody_elses_is_shown_and_deleted(stream: RealStream) -> None:
