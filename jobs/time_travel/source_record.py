@@ -90,8 +90,9 @@ def source_logs(settings: KafkaSettings, partitions: Collection[TopicPartition])
 
 
 def _is_absent(partition: TopicPartition, there: Mapping[str, Collection[int]]) -> bool:
-    # A topic that is not there may be one that the user must not see: Kafka says which when it is asked for offsets.
-    return partition.partition not in there.get(partition.topic, (partition.partition,))
+    # A topic without any may be one that the user must not see: Kafka says which when it is asked for offsets.
+    numbers = there.get(partition.topic, ())
+    return bool(numbers) and partition.partition not in numbers
 
 
 def _partitions(topic: str, numbers: Collection[int]) -> str:

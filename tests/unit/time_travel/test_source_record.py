@@ -109,3 +109,10 @@ def test_a_partition_that_the_topic_does_not_have_is_told_so(monkeypatch: pytest
     assert (found.state, found.why) == ("not written", "topic payments has 4 partitions, 0 to 3")
     assert logs.record(AT, 7).state == "kept" and not logs.why
     assert source_logs(PLAIN, [absent]).record(absent, 0).state == "not written"
+
+
+def test_of_a_topic_that_shows_no_partition_kafka_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = FourPartitions()
+    monkeypatch.setattr(kafka, "topics", lambda _: {"payments": []})
+    monkeypatch.setattr("jobs.time_travel.source_record.quick_kafka", lambda _: kafka)
+    assert source_logs(PLAIN, [AT]).record(AT, 7).state == "kept"
