@@ -69,6 +69,21 @@ def test_columns_of_a_contract_that_the_tables_lack_are_wrong(settings: Settings
     ]
 
 
+def test_what_the_types_of_the_tables_never_meet_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    contract = {
+        "expectations": [{"expect_column_values_to_be_between": {"column": "id", "min_value": 5}}],
+        "dead_letters": [{"expect_column_values_to_match_regex": {"column": "offset", "regex": "^1"}}],
+    }
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+    data = spec.model_dump(mode="json") | {"decode": {"value": "json", "schema": "table"}, "contract": contract}
+    findings = live_findings([StreamSpec.model_validate(data)], settings)
+    assert [each.sentence.split(": ", 1)[1] for each in findings if each.subject == "contract"] == [
+        "could never pass: column offset holds whole numbers, and this expectation is about text",
+        "could never pass: column id holds text, and 5 is none",
+    ]
+
+
 def test_a_struct_of_keys_that_the_table_lacks_is_wrong(settings: Settings, spec: StreamSpec) -> None:
     key = {"format": "json", "schema": "table", "into": "key"}
     decode = {"value": "json", "schema": "table", "key": key}
