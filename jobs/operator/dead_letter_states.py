@@ -76,8 +76,8 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
     """Set every letter to what the stream's tables say after one of them, or the dead letters, was rolled back.
 
     A letter that is replayed and whose row is gone becomes new, unless it went back to a topic; one whose row stands is
-    replayed. Of a stream with a route a replayed letter becomes new unless every table that was rolled back has its
-    row, and none becomes replayed: the next replay lands what is missing, and no row that is there.
+    replayed. Of a stream with a route every replayed letter becomes new, unless it went back to a topic: it may lack
+    one of its tables only. The next replay lands what is missing, and no row that is there.
 
     Returns:
         How many letters changed.
@@ -97,22 +97,23 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
                 "landed.",
                 fix=f"`frazil letters {spec.stream} --dismiss WHY` or `--restore WHY` for the letters in question",
             )
-    rolled_back = _stand_again(spec, settings, targets)
+    _stand_again(spec, settings, targets)
     reland_queue(spec, settings, catalog, f"{by}: {note}")
     with replay_session(spec, settings, catalog) as session:
         session.letters.read()
         changed = 0
-        # A letter may have rows in several tables, or in one of many. In which its own belong the next replay finds
-        # out, and it lands what is missing; so only what is known to be whole is left as it is.
-        lost = [each for each in of_rows if each.name in rolled_back]
         for batch in _letters(session.letters, spec.stream, Selection(states=STATES)):
-            masks = [already_landed(each.table, batch, columns=kafka.instant_coordinates) for each in lost or of_rows]
-            there = np.logical_and.reduce(masks) if lost else np.logical_or.reduce(masks)
+            if spec.route:
+                # In which tables its rows belong the next replay finds out.
+                there = np.zeros(batch.num_rows, dtype=bool)
+            else:
+                masks = [already_landed(each.table, batch, columns=kafka.instant_coordinates) for each in of_rows]
+                there = np.logical_or.reduce(masks)
             known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
             # What went back to a topic has no row to be looked for.
             gone = np.array([is_returned(note) for note in batch.column("note").to_pylist()], dtype=bool)
             back = batch.filter(pa.array(known & ~there & ~gone))
-            come = batch.filter(pa.array(~known & there & (spec.route is None)))
+            come = batch.filter(pa.array(~known & there))
             changed += update_replay_state(
                 session.letters, _changes(back, StateChange("new", by, note)), epoch=session.epoch, undo=True
             )
@@ -122,12 +123,8 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
         return changed
 
 
-def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]) -> frozenset[str]:
-    """Stamp the tables with where they stood before they were rolled back, so that no batch number comes twice.
-
-    Returns:
-        Those that were rolled back.
-    """
+def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]) -> None:
+    """Stamp the tables with where they stood before they were rolled back, so that no batch number comes twice."""
     name = replay_id(spec.stream)
     by_name = {target.name: target for target in targets}
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), by_name)
@@ -138,9 +135,6 @@ def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]
         for target, past in zip(targets, pasts, strict=True):
             if past.rolled_back and past.newest is not None:
                 target.restamp(replace(session.claim_of(past.newest), start=at, position=at))
-    return frozenset(
-        target.name for target, past in zip(targets, pasts, strict=True) if past.rolled_back and past.newest is not None
-    )
 
 
 def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.RecordBatch]:

@@ -38,19 +38,20 @@ def recover_replays(session: ReplaySession) -> None:
             name: session.targets[name].table.metadata for name in Pending.names(content) if _is_there(session, name)
         }
         pending = Pending.decode(content, metadata)
-        stamp = pending.targets[session.sink.name].stamp
+        stamp = pending.targets[pending.anchor or session.sink.name].stamp
         changes = store.get(changes_key(stamp)) if session.snapshot_of(stamp) is not None else None
         if changes is not None:
             stream = session.spec.stream
             log.info("stream %s: batch %d of a replay has landed; its letters learn it", stream, stamp.batch)
             whole = _completed(session, pending, stamp)
             session.finish(stamp, changes_from_parquet(changes) if whole else None)
-        elif _never_landed(session, stamp):
+            continue
+        # Whether it landed the table says that it began with, if that is still the stream's own. Otherwise, or if its
+        # snapshot has expired, its files may be a table's, and its letters are told by their rows.
+        dropped = _is_anchor(session, pending) and _never_landed(session, stamp)
+        session.forget(stamp)
+        if dropped:
             session.delete_files({name: part for name, part in pending.targets.items() if not part.unreadable})
-            session.forget(stamp)
-        else:
-            # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
-            session.forget(stamp)
     for left in store.keys("letters-*.parquet"):
         store.delete(left)
     _settle_unknown(session)
@@ -68,13 +69,22 @@ def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
     """Give further tables what they lack of a batch; returns whether all of them have it now."""
     batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
     able = {name: part for name, part in pending.targets.items() if _may_take(session, name, part)}
-    whole = session.commit_further(able, batch)
-    return whole and len(able) == len(pending.targets)
+    refused = session.commit_further(able, batch)
+    return not refused and len(able) == len(pending.targets)
+
+
+def _is_anchor(session: ReplaySession, pending: Pending) -> bool:
+    """Whether the record began with the table that is the stream's own now."""
+    sink = session.sink
+    return pending.anchor == sink.name and pending.targets[sink.name].seen.uuid == sink.uuid
 
 
 def _may_take(session: ReplaySession, name: str, part: PendingTarget) -> bool:
-    """Whether a table is the one that the files of a record were written for, and can read them."""
-    return not part.unreadable and session.targets[name].uuid == part.seen.uuid
+    """Whether a table is the one that the files of a record were written for, and can read them, and they are there."""
+    if part.unreadable or session.targets[name].uuid != part.seen.uuid:
+        return False
+    io = session.targets[name].table.io
+    return all(io.new_input(file.file_path).exists() for file in part.files)
 
 
 def _never_landed(session: ReplaySession, stamp: Stamp) -> bool:

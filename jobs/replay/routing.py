@@ -16,6 +16,7 @@ from jobs.pipeline.stages import Fit
 from jobs.replay.row_tables import RowTables
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
+from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 
 _NO_TABLE = (
@@ -37,8 +38,12 @@ def routed_to(spec: StreamSpec, tables: RowTables) -> Routed:
 
 def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
     def fit(rows: pa.RecordBatch) -> pa.RecordBatch:
-        table = tables.table(name)
-        refuse_unfit(spec, table)
+        try:
+            table = tables.table(name)
+            refuse_unfit(spec, table)
+        except FrazilError as problem:
+            # No fault of the record that happens to be for it: the replay ends.
+            raise ProjectionError(problem.message, fix=problem.fix) from None
         return TableFit(table.schema(), table.spec()).apply(rows)
 
     return fit

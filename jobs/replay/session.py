@@ -95,8 +95,13 @@ class ReplaySession(CommitSession):
 
     @property
     def next_batch(self) -> int:
-        """The number of the next batch."""
-        return self.sink.newest.position.get(BATCHES, 0) if self.sink.newest else 0
+        """How many batches the stream's table knows."""
+        return _known(self.sink)
+
+    @property
+    def free_number(self) -> int:
+        """The number of the next batch: no table of rows that is claimed has it, as one older than the stream's may."""
+        return max(_known(self.targets[name]) for name in {self.sink.name, *self.claims} - {self.letters.name})
 
     def new_replay(self) -> str:
         """An id for one replay, as its letters keep it."""
@@ -185,17 +190,19 @@ class ReplaySession(CommitSession):
         step("replay_before_commit")
         self.lease.verify()
         if self.commit(self.sink, planned[self.sink.name], batch) is ProposalOutcome.RUN_AGAIN:
-            self.delete_files(planned)
             self.forget(stamp)
+            self.delete_files(planned)
             return False
-        whole = self.commit_further(planned, batch)
+        refused = self.commit_further(planned, batch)
         step("replay_after_commit")
-        self.finish(stamp, changes if whole else None)
-        return whole
+        self.finish(stamp, None if refused else changes)
+        # Only now does no record name them, which a later replay would commit.
+        self.delete_files(refused)
+        return not refused
 
     def _planned(self, config: str, parts: Mapping[str, ReplayedPart], counts: Counts) -> dict[str, PendingTarget]:
         """What each table is about to receive, the stream's own first."""
-        number, own = self.next_batch, self.sink.name
+        number, own = self.free_number, self.sink.name
         at = {BATCHES: number}
         given = {own: parts.get(own) or ReplayedPart((), self.sink.seen(), 0), **parts}
         planned: dict[str, PendingTarget] = {}
@@ -213,13 +220,16 @@ class ReplaySession(CommitSession):
             planned[name] = PendingTarget(at, stamp, part.files, part.seen)
         return planned
 
-    def commit_further(self, planned: Mapping[str, PendingTarget], batch: Ranges) -> bool:
-        """Commit a batch, which the stream's table has, to the others; returns False if one of them cannot take it.
+    def commit_further(self, planned: Mapping[str, PendingTarget], batch: Ranges) -> dict[str, PendingTarget]:
+        """Commit a batch, which the stream's table has, to the others.
+
+        Returns:
+            What a table cannot take any more, since it has changed; its files are still there.
 
         Raises:
             FencedError: Another replay has taken over.
         """
-        whole = True
+        refused: dict[str, PendingTarget] = {}
         for name, part in planned.items():
             if name == self.sink.name:
                 continue
@@ -227,9 +237,8 @@ class ReplaySession(CommitSession):
             self.lease.verify()
             target = self.claimed(name)
             if self.commit(target, part, batch) is ProposalOutcome.RUN_AGAIN:
-                delete_unreferenced(target.table.io, part.files)
-                whole = False
-        return whole
+                refused[name] = part
+        return refused
 
     def finish(self, stamp: Stamp, changes: pa.Table | None) -> None:
         """Tell the letters of a batch that has landed; without `changes` only that they know of it."""
@@ -264,6 +273,10 @@ class ReplaySession(CommitSession):
             self.sink.stream, "batch", self.next_batch, self.epoch, self.spec.config_hash, start=at, position=at
         )
         update_replay_state(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
+
+
+def _known(target: Target) -> int:
+    return target.newest.position.get(BATCHES, 0) if target.newest else 0
 
 
 def _on_letters(stamp: Stamp, epoch: int) -> Stamp:

@@ -45,6 +45,8 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     for name in ("event_time", "route"):
         if stream[name] is None:
             stream.pop(name)
+    if spec.route is not None:
+        _drop_defaults(stream["route"])
     for name in ("location", "sort_by", "identifier_fields", "force_optional"):
         if not stream["table"][name]:
             stream["table"].pop(name)
@@ -57,6 +59,15 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _drop_defaults(route: dict[str, Any]) -> None:
+    """Leave out of a route what a later version brought, where it is not used."""
+    if not route["recreate"]:
+        del route["recreate"]
+    for each in (route, *route["tables"]):
+        if each["on_table_error"] == "stop":
+            del each["on_table_error"]
 
 
 def generation_of_errors(errors: Errors) -> dict[str, Any]:

@@ -142,3 +142,18 @@ def test_where_the_ui_listens_counts_only_once_it_is_said(tmp_path: Path) -> Non
     assert generation(spec_with(), load_settings(None, home=tmp_path)) != generation(
         spec_with(), Settings.embedded(tmp_path)
     )
+
+
+def test_a_routed_stream_keeps_the_generation_that_an_earlier_release_gave_it() -> None:
+    route = {"by": "type", "tables": [{"match": "INS", "table": "orders.changes"}]}
+
+    def routed(data: dict[str, Any]) -> None:
+        data["decode"]["schema"] = "id long, type string"
+        data["route"] = route
+
+    settings = Settings.embedded(Path("/x"))
+    assert generation(spec_with(routed), settings) == "2ce889f2bfe7"
+    named = {"by": "id", "to": "orders.{value}", "recreate": True}
+    plain = {"by": "id", "to": "orders.{value}"}
+    told = [generation(spec_with(lambda data, r=r: data.update(route=r)), settings) for r in (named, plain)]
+    assert told[0] != told[1]
