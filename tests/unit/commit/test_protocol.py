@@ -45,6 +45,11 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_memory(monkeypatch)
+
+
+def put_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the code that runs find the world's tables, pause at its steps, and commit to tables in any order."""
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     for module in (batch_module, batch_commit_module, takeover_module, new_tables_module, gone_tables_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))

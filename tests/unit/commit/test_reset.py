@@ -33,13 +33,8 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.operator import reset as operator_reset
 from jobs.state.stream_folder import StreamFolder
-from jobs.stream import batch as batch_module
-from jobs.stream import batch_commit as batch_commit_module
-from jobs.stream import takeover as takeover_module
-from jobs.stream import tasks as batch_tasks_module
 from jobs.stream.open_stream import OpenStream
 from tests.unit.commit.protocol_driver import Driver, EveryonesLease
-from tests.unit.commit.protocol_pauses import pause
 from tests.unit.commit.protocol_world import (
     DEAD,
     PAIR,
@@ -54,9 +49,9 @@ from tests.unit.commit.test_protocol import (
     CONFIGS,
     HOT_SPOTS,
     WORLD,
-    commit_in_any_order,
     new_world,
     play,
+    put_in_memory,
     recover,
 )
 
@@ -197,11 +192,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         return reset_module.reset_stamps(stamps, anchor, known, made, *rest, **named)
 
     monkeypatch.setattr(operator_reset, "reset_stamps", noting)
-    monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, batch_commit_module, takeover_module):
-        monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
-    for module in (batch_commit_module, takeover_module):
-        monkeypatch.setattr(module, "commit_each", commit_in_any_order)
+    put_in_memory(monkeypatch)
 
 
 def stands(world: World) -> dict[str, dict[TopicPartition, int]]:
