@@ -36,6 +36,7 @@ Kind = Literal[
     "check",
     "route",
     "named tables",
+    "dropped tables",
     "event time",
     "tag",
 ]
@@ -67,10 +68,11 @@ STEPS: dict[str, Step] = {
     ),
     "after_anchor_claim": Step("take over", "The table is claimed, the dead letters are not; no record has moved."),
     "before_dropped_tables": Step(
-        "named tables", "Tables that values named are gone, and the coordinator still names them; no record has moved."
+        "dropped tables",
+        "Tables that values named are gone, and the coordinator still names them; no record has moved.",
     ),
     "after_dropped_tables": Step(
-        "named tables", "The coordinator names the dropped tables no more; a record that does makes them anew."
+        "dropped tables", "The coordinator names the dropped tables no more; a record that does makes them anew."
     ),
     "after_claims": Step("take over", "No driver of an older epoch can commit any more; no record has moved."),
     "before_recovery": Step("recovery", "A pending record was found; nothing was committed from it here."),

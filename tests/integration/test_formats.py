@@ -228,8 +228,9 @@ def test_keys_of_a_registry_beside_values_of_none(
     assert keys == {n: None if n == 8 else {"n": n, "shop": "s"} for n in range(COUNT) if n != 10}
     (letter,) = pipeline.dead_table().scan().to_arrow().to_pylist()
     assert (letter["offset"], letter["stage"], letter["error_class"]) == (10, "decode_key", "no_schema_id")
-    # The driver has learned the schema, and what comes back is read as it was.
-    assert [each.number for each in read_known_schemas(pipeline.folder().store)] == [number]
+    # The driver has learned the schema, and what comes back is read as it was. Of the same registry this process may
+    # know schemas of other streams, which it keeps as well.
+    assert number in [each.number for each in read_known_schemas(pipeline.folder().store)]
     assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).failed == 1
 
     # The registry has another version by now. The table says what a key's columns are, until somebody alters it.
