@@ -68,9 +68,10 @@ def _is_there(session: ReplaySession, name: str) -> bool:
 def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
     """Give further tables what they lack of a batch; returns whether all of them have it now."""
     batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
-    able = {name: part for name, part in pending.targets.items() if _may_take(session, name, part)}
+    further = {name: part for name, part in pending.targets.items() if name != session.sink.name}
+    able = {name: part for name, part in further.items() if _may_take(session, name, part)}
     refused = session.commit_further(able, batch)
-    return not refused and len(able) == len(pending.targets)
+    return not refused and len(able) == len(further)
 
 
 def _is_anchor(session: ReplaySession, pending: Pending) -> bool:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.pending_record import Pending
+from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
 from jobs.operator import dead_letter_states
 from jobs.operator.dead_letter_states import set_states_by_rows
+from jobs.replay import recovery
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.loading import load_stream
 from tests.unit.replay.test_routed_replay import PLACED, SINK, Killed, Letters
@@ -87,6 +88,24 @@ def test_a_file_of_a_record_that_is_gone_is_not_committed(tmp_path: Path) -> Non
     one.replay()
     whole(one)
     one.audited()
+
+
+def test_what_the_own_table_has_is_not_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its snapshot says that it has the batch, so its letters are told whatever has become of its files."""
+    one = Letters(tmp_path / "home")
+    with killed_before("orders.deletes"):
+        one.replay()
+    asked: list[str] = []
+    real = recovery._may_take
+
+    def noted(session: ReplaySession, name: str, part: PendingTarget) -> bool:
+        asked.append(name)
+        return real(session, name, part)
+
+    monkeypatch.setattr(recovery, "_may_take", noted)
+    one.replay(None, selection=Selection(reasons=("none",)))
+    assert sorted(asked) == ["orders.changes", "orders.deletes"]
+    whole(one)
 
 
 def test_files_that_a_table_cannot_take_any_more_go_only_with_their_record(tmp_path: Path) -> None:
