@@ -18,7 +18,7 @@ from pyiceberg import types as ice
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.transform.columns import Columns, TransformProblem, column
-from jobs.transform.smt.debezium_envelope import kind_at, row_fields, struct_or_null, value_of
+from jobs.transform.smt.debezium_envelope import before_and_after, kind_at, row_fields, value_of
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.sink import ICEBERG
@@ -54,7 +54,10 @@ class DebeziumChange(Transform):
             column("target", ice.StringType(), required=True),
         ]
         return Columns.of(
-            (*row_fields(columns, "DebeziumTransform"), column(_CDC, ice.StructType(*fields), required=True))
+            (
+                *row_fields(columns, "DebeziumTransform", deleted=True),
+                column(_CDC, ice.StructType(*fields), required=True),
+            )
         )
 
     def apply(self, rows: Rows) -> Applied:
@@ -62,7 +65,7 @@ class DebeziumChange(Transform):
         into = rows.columns.behind(self)
         ops, failures = _operations(value_of(rows, ("op",)), _DEBEZIUM_OPS, "$.op", lenient=self.lenient)
         deleted = pc.equal(ops, "D")
-        state = pc.if_else(deleted, struct_or_null(rows, "before"), struct_or_null(rows, "after"))
+        state = pc.if_else(deleted, *before_and_after(rows, into))
         times = value_of(rows, ("ts_ms",)).cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
         failures += _missing(state, "$.before or $.after") + _missing(times, "$.ts_ms")
         db = value_of(rows, _database(rows.columns))
@@ -142,7 +145,7 @@ def _database(columns: Columns) -> tuple[str, str]:
 
 
 def _debezium(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
-    row_fields(columns, "DebeziumTransform")
+    row_fields(columns, "DebeziumTransform", deleted=True)
     for path, kind in (
         (("ts_ms",), ice.LongType),
         (_database(columns), ice.StringType),

@@ -9,16 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.transform.columns import Columns, TransformProblem, same
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.smt.either_row import either_fields, struct_of
 from jobs.transform.transform import Rows
 
 
-def row_fields(columns: Columns, smt: str) -> tuple[ice.NestedField, ...]:
+def row_fields(columns: Columns, smt: str, *, deleted: bool = False) -> tuple[ice.NestedField, ...]:
     """The fields of the row that an event is about.
 
     Args:
         columns: Of the events.
         smt: What messages call the transform.
+        deleted: Whether the row of a deletion is the one before it; else it is what `after` has.
 
     Raises:
         TransformProblem: These are no events of Debezium.
@@ -29,9 +31,32 @@ def row_fields(columns: Columns, smt: str) -> tuple[ice.NestedField, ...]:
         raise TransformProblem(
             f"{smt} takes events of Debezium, with a struct 'after' and 'op'; there are {', '.join(columns.names)}", ()
         )
-    if before is not None and not same(before, after):
-        raise TransformProblem(f"{smt} needs 'before' of the same type as 'after'", ())
-    return after.fields
+    if before is None or not deleted:
+        return after.fields
+    fields = either_fields(after, before) if isinstance(before, ice.StructType) else None
+    if fields is None:
+        raise TransformProblem(f"{smt} needs 'before' with the fields of 'after', each of a type that takes both", ())
+    return fields
+
+
+def before_and_after(rows: Rows, into: Columns) -> tuple[pa.Array, pa.Array]:
+    """The rows before and behind the changes, of one type.
+
+    Args:
+        rows: The events.
+        into: Columns that begin with those of the row.
+    """
+    before, after = struct_or_null(rows, "before"), struct_or_null(rows, "after")
+    if before.type.equals(after.type):
+        return before, after
+    names = {*fields_of(before), *fields_of(after)}
+    fields = [into.arrow.field(number).with_nullable(True) for number, each in enumerate(into.names) if each in names]
+    return struct_of(before, fields), struct_of(after, fields)
+
+
+def fields_of(array: pa.StructArray) -> list[str]:
+    """The names of a struct's fields."""
+    return [array.type.field(number).name for number in range(array.type.num_fields)]
 
 
 def struct_or_null(rows: Rows, name: str) -> pa.Array:

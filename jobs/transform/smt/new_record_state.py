@@ -18,7 +18,14 @@ from jobs.transform.cast_values import cast_problem, texts
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.frame import Frame
 from jobs.transform.record_parts import with_headers
-from jobs.transform.smt.debezium_envelope import field_path, kind_at, row_fields, struct_or_null, value_of
+from jobs.transform.smt.debezium_envelope import (
+    before_and_after,
+    field_path,
+    kind_at,
+    row_fields,
+    struct_or_null,
+    value_of,
+)
 from jobs.transform.smt.dropped_fields import DropNamedFields
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
@@ -59,7 +66,7 @@ class NewRecordState(Transform):
 
     def output(self, columns: Columns) -> Columns:
         """The row's, and those that are added."""
-        fields = list(row_fields(columns, _NAME))
+        fields = list(row_fields(columns, _NAME, deleted=self.rewrites))
         if self.topic_field is not None and self.topic_field not in [each.name for each in fields]:
             raise TransformProblem(f"there is no field '{self.topic_field}' in after", ("route.by.field",))
         if self.rewrites:
@@ -74,16 +81,16 @@ class NewRecordState(Transform):
         """All rows at once."""
         into = rows.columns.behind(self)
         after, before = struct_or_null(rows, "after"), struct_or_null(rows, "before")
-        deleted = after.is_null()
-        of = pc.if_else(deleted, before, after) if self.rewrites or self.topic_field else after
-        state = of if self.rewrites else after
+        deleted, state = after.is_null(), after
+        if self.rewrites:
+            state = pc.if_else(deleted, *before_and_after(rows, into))
         count = state.type.num_fields
         arrays = [pc.struct_field(state, [number]) for number in range(count)]
         if self.rewrites:
             arrays.append(pc.if_else(deleted, "true", "false"))
         arrays += [value_of(rows, path) for _, path in self.fields]
-        made = rows.with_batch(into, [a.cast(f.type) for a, f in zip(arrays, into.arrow, strict=True)])
-        made = replace(made, frame=self._frame(rows, of))
+        made = rows.with_batch(into, [_as(a, f.type) for a, f in zip(arrays, into.arrow, strict=True)])
+        made = replace(made, frame=self._frame(rows))
         dropped = pc.and_(deleted, before.is_null())
         if self.mode == "drop":
             dropped = deleted
@@ -92,7 +99,7 @@ class NewRecordState(Transform):
             made = replace(made, tombstones=gone)
         return settled(made, filtered=np.flatnonzero(dropped.to_numpy(zero_copy_only=False)))
 
-    def _frame(self, rows: Rows, state: pa.Array) -> Frame:
+    def _frame(self, rows: Rows) -> Frame:
         frame = rows.frame
         if self.headers:
             values = []
@@ -102,16 +109,26 @@ class NewRecordState(Transform):
                 values.append((name, texts(value_of(rows, path), kind).cast(pa.binary())))
             frame = frame.with_part("headers", with_headers(frame.part("headers"), values))
         if self.topic_field is not None:
-            kind = kind_at(rows.columns, ("after", self.topic_field))
-            assert kind is not None
-            topics = texts(pc.struct_field(state, [self.topic_field]), kind)
+            # Of a deletion what was before counts, of all others what is behind the change.
+            of_before = pc.if_else(value_of(rows, ("after",)).is_null(), self._topics(rows, "before"), None)
+            topics = pc.coalesce(self._topics(rows, "after"), of_before)
             frame = frame.with_part("topic", pc.coalesce(topics, frame.part("topic")))
         return frame
 
+    def _topics(self, rows: Rows, state: str) -> pa.Array:
+        path = (state, self.topic_field or "")
+        kind = kind_at(rows.columns, path)
+        return pa.nulls(rows.count, pa.string()) if kind is None else texts(value_of(rows, path), kind)
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    # A cast to its own type looks at what lies within nulls.
+    return array if array.type.equals(kind) else array.cast(kind)
+
 
 def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
-    row_fields(columns, _NAME)
     mode = properties.choice("delete.tombstone.handling.mode", _MODES, "tombstone", ignore_case=True)
+    row_fields(columns, _NAME, deleted=mode.startswith("rewrite"))
     fields = _added(properties, columns, "add.fields", lenient=lenient)
     headers = _added(properties, columns, "add.headers", lenient=lenient)
     state = NewRecordState(mode, fields, headers, properties.text("route.by.field") or None)
