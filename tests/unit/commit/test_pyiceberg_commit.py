@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
@@ -66,15 +66,13 @@ def test_an_empty_append_makes_a_snapshot_and_keeps_the_rows(catalog: SqlCatalog
     assert rows_of(fresh) == 3
 
 
-def test_a_commit_copies_the_newest_snapshot_alone_and_loses_none(catalog: SqlCatalog, table: Table) -> None:
+def test_a_commit_on_many_snapshots_loses_none(catalog: SqlCatalog, table: Table) -> None:
     first = append(table, 1)
     table.manage_snapshots().create_tag(first, "month-end").commit()
     table.refresh()
     for number in range(1, 6):
         append(table, number)
     before = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
-    copied = pyiceberg_commit._with_head_alone(table).metadata
-    assert [snapshot.snapshot_id for snapshot in copied.snapshots] == before[-1:]
     last = append(table, 9)
     commit_once(table, ReplaceFiles([], [data_file(table, 10)]), summary=SUMMARY, properties=PROPERTIES)
     fresh = catalog.load_table(NAME).metadata
@@ -83,6 +81,28 @@ def test_a_commit_copies_the_newest_snapshot_alone_and_loses_none(catalog: SqlCa
     head = fresh.current_snapshot()
     assert head is not None and head.parent_snapshot_id == last
     assert len(fresh.snapshot_log) == len(fresh.snapshots)
+
+
+def test_a_producer_changes_nothing_of_what_it_reads(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise CommitFailedException("no")
+
+    append(table, 1)
+    files = [data_file(table, 2)]
+    as_read = table.metadata.model_dump_json()
+    monkeypatch.setattr(table.catalog, "commit_table", refused)
+    for operation in (Append(files), ReplaceFiles([], files)):
+        read = table.metadata
+        with pytest.raises(HeadMovedError):
+            commit_once(table, operation, summary=SUMMARY, properties=PROPERTIES)
+        assert read.model_dump_json() == as_read
+
+
+def test_what_is_staged_counts_in_an_unchanged_transaction(table: Table) -> None:
+    transaction = pyiceberg_commit._UnchangedTransaction(table)
+    assert transaction.table_metadata is table.metadata
+    transaction.set_properties({"a": "b"})
+    assert transaction.table_metadata.properties["a"] == "b" and "a" not in table.properties
 
 
 def by_append(other: Table) -> None:
