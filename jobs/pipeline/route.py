@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED, untold
 from jobs.pipeline.block import Block, Indices, RoutedRows
+from jobs.pipeline.narrowing import Narrowing
 from jobs.pipeline.route_dispatch import Dispatch, grouped
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
 from jobs.pipeline.row_steps import aligned
 from jobs.pipeline.stages import WRITE, Fit, unfit, with_kafka_columns
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.route import Route
+from jobs.spec.table_columns import TableColumns
 from jobs.transform.columns import Columns
 from jobs.transform.row_json import row_json
 from jobs.transform.sql import compiled, evaluated, failures_of
@@ -54,6 +56,10 @@ class Destinations:
     late: str | None = None
     which: LateRows | None = None
 
+    def columns_of(self, table: str) -> TableColumns | None:
+        """Which columns of the rows a table has; None of all."""
+        return None if self.route is None or table in (self.own, self.late) else self.route.columns_of(table)
+
     @property
     def tables(self) -> tuple[str, ...]:
         """Every table that a row may be for."""
@@ -80,7 +86,7 @@ class FitToRoutedTables:
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
         naming: The state of the tables that values name.
         kafka: The columns that rows have of Kafka's own.
-        columns: Those of the rows; needed only of a route by an expression.
+        columns: Those of the rows; needed of a route by an expression, or with tables that have columns of their own.
         hide_values: Whether dead letters tell nothing of the row's values.
     """
 
@@ -98,6 +104,7 @@ class FitToRoutedTables:
     ) -> None:
         self._of: Destinations = destinations
         self._fits: Mapping[str, Fit] = fits
+        self._narrowings: dict[str, Narrowing | None] = {}
         self._kafka: KafkaColumns = kafka
         self._columns: Columns | None = columns
         self._hide_values: bool = hide_values
@@ -115,7 +122,7 @@ class FitToRoutedTables:
         rows = with_kafka_columns(block, self._kafka)
         if not rows.num_rows:
             for name in self._of.tables:
-                self._fits[name](rows)
+                self._fitted(name, rows)
             return block
         tables, refused, dropped, unnamed = self._sent(block, rows)
         routed: dict[str, RoutedRows] = {}
@@ -124,7 +131,7 @@ class FitToRoutedTables:
                 continue
             mine = rows if len(at) == rows.num_rows else rows.take(pa.array(at))
             try:
-                routed[name] = RoutedRows(self._fits[name](mine), block.positions[at])
+                routed[name] = RoutedRows(self._fitted(name, mine), block.positions[at])
             except UnfitValueError as problem:
                 raise unfit(problem, hide_values=self._hide_values) from None
         if not len(dropped) and not refused and not unnamed:
@@ -139,6 +146,21 @@ class FitToRoutedTables:
             routed=routed,
             unnamed=unnamed,
         )
+
+    def _fitted(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as a table holds them, without what is no column of it."""
+        if name not in self._narrowings:
+            self._narrowings[name] = self._narrowing(name)
+        narrowing = self._narrowings[name]
+        return self._fits[name](rows if narrowing is None else narrowing.apply(rows))
+
+    def _narrowing(self, name: str) -> Narrowing | None:
+        chosen = self._of.columns_of(name)
+        if chosen is None:
+            return None
+        if self._columns is None:
+            raise TypeError("a table with columns of its own needs those of its rows")
+        return Narrowing(self._columns, chosen.of(self._columns))
 
     def _sent(self, block: Block, rows: pa.RecordBatch) -> _Sent:
         """Where the rows go: late ones to their table, and of these the route is not asked."""

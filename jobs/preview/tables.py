@@ -83,8 +83,9 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult]) -> list[Ta
         if is_full(spec) or name.lower() in {known.lower() for known in spec.target_names}:
             continue
         spec = spec.with_named_tables([name])
-        partitions = partition_spec(spec.table_settings(name).partition_by, spec.table_schema)
-        made.append(TableAsWritten(spec.targets[-1], "new", _made(spec, name, spec.table_schema, partitions)))
+        schema = spec.table_schema_for(name)
+        partitions = partition_spec(spec.table_settings(name).partition_by, schema)
+        made.append(TableAsWritten(spec.targets[-1], "new", _made(spec, name, schema, partitions)))
     return made
 
 
@@ -104,7 +105,7 @@ def _of_rows(
     table = _found(spec, target, catalog)
     if table is not None:
         refuse_format(table.metadata, target.name)
-    schema = _columns(spec, table, new)
+    schema = _columns(spec, target.name, table, new)
     if schema is None:
         assert table is not None
         return TableAsWritten(target, "there", table.metadata)
@@ -112,7 +113,7 @@ def _of_rows(
     made = _made(spec, target.name, schema, partitions)
     if table is None or _is_remade(spec, table, schema, partitions):
         return TableAsWritten(target, "new" if table is None else "there", made)
-    if found := spec.disagreements_with(table.schema()):
+    if found := spec.disagreements_with(table.schema(), target.name):
         problem = f"table {target.name} cannot hold what the file declares: {'; '.join(found)}"
         return TableAsWritten(target, "differs", made, problem)
     return TableAsWritten(target, "there", table.metadata)
@@ -122,16 +123,16 @@ def _found(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> Tab
     return None if catalog is None else find_table(catalog, target.name, spec.branch_of(target.name))
 
 
-def _columns(spec: StreamSpec, table: Table | None, new: Callable[[], NewColumns]) -> Schema | None:
+def _columns(spec: StreamSpec, name: str, table: Table | None, new: Callable[[], NewColumns]) -> Schema | None:
     """The columns of a new table; None where the file leaves them to the table that is there."""
     if spec.decode.declares_all:
-        return spec.table_schema
+        return spec.table_schema_for(name)
     if table is not None:
         refuse_misnamed(spec, spec.problems_with(table.schema()))
         return None if spec.decode.declared is None else spec.table_schema_beside(table.schema())
     made = new()
     refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
-    return spec.table_schema_of(made.rows, made.key)
+    return spec.table_schema_of(made.rows, made.key, name=name)
 
 
 def _made(spec: StreamSpec, name: str, schema: Schema, partitions: PartitionSpec) -> TableMetadata:

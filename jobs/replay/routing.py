@@ -65,10 +65,11 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
     Raises:
         FrazilError: It cannot; the message names each column.
     """
-    if differences := spec.disagreements_with(table.schema()):
+    name = ".".join(table.name())
+    if differences := spec.disagreements_with(table.schema(), name):
         what = "the correction declares" if correction else "the spec declares"
         raise FrazilError(
-            f"stream {spec.stream}: table {'.'.join(table.name())} cannot hold what {what}: {'; '.join(differences)}",
+            f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",
             fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
         )
 

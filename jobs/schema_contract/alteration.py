@@ -59,13 +59,16 @@ class Alteration:
         return [*map(str, self.renames), *map(str, self.changes), *named]
 
 
-def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = ()) -> Alteration:
+def declared_alteration(
+    spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = (), name: str | None = None
+) -> Alteration:
     """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
 
     Args:
         spec: One whose file declares its columns.
         metadata: The table's.
         renames: Columns that are called otherwise from now on.
+        name: Of the table; without it the stream's own.
 
     Raises:
         FrazilError: A column cannot be renamed so.
@@ -79,7 +82,7 @@ def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
         schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
     )
     columns, changes, refused = dict(columns_of(schema)), list[SchemaChange](), list[str]()
-    for difference in differences(declared_columns(spec), schema, own=own):
+    for difference in differences(declared_columns(spec, name), schema, own=own):
         if difference.fits:
             continue
         needs = difference.needs

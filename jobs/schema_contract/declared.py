@@ -61,22 +61,28 @@ def own_columns(spec: StreamSpec) -> frozenset[str]:
     return spec.kafka_columns.names | {*of_key}
 
 
-def declared_columns(spec: StreamSpec) -> Schema:
-    """The columns that the stream's file declares, of values, keys and headers, behind its transforms."""
+def declared_columns(spec: StreamSpec, name: str | None = None) -> Schema:
+    """The columns that the stream's file declares, of values, keys and headers, behind its transforms.
+
+    Args:
+        spec: The stream.
+        name: Of one of its tables of rows; without it the stream's own.
+    """
     columns = spec.record_columns
     if columns.key is not None and not columns.key.is_resolved:
         columns = replace(columns, key=None)
-    return spec.transformed(columns.beside(spec.declared_rows))
+    return spec.columns_in(name, spec.transformed(columns.beside(spec.declared_rows)))
 
 
-def declared_contract(spec: StreamSpec, table: Schema) -> DeclaredContract:
+def declared_contract(spec: StreamSpec, table: Schema, name: str | None = None) -> DeclaredContract:
     """Hold the columns that a stream's file declares against its table.
 
     Args:
         spec: One whose file declares its columns.
         table: The table's schema.
+        name: Its name; without it that of the stream's own.
     """
-    rows, own = declared_columns(spec), own_columns(spec)
+    rows, own = declared_columns(spec, name), own_columns(spec)
     found = differences(rows, table, own=own)
     return DeclaredContract(tuple(map(_finding, found)), tuple(rename_suggestions(found, rows, table, own=own)))
 

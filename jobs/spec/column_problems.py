@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, StructType
@@ -23,6 +24,8 @@ from jobs.spec.partitioning import partition_problems, sort_column_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.validation import suggestion
+
+NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 
 
 def column_problems_of(
@@ -127,7 +130,10 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, s
 
 
 def contract_problems_of(
-    contract: Contract | None, rows: Schema, evolution: EvolutionPolicy
+    contract: Contract | None,
+    rows: Schema,
+    evolution: EvolutionPolicy,
+    narrow: Mapping[str, Schema] = NO_TABLES,
 ) -> list[tuple[Location, str]]:
     """Returns what expectations say of columns that tables of rows do not have, or of a type that never meets them.
 
@@ -136,13 +142,16 @@ def contract_problems_of(
     Args:
         rows: All columns of each of the tables.
         evolution: What becomes of columns that records have and the table lacks.
+        narrow: By name, the columns of tables that have fewer.
     """
     if contract is None:
         return []
     blocks = [(block, expected) for block, expected in contract.blocks() if block != ("dead_letters",)]
-    if evolution.add == "auto":
-        return [each for block, expected in blocks for each in _unmet(block, expected, rows)]
-    return [each for block, expected in blocks for each in _expectation_problems(block, expected, rows)]
+    found: list[tuple[Location, str]] = []
+    for block, expected in blocks:
+        mine = narrow.get(block[-1], rows)
+        found += (_unmet if evolution.add == "auto" else _expectation_problems)(block, expected, mine)
+    return found
 
 
 def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[tuple[Location, str]]:

@@ -68,6 +68,8 @@ def _drop_defaults(route: dict[str, Any]) -> None:
     for each in (route, *route["tables"]):
         if each["on_table_error"] == "stop":
             del each["on_table_error"]
+        if each["columns"] is None:
+            del each["columns"]
 
 
 def generation_of_errors(errors: Errors) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated
 
@@ -39,7 +40,7 @@ from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
-from jobs.spec.stream_targets import late_table, stream_targets, table_settings
+from jobs.spec.stream_targets import columns_in, late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.passing import added_by
@@ -186,12 +187,17 @@ class StreamSpec(WithPredicates):
             return self.record_columns
         return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
 
-    def disagreements_with(self, table: Schema) -> list[str]:
-        """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""
+    def disagreements_with(self, table: Schema, name: str | None = None) -> list[str]:
+        """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason.
+
+        Args:
+            table: Its schema.
+            name: Of one of the stream's tables of rows; without it the stream's own.
+        """
         if problem := self._key_problem(table):
             return [f"It does not say which columns a key has: {problem}."]
         decoded = self.record_columns_for(table).beside(self.resolved_for(table).schema)
-        return disagreements(self.transformed(decoded), table, self.kafka_columns)
+        return disagreements(self.columns_in(name, self.transformed(decoded)), table, self.kafka_columns)
 
     @property
     def table_schema(self) -> Schema:
@@ -202,6 +208,10 @@ class StreamSpec(WithPredicates):
         """
         return self.table_schema_of(self.resolved.schema)
 
+    def table_schema_for(self, name: str) -> Schema:
+        """The same of one of the stream's tables of rows; raises as `table_schema` does."""
+        return self.table_schema_of(self.resolved.schema, name=name)
+
     def table_schema_beside(self, table: Schema) -> Schema:
         """The same, given a table that is there and says the columns of a key that the file does not.
 
@@ -211,23 +221,36 @@ class StreamSpec(WithPredicates):
         key = None if self.decode.declares_all else self.record_columns_for(table).key
         return self.table_schema_of(self.resolved.schema, key.rows.fields if key else None)
 
-    def table_schema_of(self, rows: Schema, key: Iterable[NestedField] | None = None) -> Schema:
+    def table_schema_of(
+        self, rows: Schema, key: Iterable[NestedField] | None = None, *, name: str | None = None
+    ) -> Schema:
         """The schema of a new table for rows of a schema.
 
         Args:
             rows: The columns of values.
             key: Those of the key, unless the file declares them.
+            name: Of one of the stream's tables of rows; without it the stream's own.
 
         Raises:
             FrazilError: frazil could not maintain it, or the columns of the key are not known.
         """
-        columns, whole = self.record_columns.with_key_of(key), self.table_columns
+        columns, whole = self.record_columns.with_key_of(key), partial(self.table_columns, name=name)
         maintained = self.maintenance.enabled
         return new_table_schema(self.stream, self.table, columns, rows, whole, maintained=maintained)
 
-    def table_columns(self, rows: Schema, columns: RecordColumns) -> Schema:
+    def table_columns(self, rows: Schema, columns: RecordColumns, name: str | None = None) -> Schema:
         """All columns of a new table for rows decoded to a schema, with those that are not from the value."""
-        return self.kafka_columns.added_to(self.transformed(columns.beside(self.decode.with_extra_column(rows))))
+        behind = self.transformed(columns.beside(self.decode.with_extra_column(rows)))
+        return self.kafka_columns.added_to(self.columns_in(name, behind))
+
+    def columns_in(self, name: str | None, rows: Schema) -> Schema:
+        """Which columns of the rows one of their tables has, beside those of Kafka's own; of the stream's own all.
+
+        Args:
+            name: Of the table; None of the stream's own.
+            rows: The columns behind the transforms.
+        """
+        return columns_in(self.table, self.route, self.event_time, name, rows)
 
     @property
     def record_columns(self) -> RecordColumns:

@@ -17,9 +17,10 @@ from jobs.spec.config_hash import ChangesRows
 from jobs.spec.decode import Decode
 from jobs.spec.fields import Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
-from jobs.spec.named_tables import NameOfTables
+from jobs.spec.named_tables import NameOfTables, value_of_table
 from jobs.spec.sort_order import SortText
 from jobs.spec.table import Table
+from jobs.spec.table_columns import TableColumns, TableColumnsField
 from jobs.spec.validation import suggestion
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.sql import asks_of, compiled
@@ -90,6 +91,7 @@ class RoutedTable(SpecModel):
         properties: Iceberg's table properties, over those of ``table``; applied when it is created.
         sort_by: The sort order of a new table.
         location: Where a new table lies.
+        columns: Those of the rows that it has; without it all.
         on_table_error: As the route's, of this table.
     """
 
@@ -99,6 +101,7 @@ class RoutedTable(SpecModel):
     properties: TableProperties = Field(default_factory=dict)
     sort_by: tuple[SortText, ...] | None = None
     location: TableLocation | None = None
+    columns: TableColumnsField = None
     on_table_error: OnTableError = "stop"
 
     @property
@@ -122,14 +125,18 @@ class UnmatchedTable(SpecModel):
 def _hashed(_: Any, route: Route | None) -> Any:
     if route is None:
         return None
-    every = [
-        [each.match, each.table, None if each.partition_by is None else list(map(str, each.partition_by))]
-        for each in route.tables
-    ]
+    every = [_hashed_entry(each) for each in route.tables]
     unmatched = route.unmatched if route.unmatched in ("drop", "fail") else route.unmatched_table
     # How many tables there may be says which rows go to none, where values name them.
-    named = {"to": route.to, "limit": route.limit} if route.to else {}
+    named: dict[str, Any] = {"to": route.to, "limit": route.limit} if route.to else {}
+    if route.columns is not None:
+        named["columns"] = route.columns.written
     return {"by": route.by, "tables": every, "unmatched": unmatched} | named
+
+
+def _hashed_entry(entry: RoutedTable) -> list[Any]:
+    partition_by = None if entry.partition_by is None else list(map(str, entry.partition_by))
+    return [entry.match, entry.table, partition_by, *([entry.columns.written] if entry.columns is not None else [])]
 
 
 class Route(SpecModel):
@@ -144,6 +151,7 @@ class Route(SpecModel):
         unmatched: What becomes of a record that none of them takes, or without a value: a dead letter, or a row of
             the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
         limit: The most tables.
+        columns: Those of the rows that each table has which a value names; without it all.
         on_table_error: What becomes of the stream where a table is gone, was rolled back, or refuses its commit: it
             stops, once the other tables have the batch.
         recreate: A table that a value names and that is dropped is begun anew by itself, as if an operator had said so.
@@ -156,6 +164,7 @@ class Route(SpecModel):
         "dead_letter"
     )
     limit: PositiveInt = 500
+    columns: TableColumnsField = None
     on_table_error: OnTableError = "stop"
     recreate: bool = False
 
@@ -165,6 +174,9 @@ class Route(SpecModel):
             raise problems_at([(("tables",), "must name a table at least, or `to` say how tables are named by values")])
         if self.recreate and self.to is None:
             raise problems_at([(("recreate",), "is of tables that values name, and route.to says how; there is none")])
+        if self.columns is not None and self.to is None:
+            said = "is of tables that values name, and route.to says how; there is none: write it in an entry of tables"
+            raise problems_at([(("columns",), said)])
         if (count := len(self.table_names)) > self.limit:
             raise problems_at([(("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}")])
         return self
@@ -204,6 +216,16 @@ class Route(SpecModel):
     def settings(self) -> Mapping[str, RoutedTable]:
         """What tables have of their own, by name."""
         return {each.table: each for each in reversed(self.tables) if each.own_settings}
+
+    def columns_of(self, table: str) -> TableColumns | None:
+        """Which columns one of its tables has; None of all.
+
+        Args:
+            table: Its name; not that of the stream's own, nor of late rows.
+        """
+        if table in self.table_names:
+            return own.columns if (own := self.settings.get(table)) is not None else None
+        return self.columns if self.to is not None and value_of_table(self.to, table) is not None else None
 
     def destinations(self, value: str | None) -> tuple[str, ...]:
         """The tables that the file names for a row of this value; none if its record is a dead letter, or `to` says."""
@@ -284,7 +306,10 @@ def route_problems(
         place = ("route", "tables", number)
         if each.table == letters:
             problems.append(((*place, "table"), "is the table of the stream's dead letters"))
-        if each.own_settings and each.table == table.name:
+        if each.columns is not None and each.table == table.name:
+            said_of_own = f"cannot be of {table.name}, the stream's own table, which has all columns"
+            problems.append(((*place, "columns"), said_of_own))
+        elif each.own_settings and each.table == table.name:
             belongs = f"belongs into the block table: {table.name} is the stream's own table"
             problems.append(((*place, each.own_settings[0]), belongs))
         if each.own_settings and each.table in given:

@@ -28,6 +28,7 @@ from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import route_problems
+from jobs.spec.route_columns import chosen_columns_problems
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
 from jobs.spec.transform.passing import changed_problems, undeclared_problems
@@ -59,7 +60,8 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     if declared and decode.declares_all and not (spec.transform and wrong):
         every = spec.table_columns(declared.schema, spec.record_columns)
         problems.extend(identifier_problems_of(every, table))
-        problems.extend(contract_problems_of(spec.contract, every, spec.evolution))
+        narrow = {} if wrong else _narrow(spec, every)
+        problems.extend(contract_problems_of(spec.contract, every, spec.evolution, narrow))
     problems.extend(new_table_problems_of(decode, table))
     problems.extend(topic_problems_of(spec.errors, spec.source))
     problems.extend(evolve_problems(spec.evolve, decode, spec.stream))
@@ -73,6 +75,14 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     given = [name for name, block in beside.items() if block is not None]
     problems.extend(route_problems(spec.route, table, letters, decode, given))
     return problems
+
+
+def _narrow(spec: StreamSpec, every: Schema) -> dict[str, Schema]:
+    """The columns of those tables that have columns of their own, of which a contract speaks."""
+    names = spec.contract.tables if spec.contract is not None and spec.route is not None else ()
+    kafka = spec.kafka_columns
+    rows = Schema(*(each for each in every.fields if each.name not in kafka.names))
+    return {name: kafka.added_to(spec.columns_in(name, rows)) for name in names}
 
 
 def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Problems:
@@ -105,6 +115,7 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
         *route_table_problems(spec.route, every, spec.table),
         *late_table_problems(spec.event_time, every, spec.table),
+        *chosen_columns_problems(spec.route, every, spec.table, spec.event_time, spec.maintenance),
     ]
 
 

@@ -18,6 +18,7 @@ from jobs.spec.publish import Publish
 from jobs.spec.route import Route, RoutedTable, route_column_problems
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.transform.columns import Columns
 
 
 def stream_targets(
@@ -83,6 +84,24 @@ def table_settings(table: Table, route: Route | None, event_time: EventTime | No
     return table.model_copy(update=own)
 
 
+def columns_in(
+    table: Table, route: Route | None, event_time: EventTime | None, name: str | None, rows: Schema
+) -> Schema:
+    """Which columns of the rows one of their tables has, beside those of Kafka's own.
+
+    Args:
+        table: The stream's own.
+        route: The block of that name.
+        event_time: Likewise.
+        name: Of the table; None of the stream's own.
+        rows: The rows' columns.
+    """
+    if route is None or name is None or name in (table.name, late_table(table, event_time)):
+        return rows
+    chosen = route.columns_of(name)
+    return rows if chosen is None else chosen.of(Columns.of(rows)).schema
+
+
 def route_table_problems(route: Route | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
     """Gives what columns a route asks for that rows do not have so, each with its place in the file.
 
@@ -93,7 +112,8 @@ def route_table_problems(route: Route | None, every: Schema, table: Table) -> It
     """
     yield from route_column_problems(route, every)
     for number, each in enumerate(route.tables if route else ()):
-        if each.own_settings and each.table != table.name:
+        # Those that are too few for what is asked of the table are told where they stand.
+        if each.own_settings and each.table != table.name and each.columns is None:
             settings = table_settings(table, route, None, each.table)
             yield from _at(("route", "tables", number), _settings_problems(each, settings, every))
 

@@ -116,7 +116,7 @@ class NewTables:
                 metadata = found.metadata
                 if not belongs_to(metadata, stream.id):
                     return self._refused(lacked, _FOREIGN.format(name=name))
-                fits = is_as_made(metadata, stream.id) or not stream.spec.disagreements_with(metadata.schema())
+                fits = is_as_made(metadata, stream.id) or not stream.spec.disagreements_with(metadata.schema(), name)
                 if not fits:
                     return self._refused(lacked, _UNFIT.format(name=name))
             ensure_routed_table(stream.spec, catalog, name)

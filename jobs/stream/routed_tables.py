@@ -15,7 +15,7 @@ from jobs.write.table_sort_order import sort_order
 
 
 def ensure_routed_tables(spec: StreamSpec, catalog: Catalog) -> None:
-    """Create the tables of a stream's route that are not there, all with the columns that its file declares.
+    """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
 
     Raises:
         FrazilError: One cannot hold them; the message names each column.
@@ -31,7 +31,7 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     Raises:
         FrazilError: It cannot hold what the file declares.
     """
-    schema, settings = spec.table_schema, spec.table_settings(name)
+    schema, settings = spec.table_schema_for(name), spec.table_settings(name)
     partitions = partition_spec(settings.partition_by, schema)
     table = ensure_table(
         catalog,
@@ -44,7 +44,7 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     )
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
         table = remade_table(table, spec.stream, schema, partitions)
-    if differences := spec.disagreements_with(table.schema()):
+    if differences := spec.disagreements_with(table.schema(), name):
         raise FrazilError(
             f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "
             + "; ".join(differences),

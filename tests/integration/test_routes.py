@@ -57,6 +57,14 @@ def found(one: Pipeline) -> dict[str, Counter[Coordinates]]:
     }
 
 
+def columns(one: Pipeline, table: str) -> list[str]:
+    """Those of a table, without Kafka's own; all that are required have a value in each row."""
+    rows = one.catalog().load_table(f"{one.table_name}_{table}").scan().to_arrow()
+    names = [name for name in rows.schema.names if not name.startswith("_kafka_")]
+    assert rows.num_rows and not any(rows.column(name).null_count for name in names)
+    return names
+
+
 def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_them(
     pipeline: Callable[..., Pipeline], spark: SparkSession
 ) -> None:
@@ -65,6 +73,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
         {"match": match, "table": f"{one.table_name}_{name}"} for name, match in ROUTES.items()
     ]
     tables[0]["partition_by"] = ["bucket(2, id)"]
+    tables[1]["columns"], tables[2]["columns"] = ["id", "amount"], {"drop": ["note"]}
     one.write_spec(route={"by": "id", "tables": tables, "unmatched": {"table": one.table_name}})
     one.produce(MIX)
     one.run_and_die("after_table_commit")
@@ -74,6 +83,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     one.drain(spark)
     assert found(one) == expected(one)
     assert all(each for each in found(one).values())
+    assert columns(one, "low") == ["id", "amount"] and columns(one, "three") == ["id", "amount", "created_at"]
     settings, catalog = one.settings(), one.catalog()
     fill_ledger(catalog, settings, [one.spec()])
     audited = audit(one.spec(), settings, catalog, full=True)
@@ -87,6 +97,7 @@ def test_letters_that_no_table_took_come_home_by_a_corrected_route_though_their_
     tables: list[dict[str, Any]] = [
         {"match": match, "table": f"{one.table_name}_{name}"} for name, match in ROUTES.items()
     ]
+    tables[1]["columns"] = ["id", "amount"]
     # Of each record with an id that ends with 1 nobody says where it belongs.
     narrow = [{**tables[0], "match": r"p-\d*[02468]"}, {**tables[1], "match": r"p-\d*[0234]"}, tables[2]]
     one.write_spec(route={"by": "id", "tables": narrow, "unmatched": "dead_letter"})
@@ -125,7 +136,8 @@ def test_tables_that_values_name_are_made_once_though_the_driver_is_killed_meanw
 ) -> None:
     one = pipeline()
     # Amounts are missing or broken in what fails, so all that lands has an id such as p-17.
-    one.write_spec(route={"by": "substr(id, 3, 1)", "to": f"{one.table_name}_{{value}}", "limit": 20})
+    route = {"by": "substr(id, 3, 1)", "to": f"{one.table_name}_{{value}}", "limit": 20}
+    one.write_spec(route={**route, "columns": ["id", "amount"]})
     one.produce(MIX)
     one.run_and_die(killed_at)
     made = {name for name in (f"{one.table_name}_{digit}" for digit in range(10)) if one.catalog().table_exists(name)}
@@ -145,6 +157,7 @@ def test_tables_that_values_name_are_made_once_though_the_driver_is_killed_meanw
     for name in wanted:
         scanned = one.catalog().load_table(name).scan(selected_fields=names).to_arrow()
         there[name] = Counter(zip(*(scanned.column(each).to_pylist() for each in names), strict=True))
+    assert columns(one, min(wanted).removeprefix(f"{one.table_name}_")) == ["id", "amount"]
     assert there == wanted and made <= set(wanted)
     assert uuids == {name: one.catalog().load_table(name).metadata.table_uuid for name in made}
     settings, catalog = one.settings(), one.catalog()

@@ -89,7 +89,9 @@ def _further(spec: StreamSpec, settings: Settings) -> list[tuple[Table, Declared
     """The stream's other tables of rows, each with the file held against it."""
     tables = tables_of_rows(spec, settings) if has_several(spec) else {}
     return [
-        (table, declared_contract(spec, table.schema())) for name, table in tables.items() if name != spec.table.name
+        (table, declared_contract(spec, table.schema(), name))
+        for name, table in tables.items()
+        if name != spec.table.name
     ]
 
 

@@ -14,7 +14,7 @@ from jobs.errors import FrazilError
 from jobs.schema.renamed import RenamedColumn
 from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
-from jobs.schema_contract.declared import schema_name
+from jobs.schema_contract.declared import declared_columns, schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
@@ -99,7 +99,7 @@ def apply_to_tables(
                 schema_id, done = alter_table(
                     catalog,
                     spec,
-                    lambda now, each=each: declared_alteration(spec, now, each.renames),
+                    lambda now, each=each: declared_alteration(spec, now, each.renames, each.table),
                     each.schema_id,
                     current_user(),
                     table=each.table,
@@ -122,10 +122,10 @@ def apply_to_tables(
 
 def _shown(spec: StreamSpec, name: str, table: Table, renames: Sequence[RenamedColumn]) -> _Shown:
     metadata = table.metadata
-    known = dict(columns_of(metadata.schema()))
-    # Done in a run before, which was interrupted.
-    left = [each for each in renames if each.old in known or each.new not in known]
-    change = declared_alteration(spec, metadata, left)
+    known, declared = dict(columns_of(metadata.schema())), dict(columns_of(declared_columns(spec, name)))
+    # Done in a run before, which was interrupted; or of a column that this table is not to have.
+    left = [each for each in renames if each.old in known or (each.new not in known and each.new in declared)]
+    change = declared_alteration(spec, metadata, left, name)
     return _Shown(name, schema_name(metadata), metadata.current_schema_id, left, change)
 
 

@@ -198,3 +198,28 @@ def test_a_stream_with_one_table_keeps_the_row_of_a_letter_too() -> None:
 
     assert letters(False) == [(1, "write", '{"id":"b","n":2}', "needs less, found 'secret'")]
     assert letters() == [(1, "write", '{"id":"(str)","n":"(int)"}', "needs less")], "unless it is said, nothing is told"
+
+
+def test_each_table_is_given_the_columns_that_it_has_and_the_letter_keeps_all() -> None:
+    tables = [
+        {"match": "eu|us", "table": "ev.ids", "columns": ["id"]},
+        {"match": "eu", "table": "ev.rest", "columns": {"drop": ["id"]}},
+        {"match": "us", "table": "ev.all"},
+    ]
+    spec = stream({"by": "region", "tables": tables})
+
+    def refusing_numbers(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if 4 in rows.column("n").to_pylist():
+            raise UnfitValueError("out_of_range", "n", "needs less")
+        return rows
+
+    block = run(spec, fits={"ev.rest": refusing_numbers})
+    assert placed(block) == {"ev.ids": [0, 1], "ev.rest": [0], "ev.all": [1], "failed": [2, 4]}, "in all or in none"
+    kafka = ["_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
+    names = {name: rows.rows.schema.names for name, rows in block.routed.items()}
+    assert names == {
+        "ev.ids": ["id", *kafka],
+        "ev.rest": ["n", "region", *kafka],
+        "ev.all": ["id", "n", "region", *kafka],
+    }
+    assert block.failures[-1].before == '{"id":"e","n":4,"region":"eu"}'

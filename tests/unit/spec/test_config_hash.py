@@ -155,6 +155,7 @@ CHANGES_NONE = {
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
     "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",
     "route.by", "route.to", "route.tables", "route.unmatched.table", "route.limit",
+    "route.columns.keep", "route.columns.drop",
     # Of the table of late rows its name and its partitioning are hashed with `late`.
     "event_time.late.table", "event_time.late.partition_by", "event_time.late.properties", "event_time.late.sort_by",
     "event_time.late.location", "event_time.idle_after", "event_time.closes", "event_time.zone", "event_time.since",

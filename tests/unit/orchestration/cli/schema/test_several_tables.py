@@ -125,3 +125,33 @@ def test_tables_that_values_name_are_among_them(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     for name in ("orders.of_INS", "orders.of_UPD", "orders.of_OWN"):
         assert "note" in one.catalog.load_table(name).schema().column_names
+
+
+def test_a_table_gets_the_columns_that_it_is_to_have_and_no_others(tmp_path: Path) -> None:
+    tables = [
+        {"match": "INS|UPD", "table": "orders.changes", "columns": ["id", "note"]},
+        {"match": ["UPD"], "table": "orders.deletes", "columns": {"drop": ["note", "n"]}},
+    ]
+    route = {"by": "type", "tables": tables, "unmatched": {"table": SINK}}
+    wide = COLUMNS + ", note string"
+    one = RoutedStream(tmp_path / "home", route, decode={"value": "json", "schema": wide})
+    one.land(*RECORDS)
+    assert one.placed() == {SINK: [2], "orders.changes": [0, 1], "orders.deletes": [1]}
+    assert typed(one, "diff", "payments").exit_code == 0
+    declare(one, wide.replace("note string", "remark string, more string"))
+    different = typed(one, "diff", "payments")
+    assert different.exit_code == 1 and "route.tables[0].columns[1]" in different.output, different.output
+    file = one.home / "streams" / "payments.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["route"]["tables"][0]["columns"] = ["id", "remark"]
+    document["route"]["tables"][1]["columns"] = {"drop": ["remark", "more", "n"]}
+    file.write_text(yaml.safe_dump(document))
+    made = typed(one, "apply", "payments", "--rename", "note=remark", "--yes")
+    assert made.exit_code == 0, made.output
+    names = {
+        name: [each for each in one.catalog.load_table(name).schema().column_names if not each.startswith("_kafka")]
+        for name in TABLES
+    }
+    assert {*names[SINK]} == {"id", "type", "n", "remark", "more"}
+    assert names["orders.changes"] == ["id", "remark"] and names["orders.deletes"] == ["id", "type"]
+    assert typed(one, "diff", "payments").exit_code == 0
