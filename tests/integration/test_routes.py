@@ -73,7 +73,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
         {"match": match, "table": f"{one.table_name}_{name}"} for name, match in ROUTES.items()
     ]
     tables[0]["partition_by"] = ["bucket(2, id)"]
-    tables[1]["columns"], tables[2]["columns"] = ["id", "amount"], {"drop": ["note"]}
+    tables[1]["columns"], tables[2]["columns"] = ["id", "created_at"], {"drop": ["note"]}
     one.write_spec(route={"by": "id", "tables": tables, "unmatched": {"table": one.table_name}})
     one.produce(MIX)
     one.run_and_die("after_table_commit")
@@ -83,7 +83,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     one.drain(spark)
     assert found(one) == expected(one)
     assert all(each for each in found(one).values())
-    assert columns(one, "low") == ["id", "amount"] and columns(one, "three") == ["id", "amount", "created_at"]
+    assert columns(one, "low") == ["id", "created_at"] and columns(one, "three") == ["id", "amount", "created_at"]
     settings, catalog = one.settings(), one.catalog()
     fill_ledger(catalog, settings, [one.spec()])
     audited = audit(one.spec(), settings, catalog, full=True)
@@ -97,7 +97,7 @@ def test_letters_that_no_table_took_come_home_by_a_corrected_route_though_their_
     tables: list[dict[str, Any]] = [
         {"match": match, "table": f"{one.table_name}_{name}"} for name, match in ROUTES.items()
     ]
-    tables[1]["columns"] = ["id", "amount"]
+    tables[1]["columns"] = ["id", "created_at"]
     # Of each record with an id that ends with 1 nobody says where it belongs.
     narrow = [{**tables[0], "match": r"p-\d*[02468]"}, {**tables[1], "match": r"p-\d*[0234]"}, tables[2]]
     one.write_spec(route={"by": "id", "tables": narrow, "unmatched": "dead_letter"})
@@ -137,7 +137,7 @@ def test_tables_that_values_name_are_made_once_though_the_driver_is_killed_meanw
     one = pipeline()
     # Amounts are missing or broken in what fails, so all that lands has an id such as p-17.
     route = {"by": "substr(id, 3, 1)", "to": f"{one.table_name}_{{value}}", "limit": 20}
-    one.write_spec(route={**route, "columns": ["id", "amount"]})
+    one.write_spec(route={**route, "columns": ["id", "created_at"]})
     one.produce(MIX)
     one.run_and_die(killed_at)
     made = {name for name in (f"{one.table_name}_{digit}" for digit in range(10)) if one.catalog().table_exists(name)}
@@ -157,7 +157,7 @@ def test_tables_that_values_name_are_made_once_though_the_driver_is_killed_meanw
     for name in wanted:
         scanned = one.catalog().load_table(name).scan(selected_fields=names).to_arrow()
         there[name] = Counter(zip(*(scanned.column(each).to_pylist() for each in names), strict=True))
-    assert columns(one, min(wanted).removeprefix(f"{one.table_name}_")) == ["id", "amount"]
+    assert columns(one, min(wanted).removeprefix(f"{one.table_name}_")) == ["id", "created_at"]
     assert there == wanted and made <= set(wanted)
     assert uuids == {name: one.catalog().load_table(name).metadata.table_uuid for name in made}
     settings, catalog = one.settings(), one.catalog()
