@@ -43,6 +43,7 @@ from jobs.spec.source import Source
 from jobs.spec.stream_targets import columns_in, late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.key_places import WithKeyColumns
 from jobs.spec.transform.passing import added_by
 from jobs.spec.transform.rules import RowRule, hashed_rules
 from jobs.spec.transform.smt_step import Predicates, WithPredicates
@@ -53,7 +54,7 @@ from jobs.transform.columns import Columns
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-class StreamSpec(WithPredicates):
+class StreamSpec(WithPredicates, WithKeyColumns):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
     stream: StreamId

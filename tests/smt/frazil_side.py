@@ -21,12 +21,14 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue
+from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.field_ids import fresh_schema
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.transform.chain import Chain
 from jobs.transform.columns import Columns
 from jobs.transform.frame import HEADERS
+from jobs.transform.smt.keys import KEY_COLUMN, of_key
 from jobs.transform.smt.smt import Smt, smt_step
 from jobs.transform.transform import Transform
 from tests.smt.case import Case
@@ -47,6 +49,8 @@ _TYPES: Mapping[str, ice.IcebergType] = {
     "string": ice.StringType(),
     "bytes": ice.BinaryType(),
 }
+KEY = "key"
+"""The column that keys are decoded into."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -78,7 +82,10 @@ class Landed:
 def steps_of(case: Case, *, lenient: bool) -> list[Transform]:
     """The steps of a case; TransformProblem where frazil refuses one."""
     more = case.raw.get("more", {})
-    return [_step({**each, **more}, case.predicates, lenient=lenient) for each in case.transforms]
+    return [
+        _step({**each, **({KEY_COLUMN: KEY} if of_key(each["type"]) else more)}, case.predicates, lenient=lenient)
+        for each in case.transforms
+    ]
 
 
 def _step(block: Mapping[str, Any], predicates: Mapping[str, Any], *, lenient: bool) -> Transform:
@@ -102,12 +109,17 @@ def landed(case: Case, *, lenient: bool) -> Landed:
     else:
         decoder = DecoderSpec("connect_json", TableSchema(schema.model_dump_json()))
         values = [each.value for each in case.records]
-    steps = RowSteps(Columns.of(schema), chain)
+    key = key_column(case)
+    steps = RowSteps(Columns.of((*schema.fields, *([key] if key else []))), chain)
     columns = steps.columns
     format_ = FORMATS[decoder.kind]
     decode = DecodeValue(format_.reference(decoder), format_.probe)
-    block = Pipeline([decode, *steps.stages()], "table").run(_records(case, values))
-    _without_rows(decode.apply(Block.of(_records(case, values), "table")).part(0, 0), steps)
+    stages = [decode, *([WithKeys(case, key)] if key else [])]
+    block = Pipeline([*stages, *steps.stages()], "table").run(_records(case, values))
+    decoded = Block.of(_records(case, values), "table")
+    for stage in stages:
+        decoded = stage.apply(decoded)
+    _without_rows(decoded.part(0, 0), steps)
     topics = block.frame.part("topic").to_pylist()
     asked = "headers" in chain.asks
     headers = block.frame.part("headers").to_pylist() if asked else [[] for _ in topics]
@@ -122,6 +134,39 @@ def landed(case: Case, *, lenient: bool) -> Landed:
         frozenset(block.filtered.tolist()),
         frozenset(block.dropped.tolist()),
     )
+
+
+class WithKeys:
+    """A stage that puts the keys of a case's records into a column, as `decode.key` does.
+
+    Args:
+        case: The case.
+        column: Its name and type.
+    """
+
+    name: str = "decode_key"
+
+    def __init__(self, case: Case, column: ice.NestedField) -> None:
+        self._keys: list[Any] = [None if each.key is None else json.loads(each.key)["payload"] for each in case.records]
+        self._field: pa.Field = pa.field(column.name, rows_arrow_type(column.field_type))
+
+    def apply(self, block: Block) -> Block:
+        """The block with the column."""
+        found = pa.array([self._keys[at] for at in block.positions.tolist()], self._field.type)
+        rows = pa.RecordBatch.from_arrays([*block.rows.columns, found], schema=block.rows.schema.append(self._field))
+        return block.with_rows(rows)
+
+    def probe(self, block: Block) -> Block:
+        """No records."""
+        return block.part(0, 0)
+
+
+def key_column(case: Case) -> ice.NestedField | None:
+    """The column that a case's keys are decoded into; None where no step of it asks for one."""
+    asked = [each for each in case.transforms if of_key(each["type"])] or "key_column" in case.raw.get("more", {})
+    if not asked or "key_schema" not in case.raw:
+        return None
+    return ice.NestedField(1, KEY, _ice(connect_schema(case.raw["key_schema"])), required=False)
 
 
 def _without_rows(block: Block, steps: RowSteps) -> None:

@@ -35,6 +35,24 @@ class ConnectCast(Transform):
     types: tuple[tuple[str, str], ...]
     lenient: bool
 
+    @classmethod
+    def of(cls, types: Sequence[tuple[str, str]], *, lenient: bool) -> ConnectCast:
+        """The cast.
+
+        Args:
+            types: Columns, each with the name of a type in whatever case.
+            lenient: As of the step.
+
+        Raises:
+            TransformProblem: Connect has no such type.
+        """
+        for _, target in types:
+            if target.lower() not in KINDS:
+                near = difflib.get_close_matches(target.lower(), KINDS, n=1, cutoff=0.5)
+                hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(KINDS)}"
+                raise TransformProblem(f"'{target}' in spec is no type that Cast makes; {hint}", ("spec",))
+        return cls(tuple((name, target.lower()) for name, target in types), lenient)
+
     def output(self, columns: Columns) -> Columns:
         """The same columns in other types."""
         wanted = dict(self.types)
@@ -72,16 +90,14 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
             )
         if ":" in name:
             raise TransformProblem(f"'{each}' in spec is no pair such as COLUMN:int32", ("spec",))
-        if target.lower() not in KINDS:
-            near = difflib.get_close_matches(target.lower(), KINDS, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(KINDS)}"
-            raise TransformProblem(f"'{target}' in spec is no type that Cast makes; {hint}", ("spec",))
-        if name in columns.names:
-            types.append((name, target.lower()))
-        elif not lenient:
-            hint = "; lenient: true passes over it, as Kafka Connect does"
-            raise TransformProblem(no_column(name, columns.names) + hint, ("spec",))
-    return [ConnectCast(tuple(types), lenient)]
+        types.append((name, target))
+    step = ConnectCast.of(types, lenient=lenient)
+    there = tuple(each for each in step.types if each[0] in columns.names)
+    if len(there) < len(step.types) and not lenient:
+        name = next(name for name, _ in step.types if name not in columns.names)
+        hint = "; lenient: true passes over it, as Kafka Connect does"
+        raise TransformProblem(no_column(name, columns.names) + hint, ("spec",))
+    return [ConnectCast(there, lenient)]
 
 
 CAST = Known("org.apache.kafka.connect.transforms.Cast$Value", ("spec", "replace.null.with.default"), _steps)

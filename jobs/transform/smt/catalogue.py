@@ -9,7 +9,9 @@ from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.cast import CAST
 from jobs.transform.smt.change_rows import CHANGES
 from jobs.transform.smt.fields import FIELDS
+from jobs.transform.smt.header_to_value import HEADER_TO_VALUE
 from jobs.transform.smt.json_to_map import JSON_TO_MAP
+from jobs.transform.smt.keys import KEYS, of_key
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.mongo import MONGO
 from jobs.transform.smt.new_record_state import NEW_RECORD_STATE
@@ -31,6 +33,8 @@ KNOWN: Mapping[str, Known] = {
         *CHANGES,
         JSON_TO_MAP,
         MONGO,
+        HEADER_TO_VALUE,
+        *KEYS,
     )
 }
 """By class."""
@@ -44,13 +48,8 @@ REFUSED: Mapping[str, str] = {
         'its topic.expression is a program in Groovy; write an SQL expression, such as route: {by: "case when '
         "region = 'eu' then 'eu' else 'rest' end\", tables: [{match: eu, table: orders.eu}, …]}"
     ),
-    f"{_DEBEZIUM}HeaderToValue": "not supported yet; write set: {COLUMN: {from: header:NAME}}",
 }
 """Why a class is refused, and what to write."""
-_OF_A_KEY = (
-    "changes the record's key, which no row holds: leave it out. Columns of a key are declared at decode.key, and "
-    "changed as all others"
-)
 
 
 def known_smt(type_: str) -> Known:
@@ -67,12 +66,9 @@ def known_smt(type_: str) -> Known:
         return KNOWN[found]
     if refused := _by_name(type_, REFUSED):
         raise TransformProblem(f"{refused.rpartition('.')[2]}: {REFUSED[refused]}", ("type",))
-    base, dollar, part = type_.rpartition("$")
-    if dollar and part == "Key" and _by_name(f"{base}$Value", KNOWN):
-        raise TransformProblem(f"{type_.rpartition('.')[2]} {_OF_A_KEY}", ("type",))
     folded = {name.casefold(): name for each in (*KNOWN, *REFUSED) for name in (each, each.rpartition(".")[2])}
     near = difflib.get_close_matches(type_.casefold(), folded, n=1, cutoff=0.6)
-    there = ", ".join(each.name for each in KNOWN.values())
+    there = ", ".join(each.name for each in KNOWN.values() if not of_key(each.name))
     hint = f"did you mean '{folded[near[0]]}'?" if near else f"there are {there}"
     raise TransformProblem(f"there is no transform '{type_}'; {hint}", ("type",))
 

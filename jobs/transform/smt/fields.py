@@ -29,9 +29,7 @@ def _flatten(properties: Properties, columns: Columns, lenient: bool) -> Sequenc
 
 
 def _extract(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
-    text = properties.needed("field")
-    version = properties.choice("field.syntax.version", ("V1", "V2"), "V1", ignore_case=True)
-    parts = (text,) if version == "V1" else _nested(text)
+    parts, text = path_of_field(properties), properties.text("field")
     if parts[0] not in columns.names:
         raise TransformProblem(no_column(parts[0], columns.names), ("field",))
     if len(parts) == 1 and not isinstance(kind := columns.field(parts[0]).field_type, ice.StructType):
@@ -46,6 +44,17 @@ def _extract(properties: Properties, columns: Columns, lenient: bool) -> Sequenc
     except TransformProblem as problem:
         raise TransformProblem(problem.message, ("field",)) from None
     return [step]
+
+
+def path_of_field(properties: Properties) -> tuple[str, ...]:
+    """The names of the path that ExtractField takes, in the syntax that it says.
+
+    Raises:
+        TransformProblem: There is none, or it is none.
+    """
+    text = properties.needed("field")
+    version = properties.choice("field.syntax.version", ("V1", "V2"), "V1", ignore_case=True)
+    return (text,) if version == "V1" else _nested(text)
 
 
 def _nested(text: str) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from pyiceberg import types as ice
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, ValueProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.parse_json import ParseJson
-from jobs.transform.smt.debezium_envelope import kind_at
+from jobs.transform.smt.debezium_envelope import kind_at, value_of
 from jobs.transform.smt.json_texts import parsed_object
+from jobs.transform.smt.keys import KEY_COLUMN
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.sink import ICEBERG
@@ -34,15 +35,20 @@ class MongoDocuments(Transform):
 
     Attributes:
         as_documents: Whether arrays become objects, with the names _0, _1 and so on.
-        lenient: Whether an update of a field within another is passed over.
+        lenient: Whether an update of a field within another adds a field `a.b`, as the sink does.
+        key: The column of the key, a struct with `id`, of which partial updates get their `_id`; None: they get none.
     """
 
     name: ClassVar[str] = "mongo_documents"
     as_documents: bool
     lenient: bool
+    key: str | None = None
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
+        if self.key is not None and not isinstance(kind_at(columns, (self.key, "id")), ice.StringType):
+            said = f"the key of an event of MongoDB is a struct with a text id, and '{self.key}' is none"
+            raise TransformProblem(said, (KEY_COLUMN,))
         return columns
 
     def apply(self, rows: Rows) -> Applied:
@@ -51,11 +57,12 @@ class MongoDocuments(Transform):
         batch = rows.batch
         before, after = (batch.column(rows.columns.index(name)).to_pylist() for name in _STATES)
         changes = batch.column(rows.columns.index(_CHANGES)).to_pylist() if _CHANGES in names else [None] * rows.count
+        ids = [None] * rows.count if self.key is None else value_of(rows, (self.key, "id")).to_pylist()
         failures: list[RowFailure] = []
         made: dict[str, list[str | None]] = {name: [] for name in _STATES}
         for row in range(rows.count):
             try:
-                states = self._states(before[row], after[row], changes[row])
+                states = self._states(before[row], after[row], changes[row], ids[row])
             except ValueProblem as problem:
                 states = (None, None)
                 failures.append(RowFailure(row, problem.error_class, problem.message, problem.field))
@@ -67,14 +74,21 @@ class MongoDocuments(Transform):
         return settled(rows.with_batch(rows.columns, arrays), failures)
 
     def _states(
-        self, before: str | None, after: str | None, changes: Mapping[str, Any] | None
+        self, before: str | None, after: str | None, changes: Mapping[str, Any] | None, key: str | None
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         if before is None and after is None and changes is None:
             raise ValueProblem(NULL_IN_REQUIRED, "needs before, after or updateDescription, found null", None)
         first = None if before is None else self._document(before, "$.before")
         if after is not None:
             return first, self._document(after, "$.after")
-        return first, None if changes is None else self._changed(dict(first or {}), changes)
+        if changes is None:
+            return first, None
+        made = self._changed(dict(first or {}), changes)
+        if first is None and changes.get("updatedFields") is None:
+            raise ValueProblem(NULL_IN_REQUIRED, "needs before or updatedFields, found null", f"$.{_CHANGES}")
+        if first is None and key is not None:
+            made.setdefault("_id", self._document(f'{{"_id": {key}}}', f"$.{self.key}.id")["_id"])
+        return first, made
 
     def _changed(self, document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         place = f"$.{_CHANGES}"
@@ -85,7 +99,7 @@ class MongoDocuments(Transform):
         if within and not self.lenient:
             # The sink adds a field of this name, and leaves the one within as it was.
             raise ValueProblem(WRONG_TYPE, "needs changes of whole fields, found one of a field within", place)
-        document |= {name: value for name, value in found.items() if name not in within}
+        document |= found
         return {name: value for name, value in document.items() if name not in removed}
 
     def _document(self, text: str, place: str) -> dict[str, Any]:
@@ -178,7 +192,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
         )
     schema = properties.needed("schema")
     parsed = [ParseJson(name, schema, into=name) for name in _STATES]
-    return [MongoDocuments(mode == "document", lenient), *parsed]
+    return [MongoDocuments(mode == "document", lenient, properties.text(KEY_COLUMN) or None), *parsed]
 
 
-MONGO = Known(f"{ICEBERG}MongoDebeziumTransform", ("array_handling_mode", "schema"), _steps)
+MONGO = Known(f"{ICEBERG}MongoDebeziumTransform", ("array_handling_mode", "schema", KEY_COLUMN), _steps)

@@ -18,8 +18,10 @@ from pyiceberg import types as ice
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
 from jobs.transform.cast_values import cast_problem, texts
 from jobs.transform.columns import Columns, TransformProblem, column, no_column, optional
+from jobs.transform.parse_json import ParseJson
 from jobs.transform.record_parts import with_headers
 from jobs.transform.smt.debezium_envelope import kind_at, row_fields, struct_or_null, value_of
+from jobs.transform.smt.empty_lists import EmptyListsAsNull
 from jobs.transform.smt.java_regex import Replacement, java_pattern
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
@@ -28,6 +30,8 @@ from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settl
 _NAME = "EventRouter"
 _PAYLOAD = "payload"
 _INVALID = ("warn", "error", "fatal")
+_NULLS = ("ignore", "optional_bytes")
+_EMPTY = ("optional_string", "ignore")
 _PLACES = ("header", "envelope", "partition")
 # What Java's String.trim takes away.
 _BLANKS = "".join(map(chr, range(33)))
@@ -103,7 +107,12 @@ class OutboxEvent(Transform):
         frame = frame.with_part("topic", self._topics(of(self.topic), frame.part("topic")))
         frame = frame.with_part("key", _bytes(rows, self.key))
         frame = frame.with_part("timestamp", self._times(rows, frame.part("timestamp")))
-        made = replace(made, frame=frame, tombstones=self._gone(rows, arrays[0]))
+        gone = self._gone(rows, arrays[0])
+        if gone is not None:
+            # A text that is no value is not read as JSON, either.
+            payload = pc.if_else(gone, pa.scalar(None, arrays[0].type), arrays[0])
+            made = made.with_batch(into, [payload.cast(into.arrow.field(0).type), *made.batch.columns[1:]])
+        made = replace(made, frame=frame, tombstones=gone)
         return settled(made, failures, np.flatnonzero(skipped))
 
     def _gone(self, rows: Rows, payload: pa.Array) -> pa.Array | None:
@@ -161,12 +170,15 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
             raise TransformProblem(no_column(name, fields, "after"), (key,) if key in properties else ())
         return name
 
-    if properties.choice("table.expand.json.payload", ("true", "false"), "false") == "true":
+    expand = properties.choice("table.expand.json.payload", ("true", "false"), "false") == "true"
+    if expand and "schema" not in properties:
         raise TransformProblem(
-            "the columns of the payload's JSON have to be declared: leave it out, and write parse_json: {column: "
-            "payload, schema: …} as the next step",
+            f"{_NAME} guesses the payload's columns from every record; declare them beside its properties, such as "
+            "schema: 'id long, tags map<string, string>'",
             ("table.expand.json.payload",),
         )
+    properties.choice("table.json.payload.null.behavior", _NULLS, "ignore", ignore_case=True)
+    empty = properties.choice("table.json.payload.empty.array.behavior", _EMPTY, "ignore", ignore_case=True)
     payload, topic = field("table.field.event.payload", _PAYLOAD), field("route.by.field", "aggregatetype")
     field("table.field.event.schema.version")
     if not isinstance(fields[topic], ice.StringType):
@@ -184,6 +196,11 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
     for name in (key, *(each.field for each in headers)):
         if not isinstance(fields[name], ice.BinaryType) and cast_problem(fields[name], ice.StringType()):
             raise TransformProblem(f"no text can be made of '{name}', which is {fields[name]}", ())
+    expanded: list[Transform] = []
+    if expand:
+        parse = ParseJson(_PAYLOAD, properties.needed("schema"), into=_PAYLOAD if envelope else None)
+        made = (_PAYLOAD,) if envelope else tuple(each.name for each in parse.fields)
+        expanded = [parse, EmptyListsAsNull(made)] if empty == "ignore" else [parse]
     return [
         OutboxEvent(
             payload=payload,
@@ -196,7 +213,8 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
             time=time,
             fatal=properties.choice("table.op.invalid.behavior", _INVALID, "warn", ignore_case=True) == "fatal",
             tombstones=properties.choice("route.tombstone.on.empty.payload", ("true", "false"), "false") == "true",
-        )
+        ),
+        *expanded,
     ]
 
 
@@ -230,7 +248,7 @@ OUTBOX = Known(
         *("table.field.event.timestamp", "table.field.event.payload", "table.field.event.schema.version"),
         *("table.fields.additional.placement", "table.field.additional.missing", "table.expand.json.payload"),
         *("table.json.payload.null.behavior", "table.json.payload.empty.array.behavior", "route.by.field"),
-        *("route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload", *_TRACING),
+        *("route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload", *_TRACING, "schema"),
     ),
     _steps,
     frozenset({"headers"}),

@@ -18,6 +18,7 @@ from jobs.transform.filter import Filter
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey, with_headers
 from jobs.transform.select import Drop
 from jobs.transform.smt.java_regex import Replacement, java_pattern
+from jobs.transform.smt.json_key import ToJsonKey
 from jobs.transform.smt.known import Known, quoted
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.simple_date_format import SimpleDateFormat, simple_date_format
@@ -173,14 +174,7 @@ def _header_from(properties: Properties, columns: Columns, lenient: bool) -> Seq
 def _value_to_key(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
     fields = properties.needed_names("fields")
     _there(fields, columns)
-    if len(fields) != 1:
-        raise TransformProblem(
-            "a key of several columns is not supported yet: no row holds the key; leave the transform out, or write "
-            "to_key: COLUMN for one",
-            ("fields",),
-        )
-    (only,) = fields
-    return [ToKey(quoted(only))]
+    return [ToKey(quoted(fields[0])) if len(fields) == 1 else ToJsonKey(fields)]
 
 
 def _there(fields: Sequence[str], columns: Columns) -> None:
@@ -197,10 +191,11 @@ _LOGICAL = (
     *("topic.regex", "topic.replacement", "key.enforce.uniqueness", "key.field.name", "key.field.regex"),
     *("key.field.replacement", "schema.name.adjustment.mode", "logical.table.cache.size"),
 )
+HEADER_FROM = Known(f"{_KAFKA}HeaderFrom$Value", ("fields", "headers", "operation", _DEFAULTS), _header_from, _HEADERS)
 RECORDS = (
     Known(f"{_KAFKA}DropHeaders", ("headers",), _drop_headers, _HEADERS, leaves=True),
     Known(f"{_KAFKA}InsertHeader", ("header", "value.literal"), _insert_header, _HEADERS, leaves=True),
-    Known(f"{_KAFKA}HeaderFrom$Value", ("fields", "headers", "operation", _DEFAULTS), _header_from, _HEADERS),
+    HEADER_FROM,
     Known(f"{_KAFKA}RegexRouter", ("regex", "replacement"), _regex_router, leaves=True),
     Known(f"{_KAFKA}TimestampRouter", ("topic.format", "timestamp.format"), _timestamp_router, leaves=True),
     Known(f"{_KAFKA}ValueToKey", ("fields", _DEFAULTS), _value_to_key),

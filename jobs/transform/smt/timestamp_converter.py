@@ -18,7 +18,7 @@ from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.problems import BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, BadValue, shown
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.time_patterns import TimeTexts, parse_pattern
+from jobs.schema.time_patterns import Part, TimeTexts, parse_pattern
 from jobs.transform.columns import Columns, TransformProblem, no_column, retyped
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
@@ -67,6 +67,8 @@ class ConvertTimestamp(Transform):
             raise TransformProblem(f"the column '{self.column}' is {schema_text(kind)}; {known}", ("field",))
         if isinstance(kind, ice.StringType) and self.format is None:
             raise TransformProblem(f"the column '{self.column}' is text, which needs 'format'", ())
+        if isinstance(kind, ice.StringType) and self.format is not None and (why := self.format.unreadable):
+            raise TransformProblem(f"no text is read by the pattern '{self.format.text}': {why}", ("format",))
         return Columns(
             tuple(retyped(each, TARGETS[self.target]) if each.name == self.column else each for each in columns)
         )
@@ -133,7 +135,10 @@ class ConvertTimestamp(Transform):
     def _written(self, ms: pa.Array) -> Made:
         if self.target == "string":
             assert self.format is not None
-            return self.format.written(_timestamps(ms)), []
+            times = _timestamps(ms)
+            odd = [] if self.lenient else _where(self.format.miswritten(times))
+            said = f"needs milliseconds that {self.format.text} writes as a fraction, found others: S counts them"
+            return self.format.written(times), [BadValue(each, BAD_TIMESTAMP, said) for each in odd]
         if self.target == "Timestamp":
             return _timestamps(ms), []
         if self.target == "unix":
@@ -159,9 +164,10 @@ def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array,
     """Milliseconds of texts that frazil's own patterns read as well, and which are left."""
     nothing = pa.nulls(len(array), pa.int64())
     every = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-    if format_.counts_milliseconds:
+    letters = format_.letters
+    # Others mean another thing in those patterns.
+    if format_.counts_milliseconds or letters - set("yMdHhamsSXZ") or any(_short(part) for part in format_.parts):
         return nothing, every
-    letters = {part.letter for part in format_.parts}
     kind = "timestamptz" if letters & set("yMd") else "time"
     try:
         pattern = parse_pattern(format_.text, kind)
@@ -170,6 +176,11 @@ def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array,
     texts = TimeTexts((pattern,), "UTC" if kind == "timestamptz" and not pattern.zoned else None)
     read, bad = convert_leaf(Primitive(kind, encoding="pattern", texts=texts), array, required=False)
     return pc.divide(read.cast(pa.int64()), 1_000), np.array([each.index for each in bad], np.int64)
+
+
+def _short(part: Part) -> bool:
+    """Whether it is an offset of hours alone, which has minutes in the other patterns."""
+    return part.letter == "X" and part.count == 1
 
 
 def _timestamps(ms: pa.Array) -> pa.Array:
@@ -188,20 +199,29 @@ def _without(array: pa.Array, rows: list[int]) -> pa.Array:
     return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
 
 
-def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
+def converter(properties: Properties, name: str, *, lenient: bool) -> ConvertTimestamp:
+    """The step on a column.
+
+    Args:
+        properties: The transform's.
+        name: The column.
+        lenient: As of the step.
+
+    Raises:
+        TransformProblem: A property says something else than it may.
+    """
     target = properties.choice("target.type", tuple(TARGETS))
     precision = properties.choice("unix.precision", _PRECISIONS, "milliseconds", ignore_case=True)
     text = properties.text("format")
     if target == "string" and not text:
         raise TransformProblem("TimestampConverter needs 'format' to write text", ("target.type",))
     format_ = simple_date_format(text, "format") if text else None
-    if format_ is not None and format_.counts_milliseconds and not lenient:
-        raise TransformProblem(
-            f"S in '{text}' counts milliseconds and is no fraction: Kafka Connect reads .5 as 5 ms and writes 123 ms "
-            "as .000123 by SSSSSS; write SSS, or lenient: true for just that",
-            ("format",),
-        )
+    return ConvertTimestamp(name, target, format_, precision, lenient)
+
+
+def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
     name = properties.text("field")
+    step = converter(properties, name, lenient=lenient)
     if not name:
         raise TransformProblem("TimestampConverter of a whole value needs a column here: write field", ())
     if name not in columns.names:
@@ -209,7 +229,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
             return []
         hint = "; lenient: true passes over it, as Kafka Connect does"
         raise TransformProblem(no_column(name, columns.names) + hint, ("field",))
-    return [ConvertTimestamp(name, target, format_, precision, lenient)]
+    return [step]
 
 
 TIMESTAMP_CONVERTER = Known(

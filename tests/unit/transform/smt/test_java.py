@@ -10,12 +10,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg import types as ice
 
 from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.cast_values import cast_values
 from jobs.transform.smt.java_numbers import decimal_texts, float_texts, parsed_double
 from jobs.transform.smt.java_regex import Replacement, java_pattern
+from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.simple_date_format import simple_date_format
+from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
+from tests.unit.transform.rows import columns_of
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_time_comes_back_from_its_text(at: datetime) -> None:
         ("d MMM yyyy", "3 march 1970", (5184000000 + 172800000 - 86400000, True)),
         ("d MMM yyyy", "3 jan 1970", (172800000, True)),
         ("yyyy-MM-dd hh:mm a", "1970-01-01 12:30 AM", (1800000, True)),
-        ("yyyy-MM-dd hh:mm a", "1970-01-01 13:30 AM", (5400000, False)),
+        ("yyyy-MM-dd hh:mm a", "1970-01-01 13:30 AM", (48600000, False)),
         ("yyyy-MM-dd'T'HHX", "1970-01-01T05+05", (0, True)),
         ("yyyy-MM-dd", " 1970-01-01", (0, False)),
         ("yyyy-MM-dd", "24-01-01", (-61409836800000, False)),
@@ -127,7 +131,16 @@ def test_texts_are_read_as_leniently_as_java_does(pattern: str, text: str, found
     assert simple_date_format(pattern, "format").parsed(text) == found
 
 
-@pytest.mark.parametrize("pattern", ["yy-MM-dd", "YYYY", "yyyy'", "b", "'at'", "EEE"])
+@pytest.mark.parametrize("pattern", ["yy-MM-dd", "EEE", "yyyy u", "yyyy-MM-dd D"])
+def test_no_texts_are_read_by_patterns_that_leave_the_day_open(pattern: str) -> None:
+    given = {"target.type": "Date", "format": pattern}
+    step = converter(Properties(given, "TimestampConverter", TIMESTAMP_CONVERTER.properties), "at", lenient=True)
+    with pytest.raises(TransformProblem, match="no text is read by the pattern"):
+        step.output(columns_of("at string"))
+    assert step.output(columns_of("at long")).fields[0].field_type == ice.DateType()
+
+
+@pytest.mark.parametrize("pattern", ["YYYY", "ww", "yyyy'", "b", "'at'", "XXXX"])
 def test_patterns_that_cannot_be_taken_are_refused(pattern: str) -> None:
     with pytest.raises(TransformProblem):
         simple_date_format(pattern, "format")

@@ -87,7 +87,7 @@ def test_smt_steps_stand_in_a_streams_file(tmp_path: Path) -> None:
         (lambda t: t[1]["smt"].pop("type"), "needs type, such as ReplaceField$Value"),
         (lambda t: t[1]["smt"].update(type="io.debezium.transforms.ContentBasedRouter"), "write an SQL expression"),
         (lambda t: t[1]["smt"].update(type="io.debezium.transforms.Filter"), "where: "),
-        (lambda t: t[1]["smt"].update(type=f"{KAFKA}Cast$Key"), "leave it out"),
+        (lambda t: t[1]["smt"].update(type=f"{KAFKA}Cast$Key", spek="x"), "Cast$Key has no property 'spek'; did you"),
     ],
 )  # fmt: skip
 def test_a_wrong_smt_is_told_with_its_line(tmp_path: Path, change: Any, says: str) -> None:
@@ -167,3 +167,66 @@ def test_a_predicate_may_have_an_alias(tmp_path: Path) -> None:
 def test_a_column_that_only_some_connectors_name_is_found() -> None:
     columns = columns_of("a_b string, `c d` long")
     assert Smt("ReplaceField$Value", (("exclude", "c d"),)).output(columns).names == ("a_b",)
+
+
+def with_key(key: dict[str, Any] | None, *steps: dict[str, Any]) -> dict[str, Any]:
+    data = copy.deepcopy(BASE)
+    data["decode"] |= {} if key is None else {"key": key}
+    data["transform"] = list(steps)
+    return data
+
+
+CAST_KEY = {"smt": {"type": "Cast$Key", "spec": "n:int32"}}
+COLUMNS = "id string not null, p struct<at string, n long>, kind string"
+
+
+@pytest.mark.parametrize(
+    ("key", "steps", "columns"),
+    [
+        (None, [CAST_KEY], None),
+        ({"format": "json", "schema": "n string", "into": "k"}, [CAST_KEY], "k struct<n int>"),
+        ({"format": "json", "schema": "n string", "into": "`k` not null"}, [CAST_KEY], "k struct<n int> not null"),
+        ({"format": "string", "into": "k"}, [{"smt": {"type": "Cast$Key", "spec": "int64"}}], "k long"),
+        ({"format": "string", "schema": "k string"}, [{"smt": {"type": "HoistField$Key", "field": "id"}}],
+         "k struct<id string>"),
+        ({"format": "json", "schema": "n string", "into": "k"},
+         [{"rename": {"k": "of"}}, {"smt": {**CAST_KEY["smt"], "key_column": "of"}}], "of struct<n int>"),
+        ({"format": "json", "schema": "n string, m long", "into": "k"},
+         [{"smt": {"type": f"{KAFKA}ExtractField$Key", "field": "m"}}], "k long"),
+    ],
+)  # fmt: skip
+def test_a_transform_of_keys_changes_the_column_that_holds_them(
+    key: dict[str, Any] | None, steps: list[dict[str, Any]], columns: str | None
+) -> None:
+    spec = StreamSpec.model_validate(with_key(key, *steps))
+    behind = row_steps_of(spec)
+    assert behind is not None
+    assert behind.columns.text == columns_of(COLUMNS if columns is None else f"{COLUMNS}, {columns}").text
+    again = StreamSpec.model_validate(spec.model_dump(mode="json", exclude_defaults=True))
+    assert again.transform == spec.transform
+    assert again.config_hash == spec.config_hash
+
+
+@pytest.mark.parametrize(
+    ("key", "steps", "says"),
+    [
+        ({"format": "json", "schema": "n string"}, [CAST_KEY],
+         "write into: key there, or change them as all others, by Cast$Value"),
+        ({"format": "json", "schema": "n string", "into": "k"}, [{"drop": "k"}, CAST_KEY], "there is no column 'k'"),
+        ({"format": "json", "schema": "n string", "into": "k"}, [{"to_key": "id"}, CAST_KEY],
+         "the key is the one that to_key in transform[0] makes: write to_key: COLUMN"),
+        (None,
+         [{"smt": {"type": "ValueToKey", "fields": "id,kind"}}, {"smt": {"type": "ExtractField$Key", "field": "id"}}],
+         "ValueToKey in transform[0]"),
+    ],
+)  # fmt: skip
+def test_a_transform_of_keys_that_has_none_is_told(
+    tmp_path: Path, key: dict[str, Any] | None, steps: list[dict[str, Any]], says: str
+) -> None:
+    path = tmp_path / "payments.yaml"
+    path.write_text(yaml.safe_dump(with_key(key, *steps), sort_keys=False))
+    with pytest.raises(SpecError) as problem:
+        load_stream(path)
+    (only,) = problem.value.problems
+    assert says in only
+    assert f"transform[{len(steps) - 1}].smt" in only
