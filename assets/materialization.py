@@ -24,6 +24,7 @@ from assets.metadata import (
     table_metadata,
     watermark_metadata,
 )
+from assets.named_tables import report_drained
 from assets.routed_metadata import landed_rows, routed_drain_metadata, routed_running_metadata
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
@@ -90,6 +91,7 @@ def materialize(
         )
         if target.role == "dead_letters":
             report_dead_letter_check(context.instance, current, key, table, tables[0])
+    report_drained(context, current, deployment.settings(), catalog.catalog(), drained)
 
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:

@@ -6,13 +6,24 @@ every new value. So the graph has one, and the sensor adds a partition when it f
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
+from pyiceberg.catalog import Catalog
 
 from assets import dagster_names
-from assets.metadata import column_schema
+from assets.metadata import column_schema, snapshot_tags
+from assets.routed_metadata import routed_drain_metadata
+from jobs.commit.branch import on_branch
+from jobs.commit.named_tables import with_named_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import VALUE, value_of_table
 from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from jobs.stream.drain import Drained
+
+ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."
 
 
 def named_tables_key(spec: StreamSpec, settings: Settings) -> dg.AssetKey | None:
@@ -45,7 +56,8 @@ def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | N
         partitions_def=named_tables_of(spec),
         description=f"The tables of stream `{spec.stream}` that values of its records name: `{spec.route.to}`, one for "
         f"each `{spec.route.by}`, at most {spec.route.limit:,} with those of the file. Each is a partition, added "
-        "when the sensor `frazil_reconcile` first tells of it, and told of again when rows have come. Each table's "
+        "when it is first told of, by the sensor `frazil_reconcile` or by the run that drains the stream, and "
+        f"told of again when rows have come. Each table's "
         "own page, with its rows, snapshots and times, is the asset of its name in the catalog of assets: put its "
         f"value where `{VALUE}` stands.",
         group_name=dagster_names.group_name(spec),
@@ -64,3 +76,42 @@ def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | N
             else None
         ),
     )
+
+
+def report_drained(
+    context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, catalog: Catalog, drained: Drained
+) -> None:
+    """Tell of the tables that values name and that a drain has given rows, under their own names and as partitions.
+
+    Where none got any, all of them are told of together: they are complete.
+
+    Args:
+        context: Of the run that has drained the stream.
+        spec: The stream as its file says.
+        settings: Say what assets are called.
+        catalog: Where the tables are.
+        drained: What the drain did.
+    """
+    key = named_tables_key(spec, settings)
+    if key is None:
+        return
+    whole = with_named_tables(spec, catalog)
+    grown = list[tuple[str, dg.AssetMaterialization]]()
+    for target in whole.targets:
+        partition = named_partition(whole, target.name)
+        if partition is None:
+            continue
+        table = on_branch(catalog.load_table(target.name), target.branch)
+        told = routed_drain_metadata(whole, target, drained, table)
+        if told["rows_landed"]:
+            own, tags = (
+                dagster_names.table_key(settings, target.name),
+                snapshot_tags(table.metadata.current_snapshot_id),
+            )
+            context.log_event(dg.AssetMaterialization(own, metadata=told, tags=tags))
+            grown.append((partition, dg.AssetMaterialization(key, partition=partition, metadata=told)))
+    context.instance.add_dynamic_partitions(named_tables_of(spec).name or "", [each for each, _ in grown])
+    for _, event in grown:
+        context.log_event(event)
+    if not grown and whole.named_tables:
+        context.log_event(dg.AssetMaterialization(key, description=ALL_COMPLETE))

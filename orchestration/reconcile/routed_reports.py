@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import dagster_names
 from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
-from assets.named_tables import named_partition, named_tables_key
+from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.stamp_history import as_written
 from jobs.spec.models import StreamSpec
@@ -19,8 +19,6 @@ from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.remote_queries import RemoteQueries, queried_table
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
-
-_ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."
 
 OwnReport = dg.AssetMaterialization | dg.AssetObservation
 
@@ -100,7 +98,7 @@ def routed_events(
             grown = True
     if group is not None and not grown and fresh and spec.named_tables:
         # All of them are complete, though nothing new came.
-        yield dg.AssetMaterialization(group, description=_ALL_COMPLETE, metadata=told)
+        yield dg.AssetMaterialization(group, description=ALL_COMPLETE, metadata=told)
 
 
 def _nothing_new(spec: StreamSpec, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.commit.stamps import Counts
 from jobs.stream.drain import Drained
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
@@ -82,6 +83,43 @@ def test_a_drain_is_told_of_each_table_by_itself(tmp_path: Path, monkeypatch: py
     # Records, of which one may be a row of several tables, are told of once.
     assert (told[SINK]["records_read"], told[SINK]["records_landed"], told[SINK]["records_dead"]) == (7, 6, 1)
     assert not {"records_read", "records_landed", "records_dead"} & (told[CHANGES].keys() | told[DELETES].keys())
+
+
+def test_a_drain_is_told_of_the_tables_that_values_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    route = {"by": "type", "to": "orders.{value}"}
+    stream = RoutedStream(tmp_path / "home", route, trigger="available_now")
+    stream.land({"id": "x", "type": "old"})
+    again = RoutedStream(tmp_path / "home", route, epoch=2, trigger="available_now")
+    again.log = stream.log
+    batches = iter([[{"id": "a", "type": "one"}, {"id": "b", "type": "one"}, {"id": "c", "type": "two"}], []])
+
+    def drained(*_: Any) -> Drained:
+        records = next(batches)
+        done = [again.land(*records, batch=0)] if records else []
+        heads = {each: again.stream.targets[each.name].snapshot_id for each in again.spec.targets}
+        counts = done[0].counts if done else Counts()
+        epoch = 2 if records else 3
+        return Drained("payments", epoch, counts, done, {}, snapshots=heads, valid_through_ms=1_000, seconds=1)
+
+    monkeypatch.setattr("assets.materialization._drained", drained)
+    key = key_of("orders.{value}")
+    with dg.DagsterInstance.ephemeral() as instance:
+        materialized(stream.home, instance)
+        assert set(instance.get_dynamic_partitions("payments.tables")) == {"one", "two"}
+        assert instance.get_materialized_partitions(key) == {"one", "two"}
+        for table, rows in (("orders.one", 2), ("orders.two", 1)):
+            event = instance.get_latest_materialization_event(key_of(table))
+            assert event is not None and event.asset_materialization is not None
+            told = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+            assert (told["rows_landed"], told["dagster/row_count"], told["dagster/table_name"]) == (rows, rows, table)
+            assert told["snapshot_id"] == snapshot(again, table)
+        # It got nothing from this drain.
+        assert instance.get_latest_materialization_event(key_of("orders.old")) is None
+        materialized(stream.home, instance)
+        event = instance.get_latest_materialization_event(key)
+        assert event is not None and event.asset_materialization is not None
+        assert event.asset_materialization.partition is None
+        assert (event.asset_materialization.description or "").startswith("Nothing new")
 
 
 @pytest.fixture
