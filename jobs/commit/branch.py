@@ -105,7 +105,7 @@ def seen_on(metadata: TableMetadata, branch: str) -> TableMetadata:
     if head is not None and head.snapshot_ref_type != SnapshotRefType.BRANCH:
         raise FrazilError(
             f"the branch {branch} that a stream is to write is a tag of its table.",
-            fix="name another branch in table.branch of the stream's file, or drop the tag",
+            fix="name another branch of the table in the stream's file, or drop the tag",
         )
     properties = {key: value for key, value in metadata.properties.items() if key != LINE_PROPERTY}
     if line := metadata.properties.get(line_property(branch)):

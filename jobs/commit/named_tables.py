@@ -31,7 +31,7 @@ def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
         metadata = catalog.load_table(spec.coordinator).metadata
     except (NoSuchTableError, NoSuchNamespaceError):
         return spec
-    return with_tables_of(spec, history(metadata, spec.stream).newest, catalog)
+    return with_tables_of(spec, history(as_written(metadata, spec.stream), spec.stream).newest, catalog)
 
 
 def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> StreamSpec:

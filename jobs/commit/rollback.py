@@ -39,9 +39,9 @@ def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANC
         return RolledBackError(
             f"stream {stream}: {where} does not have what the stream landed last, on {was}: the branch was dropped, "
             f"moved back, or never had it; the records {describe_ranges(past.removed)} are not in it.",
-            fix=f"name the former branch in table.branch again, or give this one its snapshots; or `frazil accept "
-            f"{stream} --rollback keep` to leave them out, or `frazil accept {stream} --rollback reland` to land them "
-            "again",
+            fix="name the former branch of the table in the stream's file again, or give this one its snapshots; or "
+            f"`frazil accept {stream} --rollback keep` to leave them out, or `frazil accept {stream} --rollback "
+            "reland` to land them again",
         )
     return RolledBackError(
         f"stream {stream}: {where} was rolled back to before the stream's last commit; "

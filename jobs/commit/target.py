@@ -92,6 +92,11 @@ class Target:
         snapshot = self.table.metadata.current_snapshot()
         return snapshot.snapshot_id if snapshot else None
 
+    @property
+    def has_to_begin(self) -> bool:
+        """Whether it is a branch of a table without snapshots, with which no commit of rows can begin."""
+        return self.branch != MAIN_BRANCH and not self.table.metadata.snapshots
+
     def renew_access(self, after_seconds: float = 600.0) -> None:
         """Take new credentials for the table's files from the catalog, if the last ones have this age.
 

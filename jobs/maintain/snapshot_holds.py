@@ -121,7 +121,9 @@ def _unpublished(context: TableContext, table: Table, now: datetime) -> Iterator
     A branch of which nothing was ever published, by a stream without a gate, may be one that nobody means to publish.
     """
     for spec in streams_writing_to(context.specs, context.name):
-        found = branches_ahead(table.metadata, spec.stream) if spec.table.name == context.name else []
+        # Nothing of several tables is published.
+        own = spec.table.name == context.name and spec.route is None
+        found = branches_ahead(table.metadata, spec.stream) if own else []
         for ahead in found:
             if ahead.kept_from is None or not (ahead.snapshots or ahead.others):
                 continue

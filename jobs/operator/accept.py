@@ -113,7 +113,10 @@ def _record(
 
 def _rolled_back_aside(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
     """The tables that values may name, and that were rolled back while they were no targets."""
-    former = {name: Target(catalog, name, spec.stream) for name in former_named_tables(spec, catalog)}
+    former = {
+        name: Target(catalog, name, spec.stream, branch=spec.branch_of(name))
+        for name in former_named_tables(spec, catalog)
+    }
     return {name: target for name, target in former.items() if target.history().rolled_back}
 
 

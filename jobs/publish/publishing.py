@@ -238,11 +238,16 @@ def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:
 
 
 def refuse_without_branch(spec: StreamSpec) -> None:
-    """See that the stream writes another branch than main.
+    """See that the stream writes another branch than main, of its one table of rows.
 
     Raises:
         FrazilError: It does not.
     """
+    if spec.route is not None:
+        raise FrazilError(
+            f"stream {spec.stream} has a route: what is on branches of several tables is not published together.",
+            fix="bring each branch to main in Spark: CALL system.fast_forward('TABLE', 'main', 'BRANCH')",
+        )
     if spec.branch_of(spec.table.name) == MAIN_BRANCH:
         raise FrazilError(
             f"stream {spec.stream} writes to {MAIN_BRANCH} of table {spec.table.name}: there is nothing to publish.",

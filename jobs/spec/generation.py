@@ -68,8 +68,9 @@ def _drop_defaults(route: dict[str, Any]) -> None:
     for each in (route, *route["tables"]):
         if each["on_table_error"] == "stop":
             del each["on_table_error"]
-        if each["columns"] is None:
-            del each["columns"]
+        for name in ("columns", "branch"):
+            if name in each and each[name] is None:
+                del each[name]
 
 
 def generation_of_errors(errors: Errors) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import PrivateAttr, model_validator
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import NestedField
 
 from jobs.errors import FrazilError
@@ -40,7 +39,7 @@ from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
-from jobs.spec.stream_targets import columns_in, late_table, stream_targets, table_settings
+from jobs.spec.stream_targets import branch_in, columns_in, late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.key_places import WithKeyColumns
@@ -331,9 +330,9 @@ class StreamSpec(WithPredicates, WithKeyColumns):
 
     def branch_of(self, table: str) -> str:
         """The branch of a table that the stream writes; main of one that it does not name."""
-        if table != self.table.name:
-            return MAIN_BRANCH
-        return self.publish.branch if self.publish else self.table.branch
+        if self.publish and table == self.table.name:
+            return self.publish.branch
+        return branch_in(self.table, self.dead_letter_table, self.route, self.event_time, table)
 
     @property
     def coordinator(self) -> str:

@@ -9,13 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.decode import Decode
-from jobs.spec.fields import Partition, PositiveInt, TableLocation, TableName, TableProperties
+from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
 from jobs.spec.named_tables import NameOfTables, value_of_table
 from jobs.spec.sort_order import SortText
@@ -30,6 +29,10 @@ _COLUMN = "column:"
 _HEADER = "header:"
 _SQL = "sql:"
 _TYPES = (StringType, IntegerType, LongType, BooleanType, DateType)
+_NOT_WITH = {
+    "publish": ": main gets rows by one table's commit; table.branch goes, and what is on a branch is brought to main "
+    "table by table"
+}
 _TAKEN = "it takes text, int, long, boolean and date"
 
 
@@ -92,6 +95,7 @@ class RoutedTable(SpecModel):
         sort_by: The sort order of a new table.
         location: Where a new table lies.
         columns: Those of the rows that it has; without it all.
+        branch: Of the table, that the rows go to; without it as the block ``table`` says.
         on_table_error: As the route's, of this table.
     """
 
@@ -102,6 +106,7 @@ class RoutedTable(SpecModel):
     sort_by: tuple[SortText, ...] | None = None
     location: TableLocation | None = None
     columns: TableColumnsField = None
+    branch: BranchName | None = None
     on_table_error: OnTableError = "stop"
 
     @property
@@ -136,7 +141,12 @@ def _hashed(_: Any, route: Route | None) -> Any:
 
 def _hashed_entry(entry: RoutedTable) -> list[Any]:
     partition_by = None if entry.partition_by is None else list(map(str, entry.partition_by))
-    return [entry.match, entry.table, partition_by, *([entry.columns.written] if entry.columns is not None else [])]
+    hashed: list[Any] = [entry.match, entry.table, partition_by]
+    if entry.columns is not None:
+        hashed.append(entry.columns.written)
+    if entry.branch is not None:
+        hashed.append({"branch": entry.branch})
+    return hashed
 
 
 class Route(SpecModel):
@@ -295,12 +305,9 @@ def route_problems(
     if route is None:
         return []
     said = "is for a stream with one table of rows, and does not go with route yet"
-    problems: list[tuple[Location, str]] = [((name,), said) for name in others]
+    problems: list[tuple[Location, str]] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
     if not decode.declares_all:
         problems.append((("route",), "needs the columns in decode.schema: no table of a route is altered by records"))
-    if table.branch != MAIN_BRANCH:
-        why = "rows of a branch are published to main, and that is one table's commit"
-        problems.append((("table", "branch"), f"{said}: {why}"))
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)

@@ -14,6 +14,7 @@ from jobs.spec.decode import Decode
 from jobs.spec.event_time import EventTime
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.late import LateTable
+from jobs.spec.named_tables import value_of_table
 from jobs.spec.publish import Publish
 from jobs.spec.route import Route, RoutedTable, route_column_problems
 from jobs.spec.table import Table
@@ -53,7 +54,11 @@ def stream_targets(
         names |= {late: None}
     others = (table_settings(table, route, event_time, name) for name in names)
     further = (
-        TargetSpec(*(each.name, "rows", False, each.partition_by, each.properties), coordinates=coordinates)
+        TargetSpec(
+            *(each.name, "rows", False, each.partition_by, each.properties),
+            coordinates=coordinates,
+            branch=MAIN_BRANCH if each.name == late else each.branch,
+        )
         for each in others
     )
     return own, TargetSpec(dead_letters, "dead_letters"), *further
@@ -80,7 +85,8 @@ def table_settings(table: Table, route: Route | None, event_time: EventTime | No
     own: dict[str, Any] = {"name": name, "location": given.location if given else None}
     if given is not None:
         own["properties"] = {**table.properties, **given.properties}
-        own |= {key: value for key in ("partition_by", "sort_by") if (value := getattr(given, key)) is not None}
+        chosen = ("partition_by", "sort_by", "branch")
+        own |= {key: value for key in chosen if (value := getattr(given, key, None)) is not None}
     return table.model_copy(update=own)
 
 
@@ -100,6 +106,25 @@ def columns_in(
         return rows
     chosen = route.columns_of(name)
     return rows if chosen is None else chosen.of(Columns.of(rows)).schema
+
+
+def branch_in(table: Table, dead_letters: str, route: Route | None, event_time: EventTime | None, name: str) -> str:
+    """The branch of one of a stream's tables that the stream writes; main of one that its file does not speak of.
+
+    Args:
+        table: The stream's own.
+        dead_letters: The table of the records that failed.
+        route: The block of that name.
+        event_time: Likewise.
+        name: Of the table.
+    """
+    if name == table.name:
+        return table.branch
+    if route is None or name in (dead_letters, late_table(table, event_time)):
+        return MAIN_BRANCH
+    if name in route.table_names or (route.to is not None and value_of_table(route.to, name) is not None):
+        return table_settings(table, route, event_time, name).branch
+    return MAIN_BRANCH
 
 
 def route_table_problems(route: Route | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:

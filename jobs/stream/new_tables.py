@@ -123,11 +123,11 @@ class NewTables:
         except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
             # A view, or a table of another format: there, and none of Iceberg's.
             return self._refused(lacked, _FOREIGN.format(name=name))
-        target = Target(catalog, name, stream.id)
+        target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
         past = target.history()
         if past.rolled_back:
             raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None:
+        if past.newest is not None or target.has_to_begin:
             target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)

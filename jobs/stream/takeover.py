@@ -36,7 +36,8 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     A driver commits to the coordinator first, and begins a batch only when all targets have the one before. Once the
     coordinator is claimed, it can therefore commit to no target but those that the coordinator's newest batch has rows
-    of. Any other is claimed by this driver's first commit there. The first claim of all stamps the start.
+    of. Any other is claimed by this driver's first commit there; but a branch of a table without snapshots, which
+    cannot begin with rows, begins with the claim. The first claim of all stamps the start.
 
     Raises:
         FencedError: A driver of the same or a later epoch was here.
@@ -65,7 +66,8 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     back = _back_again(stream)
     for target in back:
         target.claim(stream.epoch, lambda newest: anew(stream, newest))
-    for target in _under_way(stream):
+    begun = [*_under_way(stream), *(target for target in stream.targets.values() if target.has_to_begin)]
+    for target in dict.fromkeys(begun):
         if target not in back:
             target.claim(stream.epoch, claim_other)
     step("after_claims")
@@ -98,7 +100,9 @@ def add_named_tables(stream: OpenStream) -> None:
     for name in stream.spec.named_tables:
         if name not in stream.targets:
             try:
-                stream.targets[name] = Target(stream.anchor.catalog, name, stream.id)
+                stream.targets[name] = Target(
+                    stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name)
+                )
             except NoSuchTableError:
                 raise table_gone(stream.id, name) from None
             stream.targets[name].read()

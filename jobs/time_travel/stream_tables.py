@@ -13,7 +13,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from jobs.catalog import find_table
 from jobs.commit.branch import branches, seen_on
 from jobs.commit.offsets import Positions
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import history, written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_directory import TargetDirectory
 from jobs.errors import FrazilError
@@ -156,6 +156,9 @@ def load_stream_tables(
             continue
         on = branch if branch is not None and target.name == asked else target.branch
         has = sorted(branches(table.metadata))
+        if has and on not in has and target.name not in (asked, spec.table.name):
+            # What the file names is made with the first row that comes; until then it has what the stream wrote before.
+            on = written_branch(table.metadata, spec.stream) or MAIN_BRANCH
         if has and on not in has:
             raise FrazilError(
                 f"table {target.name} has no branch {on}" + (" yet." if on == target.branch else "."),
@@ -190,7 +193,7 @@ def load_stream_tables(
 
 
 def _former_tables(spec: StreamSpec, catalog: Catalog, sink: LookedAt, known: set[str]) -> Iterator[LookedAt]:
-    """The tables that a route sent rows to once, and whose rows stay where they are; as they are on main.
+    """The tables that a route sent rows to once, and whose rows stay there; as the branch has them that it wrote.
 
     Args:
         known: Uuids of the stream's tables as its file has them.
@@ -203,5 +206,6 @@ def _former_tables(spec: StreamSpec, catalog: Catalog, sink: LookedAt, known: se
         # Tables of dead letters, which are told of as well, have other ones.
         if set(coordinates) <= set(table.schema().column_names):
             known = known | {uuid}
-            target = TargetSpec(name, "rows", coordinates=coordinates)
-            yield LookedAt(target, table, table.metadata, MAIN_BRANCH)
+            branch = written_branch(table.metadata, spec.stream) or MAIN_BRANCH
+            target = TargetSpec(name, "rows", coordinates=coordinates, branch=branch)
+            yield LookedAt(target, table, seen_on(table.metadata, branch), branch)

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.catalog import existing_table
 from jobs.commit.named_tables import belongs_to
-from jobs.commit.stamp_history import history, stamped_snapshots
+from jobs.commit.stamp_history import as_written, history, stamped_snapshots, written_branch
 from jobs.commit.target_directory import TargetDirectory
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
@@ -28,13 +29,12 @@ def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()
         Those that are there and hold rows of the stream; one that was dropped, or given away, is nobody's question.
     """
     coordinator = existing_table(catalog, spec.coordinator)
-    told = _told(coordinator.metadata, spec.stream) if coordinator is not None else set[str]()
+    told = _told(as_written(coordinator.metadata, spec.stream), spec.stream) if coordinator is not None else set[str]()
     names = {*told, *known} - set(spec.target_names)
     coordinates = next(each.coordinates for each in spec.targets if each.role == "rows")
+    found = ((name, _branch_with_rows(catalog, name, spec.stream, coordinates)) for name in sorted(names))
     return [
-        TargetSpec(name, "rows", coordinates=coordinates)
-        for name in sorted(names)
-        if _has_rows(catalog, name, spec.stream, coordinates)
+        TargetSpec(name, "rows", coordinates=coordinates, branch=branch) for name, branch in found if branch is not None
     ]
 
 
@@ -48,13 +48,16 @@ def _told(metadata: TableMetadata, stream: str) -> set[str]:
     return names
 
 
-def _has_rows(catalog: Catalog, name: str, stream: str, coordinates: tuple[str, str, str]) -> bool:
+def _branch_with_rows(catalog: Catalog, name: str, stream: str, coordinates: tuple[str, str, str]) -> str | None:
+    """The branch of a table that the stream wrote last; None of one without its rows."""
     try:
         table = existing_table(catalog, name)
     except NoSuchPropertyException:
         # Another kind of table has the name now.
-        return False
+        return None
     if table is None or not belongs_to(table.metadata, stream):
-        return False
+        return None
     # Former dead letters have other columns: what became of them is told with the letters.
-    return set(coordinates) <= set(table.schema().column_names)
+    if not set(coordinates) <= set(table.schema().column_names):
+        return None
+    return written_branch(table.metadata, stream) or MAIN_BRANCH

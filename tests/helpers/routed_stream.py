@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from jobs.catalog import connect_catalog
+from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import TopicPartition
@@ -83,7 +84,10 @@ class RoutedStream(EvolvingStream):
     def _opened(self, home: Path, epoch: int) -> OpenStream:
         """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
-        targets = {each: Target(self.catalog, each, "payments") for each in self.spec.target_names}
+        targets = {
+            each: Target(self.catalog, each, "payments", branch=self.spec.branch_of(each))
+            for each in self.spec.target_names
+        }
         for target in targets.values():
             target.read()
         folder = stream_folder(self.settings, "payments")
@@ -102,7 +106,7 @@ class RoutedStream(EvolvingStream):
 
     def offsets(self, table: str) -> list[int]:
         """The offsets of a table's rows, ascending."""
-        found = self.catalog.load_table(table).scan().to_arrow()
+        found = stream_table(self.catalog, self.spec, table).scan().to_arrow()
         return sorted(found.column("offset" if table.endswith("_dead") else "_kafka_offset").to_pylist())
 
     def placed(self) -> dict[str, list[int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from jobs.commit.branch import stream_table
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.forked import Forked, frazil
@@ -48,7 +49,7 @@ def expected(one: Pipeline) -> dict[str, Counter[Coordinates]]:
 def found(one: Pipeline) -> dict[str, Counter[Coordinates]]:
     def rows(table: str) -> Counter[Coordinates]:
         names = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-        scanned = one.catalog().load_table(table).scan(selected_fields=names).to_arrow()
+        scanned = stream_table(one.catalog(), one.spec(), table).scan(selected_fields=names).to_arrow()
         return Counter(zip(*(scanned.column(name).to_pylist() for name in names), strict=True))
 
     return {name: rows(f"{one.table_name}_{name}") for name in ROUTES} | {
@@ -59,7 +60,7 @@ def found(one: Pipeline) -> dict[str, Counter[Coordinates]]:
 
 def columns(one: Pipeline, table: str) -> list[str]:
     """Those of a table, without Kafka's own; all that are required have a value in each row."""
-    rows = one.catalog().load_table(f"{one.table_name}_{table}").scan().to_arrow()
+    rows = stream_table(one.catalog(), one.spec(), f"{one.table_name}_{table}").scan().to_arrow()
     names = [name for name in rows.schema.names if not name.startswith("_kafka_")]
     assert rows.num_rows and not any(rows.column(name).null_count for name in names)
     return names
@@ -74,6 +75,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     ]
     tables[0]["partition_by"] = ["bucket(2, id)"]
     tables[1]["columns"], tables[2]["columns"] = ["id", "created_at"], {"drop": ["note"]}
+    tables[2]["branch"] = "side"
     one.write_spec(route={"by": "id", "tables": tables, "unmatched": {"table": one.table_name}})
     one.produce(MIX)
     one.run_and_die("after_table_commit")
@@ -84,6 +86,7 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     assert found(one) == expected(one)
     assert all(each for each in found(one).values())
     assert columns(one, "low") == ["id", "created_at"] and columns(one, "three") == ["id", "amount", "created_at"]
+    assert not one.catalog().load_table(f"{one.table_name}_three").scan().to_arrow().num_rows, "on the branch alone"
     settings, catalog = one.settings(), one.catalog()
     fill_ledger(catalog, settings, [one.spec()])
     audited = audit(one.spec(), settings, catalog, full=True)

@@ -213,7 +213,11 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
     status.last_check = validated_position(table.metadata.properties, status.stream, branch)
     for name in spec.contract.tables if spec.contract is not None else ():
         other = find_table(catalog, name)
-        checked = validated_position(other.metadata.properties, status.stream) if other is not None else None
+        checked = (
+            validated_position(other.metadata.properties, status.stream, spec.branch_of(name))
+            if other is not None
+            else None
+        )
         if checked is not None:
             status.last_checks[name] = checked
     status.last_commit = last_commit(table, status.stream) or status.last_commit

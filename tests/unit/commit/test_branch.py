@@ -148,7 +148,7 @@ def test_a_tag_of_that_name_is_refused(catalog: SqlCatalog, connect: Connect) ->
         change.create_tag(snapshot, "ingest")
     with pytest.raises(FrazilError, match="is a tag") as refused:
         connect()
-    assert "table.branch" in (refused.value.fix or "")
+    assert "name another branch" in (refused.value.fix or "")
 
 
 def test_each_branch_has_its_line(catalog: SqlCatalog, connect: Connect) -> None:

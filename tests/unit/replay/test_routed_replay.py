@@ -101,8 +101,9 @@ class Letters:
         assert not folder.pending_records() and not folder.store.keys("letters-*.parquet")
 
 
-def test_letters_land_in_each_table_that_the_route_names_and_in_no_other(tmp_path: Path) -> None:
-    one = Letters(tmp_path / "home")
+@pytest.mark.parametrize("branch", ["main", "ingest"])
+def test_letters_land_in_each_table_that_the_route_names_and_in_no_other(tmp_path: Path, branch: str) -> None:
+    one = Letters(tmp_path / "home", table={"name": SINK, "branch": branch})
     told = one.dry_run()
     assert (told.replayed, told.failed_again, one.placed) == (8, 2, {})
     done = one.replay()

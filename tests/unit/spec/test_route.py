@@ -134,7 +134,6 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"table": {"name": "ev.other", "branch": "b"}}, "does not go with route yet: rows of a branch are published"),
         ({"decode": {"value": "json", "schema": "infer"}}, "route: needs the columns in decode.schema"),
     ],
 )
@@ -222,3 +221,29 @@ def test_the_name_of_tables_and_how_many_there_may_be_change_rows() -> None:
 def test_names_of_tables_lie_where_the_catalog_puts_them(tmp_path: Path) -> None:
     table = {"name": "ev.other", "location": "s3://bucket/other"}
     assert "says where one table lies, and route.to names many" in refused(tmp_path, NAMED, table=table)
+
+
+def test_tables_are_written_on_the_branch_of_the_stream_s_own_unless_their_entry_names_one(tmp_path: Path) -> None:
+    plain, branch = spec(), {"table": {"name": "ev.other", "branch": "ingest"}}
+    one = spec(**branch)
+    assert [each.branch for each in one.targets] == ["ingest", "main", "ingest", "ingest"]
+    assert [one.branch_of(each) for each in one.target_names] == [each.branch for each in one.targets]
+    first, *others = ROUTE["tables"]
+    own = {"tables": [{**first, "branch": "main"}, {**others[0], "branch": "side"}, others[1]]}
+    two = spec(own, **branch)
+    assert [each.branch for each in two.targets] == ["ingest", "main", "main", "side"]
+    alone = spec(own)
+    assert [each.branch for each in alone.targets] == ["main", "main", "main", "side"]
+    hashes = {each.config_hash for each in (plain, one, two, alone)}
+    assert len(hashes) == 4, "another branch is another configuration"
+    named = spec({**NAMED, "to": "ev.t_{value}"}, **branch).with_named_tables(["ev.t_a"])
+    assert named.branch_of("ev.t_a") == "ingest" == named.targets[-1].branch
+    assert named.branch_of(named.dead_letter_table) == named.branch_of("ev.of_nobody") == "main"
+    told = refused(tmp_path, {"tables": [{"match": "a", "table": "ev.other", "branch": "b"}]})
+    assert "route.tables[0].branch: belongs into the block table" in told
+
+
+def test_publish_beside_a_route_is_refused_with_what_goes(tmp_path: Path) -> None:
+    contract = {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}
+    told = refused(tmp_path, contract=contract, publish={"gate": "contract"})
+    assert "publish: is for a stream with one table of rows" in told and "table.branch goes" in told
