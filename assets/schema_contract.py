@@ -72,7 +72,7 @@ def contract_outcome(
     found, bad = list[ContractFinding](), list[tuple[Level, str, str]]()
     good: list[str] = []
     if spec.decode.declared is not None:
-        held = declared_contract(spec, table.schema())
+        held = declared_contract(spec, table.schema(), properties=table.properties)
         found += held.findings
         if not held.fits:
             fix = f"frazil schema {'apply' if held.can_be_applied else 'diff'} {spec.stream}"
@@ -219,12 +219,13 @@ def asked_subjects(
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
     """Changes of a stream's table that wait for somebody to decide."""
+    from jobs.spec.transform.shaping import evolving_schema
     from jobs.state.stream_folder import stream_folder
     from jobs.stream.schema_proposals import proposals
 
     if table is None or not spec.evolution.evolves:
         return []
-    return proposals(stream_folder(settings, spec.stream).store, table.schema())
+    return proposals(stream_folder(settings, spec.stream).store, evolving_schema(spec, table.metadata))
 
 
 def _downstream(context: dg.AssetCheckExecutionContext, keys: Sequence[dg.AssetKey]) -> list[str]:

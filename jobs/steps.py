@@ -22,6 +22,7 @@ Kind = Literal[
     "commit",
     "dead letters",
     "schema",
+    "opening",
     "stop",
     "roll",
     "keeper",
@@ -60,6 +61,9 @@ class Step:
 STEPS: dict[str, Step] = {
     "before_lease": Step(
         "take over", "The tables were looked at; lease and tables are as the driver before left them."
+    ),
+    "after_opening_change": Step(
+        "opening", "The table has what the stream's file makes of its records, and no lease is taken; it stays so."
     ),
     "before_claim": Step("take over", "The lease is taken, no table knows it; the driver before may still commit."),
     "inside_claim": Step("take over", "A claim's manifests are written, and nothing refers to them."),

@@ -64,7 +64,7 @@ COMMIT_KINDS = ("commit", "dead letters")
 # no part of a certificate: the project's own tests kill those.
 _NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
-    *("dropped tables", "event time", "tag"),
+    *("dropped tables", "event time", "tag", "opening"),
 )
 # Nor are discards, answers and remakes of what is published.
 _HOLDS = ("inside_hold", "publish_after_hold")

@@ -65,7 +65,8 @@ def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
     """Whether a table holds the stream's rows; one that is gone did."""
     try:
         metadata = catalog.load_table(name).metadata
-        return made_for(metadata, spec.stream) or not spec.disagreements_with(metadata.schema(), name)
+        fits = not spec.disagreements_with(metadata.schema(), name, properties=metadata.properties)
+        return made_for(metadata, spec.stream) or fits
     except NoSuchTableError:
         return True
 

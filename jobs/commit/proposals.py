@@ -36,6 +36,7 @@ class Seen:
 
     Attributes:
         mapping: Its name mapping, as the property's text; a pending record has none, as its stamps have the names.
+        decoded: The digest of the decoded columns that it keeps for the stream; of a pending record likewise.
     """
 
     uuid: str
@@ -43,6 +44,7 @@ class Seen:
     schema_id: int
     spec_id: int
     mapping: str | None = field(default=None, compare=False)
+    decoded: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,13 @@ from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
 from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
-from jobs.commit.long_properties import properties_in_parts, property_limit
 from jobs.commit.operations import Append, ChangeSchema, Operation, RemakeBranch, ReplaceFiles
 from jobs.commit.prepared_commit import PreparedCommit, landed
+from jobs.commit.property_limit import property_limit
 from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.schema_commit import schema_commit
 from jobs.commit.stamps import SUMMARY_KEY
+from jobs.schema.long_properties import properties_in_parts
 from jobs.write.manifest_doubles import exact_entries, positions_of_type, widen_zeros
 
 

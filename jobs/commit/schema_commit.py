@@ -20,11 +20,13 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
+    TableUpdate,
 )
 
-from jobs.commit.long_properties import properties_in_parts, property_limit, whole_property
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.prepared_commit import PreparedCommit
+from jobs.commit.property_limit import property_limit
+from jobs.schema.long_properties import properties_in_parts, whole_property
 
 
 def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
@@ -32,7 +34,7 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
 
     Args:
         table: The table as loaded.
-        change: The new schema.
+        change: The new schema; where it is the one that the table has, only properties are set.
     """
     metadata = table.metadata
     schema = change.schema.model_copy(update={"schema_id": max(each.schema_id for each in metadata.schemas) + 1})
@@ -41,10 +43,13 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
     def is_in(now: TableMetadata) -> bool:
         return any(change.token in _whole(now.properties, name) for name in change.properties)
 
+    updates: tuple[TableUpdate, ...] = (
+        AddSchemaUpdate.model_validate({"schema": schema}),
+        SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
+    )
     return PreparedCommit(
         (
-            AddSchemaUpdate.model_validate({"schema": schema}),
-            SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
+            *(() if change.schema == metadata.schema() else updates),
             SetPropertiesUpdate(updates=properties_in_parts(change.properties, property_limit(table.catalog))),
         ),
         (

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from jobs.commit.long_properties import whole_property
+from jobs.schema.long_properties import whole_property
 
 PROPERTY = "frazil.schema-changes"
 MOST = 50

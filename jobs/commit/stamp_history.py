@@ -16,11 +16,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import seen_on
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
-from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key
+from jobs.schema.long_properties import whole_property
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class Stamp:
             kept as `schema_id` is. Stamps of earlier versions have none.
         unknown_ids: On the anchor, with `batch`: ids of writer schemas, numbers or GUIDs, that its records named and
             the registry did not know; so many that a stamp stays small. Kept as `schema_id` is.
+        decoded: On the anchor, with `batch`: the digest of the decoded columns that its table keeps, of a stream whose
+            steps change columns that no file declares. Kept as `schema_id` is.
         branch: Of the table, that it was committed to; empty for main. Set by the commit.
         event_time: On the anchor, of a stream whose file names a column for it: the watermark, and what it comes from.
             Stamps of earlier versions have none.
@@ -125,6 +127,7 @@ class Stamp:
     schema_id: int | None = None
     names: DecidedNames | None = None
     unknown_ids: tuple[int | str, ...] = ()
+    decoded: str | None = None
     branch: str = ""
     event_time: EventTimes | None = None
     published: Mapping[str, int] = field(default_factory=dict)
@@ -234,6 +237,7 @@ class Stamp:
             "published": dict(self.published),
             "before": self.before_ms,
             "unknown": list(self.unknown_ids),
+            "columns": self.decoded,
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
@@ -293,6 +297,7 @@ class Stamp:
             schema_id=document.get("schema"),
             names=unpack_names(document.get("names")),
             unknown_ids=tuple(document.get("unknown", ())),
+            decoded=document.get("columns"),
             branch=document.get("branch", ""),
             event_time=unpack_event_times(document["event"]) if "event" in document else None,
             published=document.get("published", {}),

@@ -35,6 +35,7 @@ from jobs.commit.rollback import rolled_back
 from jobs.commit.stamp_properties import stamp_properties
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
+from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
 
 log = logging.getLogger(__name__)
@@ -115,8 +116,10 @@ class Target:
     def seen(self) -> Seen:
         """The table as a task is about to see it."""
         metadata = self.table.metadata
-        mapping = metadata.properties.get(NAME_MAPPING)
-        return Seen(self.uuid, metadata.schema(), metadata.current_schema_id, metadata.default_spec_id, mapping)
+        mapping, decoded = metadata.properties.get(NAME_MAPPING), decoded_digest(metadata.properties, self.stream)
+        return Seen(
+            self.uuid, metadata.schema(), metadata.current_schema_id, metadata.default_spec_id, mapping, decoded
+        )
 
     def read(self) -> Stamp | None:
         """Load the table and its newest stamp.

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from jobs.commit.long_properties import whole_property
+from jobs.schema.long_properties import whole_property
 
 PREFIX = "frazil.targets."
 MOST_NAMED = 2

@@ -11,7 +11,6 @@ from jobs import steps
 from jobs.commit.branch import branches, line_property, seen_on
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.lineage import line_at_head
-from jobs.commit.long_properties import whole_property
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
@@ -20,6 +19,7 @@ from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
+from jobs.schema.long_properties import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
 
 _DELETED = "deleted_"

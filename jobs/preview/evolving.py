@@ -7,16 +7,18 @@ from collections.abc import Iterable
 
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.columns_operation import columns_operation
 from jobs.commit.schema_history import added_since
 from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.preview.changed_metadata import with_operation
 from jobs.preview.record import TableChanges
-from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
 from jobs.stream.field_place import field_place
 from jobs.stream.schema_evolution import ROUNDS
 
@@ -37,7 +39,7 @@ class EvolvingTable:
     def __init__(self, spec: StreamSpec, metadata: TableMetadata) -> None:
         self._spec: StreamSpec = spec
         self.metadata: TableMetadata = metadata
-        self._made: list[SchemaChange] = []
+        self._made: list[str] = []
         self._proposed: list[SchemaChange] = []
         self._failed: list[SchemaChange] = []
         self._refused: list[RefusedChange] = []
@@ -50,7 +52,7 @@ class EvolvingTable:
     def changes(self) -> TableChanges:
         """What the records of the sample lead to."""
         return TableChanges(
-            tuple(map(str, self._made)),
+            tuple(self._made),
             tuple(map(str, self._proposed)),
             tuple(map(str, self._refused)),
             tuple(map(str, self._failed)),
@@ -90,44 +92,29 @@ class EvolvingTable:
         return again
 
     def _judged(self, needs: list[RecordNeed]) -> Evolution:
-        spec, schema = self._spec, self.metadata.schema()
+        spec, schema = self._spec, evolving_schema(self._spec, self.metadata)
         hour_ago_ms = time.time_ns() // 1_000_000 - _HOUR_MS
         found = judged(
             needs,
             schema,
             spec.evolution,
-            protected=protected_columns(
-                schema,
-                self.metadata.partition_specs,
-                self.metadata.sort_order_by_id(self.metadata.default_sort_order_id),
-            ),
+            protected=evolving_protected(spec, self.metadata),
             added_lately=added_since(self.metadata.properties, hour_ago_ms),
             json=spec.decode.format == "json",
-            maintained=spec.maintenance.enabled,
+            maintained=evolving_maintained(spec),
             always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
         )
         return followed(spec, found, self.metadata)
 
     def _change(self, changes: tuple[SchemaChange, ...]) -> None:
-        before = self.metadata.schema()
-        after = changed_schema(before, changes, self.metadata.last_column_id, self._spec.kafka_columns.names)
-        number = max(each.schema_id for each in self.metadata.schemas) + 1
-        after = after.model_copy(update={"schema_id": number})
-        mapping = changed_mapping(self.metadata.properties, before, after, changes)
-        self.metadata = self.metadata.model_copy(
-            update={
-                "schemas": [*self.metadata.schemas, after],
-                "current_schema_id": number,
-                "last_column_id": max(after.highest_field_id, self.metadata.last_column_id),
-                "properties": {**self.metadata.properties, **mapping},
-            }
-        )
-        self._made += changes
+        made = changed_columns(self._spec, self.metadata, changes)
+        self.metadata = with_operation(self.metadata, columns_operation(self._spec, self.metadata, changes))
+        self._made += made.told
         self._rounds += 1
 
     def _refuse(self, refused: Iterable[RefusedChange]) -> bool:
         """Take note of what is refused; returns whether the decoders have to know."""
-        schema, policy = self.metadata.schema(), self._spec.evolution
+        schema, policy = evolving_schema(self._spec, self.metadata), self._spec.evolution
         again = False
         for each in refused:
             self._refused.append(each)

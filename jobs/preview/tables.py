@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 from pyiceberg.catalog import Catalog
@@ -13,12 +14,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.catalog import find_table
+from jobs.commit.opening_columns import opening_columns, opening_operation
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
+from jobs.preview.changed_metadata import with_operation
 from jobs.preview.record import TableState
+from jobs.schema.decoded_columns import decoded_properties, decoded_property
 from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import named_table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.transform.shaping import first_decoded
+from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.task.run import TaskResult
 from jobs.task.unnamed_tables import UnnamedTable, merged_tables
@@ -105,39 +111,70 @@ def _of_rows(
     table = _found(spec, target, catalog)
     if table is not None:
         refuse_format(table.metadata, target.name)
-    schema = _columns(spec, target.name, table, new)
+    schema, kept = _columns(spec, target.name, table, new)
     if schema is None:
         assert table is not None
-        return TableAsWritten(target, "there", table.metadata)
+        return TableAsWritten(target, "there", _followed(spec, table.metadata, new))
     partitions = partition_spec(spec.table_settings(target.name).partition_by, schema)
-    made = _made(spec, target.name, schema, partitions)
+    made = _made(spec, target.name, schema, partitions, kept)
     if table is None or _is_remade(spec, table, schema, partitions):
         return TableAsWritten(target, "new" if table is None else "there", made)
-    if found := spec.disagreements_with(table.schema(), target.name):
+    kept_by = {**table.properties, **kept}
+    if found := spec.disagreements_with(table.schema(), target.name, properties=kept_by):
         problem = f"table {target.name} cannot hold what the file declares: {'; '.join(found)}"
         return TableAsWritten(target, "differs", made, problem)
-    return TableAsWritten(target, "there", table.metadata)
+    return TableAsWritten(target, "there", table.metadata.model_copy(update={"properties": kept_by}))
+
+
+def _followed(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], NewColumns]) -> TableMetadata:
+    """Metadata of a table as the next start makes it of the stream's steps."""
+    found = opening_columns(spec, metadata, new_decoded(spec, new))
+    refuse_misnamed(spec, list(found.problems))
+    refuse_unfollowed(spec, found)
+    operation = opening_operation(spec, metadata, found)
+    return metadata if operation is None else with_operation(metadata, operation)
 
 
 def _found(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None) -> Table | None:
     return None if catalog is None else find_table(catalog, target.name, spec.branch_of(target.name))
 
 
-def _columns(spec: StreamSpec, name: str, table: Table | None, new: Callable[[], NewColumns]) -> Schema | None:
-    """The columns of a new table; None where the file leaves them to the table that is there."""
+def _columns(
+    spec: StreamSpec, name: str, table: Table | None, new: Callable[[], NewColumns]
+) -> tuple[Schema | None, dict[str, str]]:
+    """The columns of a new table, None where the file leaves them to the table; and the property of decoded ones."""
     if spec.decode.declares_all:
-        return spec.table_schema_for(name)
+        return spec.table_schema_for(name), {}
     if table is not None:
-        refuse_misnamed(spec, spec.problems_with(table.schema()))
-        return None if spec.decode.declared is None else spec.table_schema_beside(table.schema())
+        found = opening_columns(spec, table.metadata, new_decoded(spec, new))
+        if spec.decode.declared is None:
+            if not (spec.shapes and is_as_made(table.metadata, spec.stream)):
+                return None, {}
+            refuse_misnamed(spec, list(found.problems))
+            return shaped_schema(spec, found.metadata), _kept(spec, found.metadata.properties)
+        refuse_misnamed(spec, list(found.problems))
+        properties = found.metadata.properties
+        return spec.table_schema_beside(table.schema(), properties), _kept(spec, properties)
     made = new()
     refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
-    return spec.table_schema_of(made.rows, made.key, name=name)
+    own = decoded_properties({}, spec.stream, first_decoded(spec, made.rows, made.key), None) if spec.shapes else {}
+    return spec.table_schema_of(made.rows, made.key, name=name), own
 
 
-def _made(spec: StreamSpec, name: str, schema: Schema, partitions: PartitionSpec) -> TableMetadata:
+def _kept(spec: StreamSpec, properties: Mapping[str, str]) -> dict[str, str]:
+    name = decoded_property(spec.stream)
+    return {each: text for each, text in properties.items() if each.endswith(name)} if spec.shapes else {}
+
+
+def _made(
+    spec: StreamSpec,
+    name: str,
+    schema: Schema,
+    partitions: PartitionSpec,
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> TableMetadata:
     settings = spec.table_settings(name)
-    properties = create_table_properties(settings.properties, schema)
+    properties = {**create_table_properties(settings.properties, schema), **kept}
     return new_table_metadata(schema, partitions, sort_order(settings.sort_by, schema), _NOWHERE, properties)
 
 

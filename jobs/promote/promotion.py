@@ -189,12 +189,14 @@ def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
             f"table {spec.table.name} has no column {EXTRA_COLUMN}, in which fields would be kept.",
             fix=f"set decode.unknown_fields: keep in streams/{spec.stream}.yaml",
         )
-    if spec.transform and spec.decode.declared is not None:
+    if spec.shapes or (spec.transform and spec.decode.declared is not None):
+        file = f"streams/{spec.stream}.yaml"
+        declare = f"declare the field in decode.schema of {file}, then frazil schema apply {spec.stream}"
+        follow = f"set decode.unknown_fields: ignore in {file}, by which new fields become columns"
         raise FrazilError(
             f"stream {spec.stream} has transforms, and what is kept in {EXTRA_COLUMN} is of the record before them: "
             "which column a field becomes is for the steps to say.",
-            fix=f"declare the field in decode.schema of streams/{spec.stream}.yaml, then frazil schema apply "
-            f"{spec.stream}",
+            fix=follow if spec.shapes else declare,
         )
     if path[0] in spec.columns_from_elsewhere | {EXTRA_COLUMN}:
         raise FrazilError(f"column {path[0]} of table {spec.table.name} is not from the records' values.")

@@ -16,10 +16,10 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import damaged_property
 from jobs.commit.lineage import ancestors
-from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.publish.interval import Interval, landed_snapshots
+from jobs.schema.long_properties import whole_property
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1

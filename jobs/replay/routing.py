@@ -66,7 +66,7 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         FrazilError: It cannot; the message names each column.
     """
     name = ".".join(table.name())
-    if differences := spec.disagreements_with(table.schema(), name):
+    if differences := spec.disagreements_with(table.schema(), name, properties=table.properties):
         what = "the correction declares" if correction else "the spec declares"
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",

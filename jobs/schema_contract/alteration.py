@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import NestedField
 
 from jobs.commit.branch import stream_table
+from jobs.commit.columns_operation import columns_operation
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.opening_columns import (
+    OpeningColumns,
+    has_landed,
+    keeps_decoded,
+    opening_columns,
+    opening_operation,
+)
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_history import new_record, with_record
 from jobs.errors import FrazilError
-from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import judged, protected_columns
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
+from jobs.schema.fitting import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Coordinates, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.renamed import RenamedColumn, renamed_schema
-from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
 from jobs.write.uuid_columns import uuid_properties
 
 _ANY = 1_000_000
@@ -45,16 +53,22 @@ class Alteration:
         renames: Made before them.
         refused: Why the table would still not be as the file declares, as sentences.
         identifiers: The table's identifier fields from now on, by their full names; None: as they are.
+        told: The changes as sentences, where they are of the columns before a stream's steps.
+        opening: What the next start would make of the table, where that is what is changed.
     """
 
     changes: tuple[SchemaChange, ...] = ()
     renames: tuple[RenamedColumn, ...] = ()
     refused: tuple[str, ...] = ()
     identifiers: tuple[str, ...] | None = None
+    told: tuple[str, ...] = ()
+    opening: OpeningColumns | None = None
 
     @property
     def sentences(self) -> list[str]:
         """Each change, in the order in which they are made."""
+        if self.told:
+            return list(self.told)
         named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
         return [*map(str, self.renames), *map(str, self.changes), *named]
 
@@ -81,18 +95,32 @@ def declared_alteration(
     protected = protected_columns(
         schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
     )
-    columns, changes, refused = dict(columns_of(schema)), list[SchemaChange](), list[str]()
-    for difference in differences(declared_columns(spec, name), schema, own=own):
-        if difference.fits:
-            continue
-        needs = difference.needs
-        if needs is None:
-            refused.append(str(difference))
-        elif why := _kept(difference, columns.get(needs.path), schema, protected):
-            refused.append(f"{difference}; {why}")
-        else:
-            changes.append(SchemaChange(needs.change, needs.path, needs.type))
-    return with_identifiers(spec, metadata, Alteration(tuple(changes), tuple(renames), tuple(refused)))
+    rows = declared_columns(spec, name, metadata.schema(), metadata.properties)
+    fit = fitting(rows, schema, own=own, protected=protected, relax_missing=True)
+    return with_identifiers(spec, metadata, Alteration(fit.changes, tuple(renames), fit.refused))
+
+
+def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
+    """What lets a table take what the steps of a stream make, whose file does not declare its columns.
+
+    Args:
+        spec: The stream.
+        metadata: The table's.
+
+    Raises:
+        FrazilError: Which columns are decoded is not known before the stream has been started.
+    """
+    if spec.shapes and not keeps_decoded(spec, metadata) and not has_landed(spec, metadata):
+        raise FrazilError(
+            f"stream {spec.stream}: which columns are decoded, before its steps, is known with its first start.",
+            fix=f"frazil run {spec.stream}",
+        )
+    found = opening_columns(spec, metadata, None, relax_missing=True)
+    problems = tuple(f"{'.'.join(map(str, at))} in the stream's file: {said}" for at, said in found.problems)
+    made = Alteration(
+        found.changes, (), (*found.refused, *problems), told=tuple(map(str, found.changes)), opening=found
+    )
+    return made if found.changes or made.refused else with_identifiers(spec, metadata, Alteration())
 
 
 def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn]) -> Alteration:
@@ -108,6 +136,12 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     Raises:
         FrazilError: A column cannot be renamed so.
     """
+    if spec.shapes:
+        raise FrazilError(
+            f"stream {spec.stream}: the columns of table {spec.table.name} are those that its steps make, and so are "
+            "their names.",
+            fix=f"name the column with rename in the transform of streams/{spec.stream}.yaml",
+        )
     own = {*spec.columns_from_elsewhere, EXTRA_COLUMN}
     for rename in renames:
         if taken := own & {rename.old[0], rename.new[0]}:
@@ -145,31 +179,21 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         metadata: The table's.
         proposed: Those that somebody has decided to make, limits or not.
     """
-    schema = metadata.schema()
+    schema = evolving_schema(spec, metadata)
     nowhere = Coordinates("", 0, 0)
     found = judged(
         [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
         schema,
         EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
-        protected=protected_columns(
-            schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
-        ),
+        protected=evolving_protected(spec, metadata),
         json=spec.decode.format == "json",
-        maintained=spec.maintenance.enabled,
+        maintained=evolving_maintained(spec),
     )
     found = followed(spec, found, metadata)
+    if spec.shapes:
+        told = changed_columns(spec, metadata, found.changes).told if found.changes else ()
+        return Alteration(found.changes, (), tuple(map(str, found.refused)), told=told)
     return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
-
-
-def _kept(
-    difference: Difference, column: NestedField | None, schema: Schema, protected: Mapping[int, str]
-) -> str | None:
-    """Why a column has to stay as it is; None if it has not."""
-    if column is None or difference.needs is None:
-        return None
-    if difference.needs.change == "widen":
-        return protected.get(column.field_id)
-    return "it is an identifier field of the table" if column.field_id in schema.identifier_field_ids else None
 
 
 def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:
@@ -234,6 +258,12 @@ def alter_table(
 
 
 def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:
+    if decided.opening is not None:
+        operation = opening_operation(spec, metadata, decided.opening, by)
+        assert operation is not None
+        return operation
+    if decided.told:
+        return columns_operation(spec, metadata, decided.changes, by=by)
     before = metadata.schema()
     own = own_columns(spec)
     renamed = renamed_schema(before, decided.renames)

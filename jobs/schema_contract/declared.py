@@ -12,7 +12,7 @@ from jobs.schema.difference import Difference, DifferenceKind, differences
 from jobs.schema.identifier_fields import identifier_names
 from jobs.schema.rename import RenameSuggestion, rename_suggestions
 from jobs.schema_contract.finding import ContractFinding, Outcome
-from jobs.spec.models import StreamSpec
+from jobs.spec.models import NO_PROPERTIES, StreamSpec
 
 _FITS: Mapping[DifferenceKind, tuple[Outcome, str]] = {
     "gone": ("null", "null in new rows"),
@@ -57,32 +57,45 @@ class DeclaredContract:
 def own_columns(spec: StreamSpec) -> frozenset[str]:
     """Columns of the stream's table that no file declares: they say where rows came from, or the table has a key's."""
     key = spec.record_columns.key
-    of_key = key.names if key is not None and not key.is_resolved else ()
+    of_key = key.names if key is not None and not key.is_resolved and not spec.shapes else ()
     return spec.kafka_columns.names | {*of_key}
 
 
-def declared_columns(spec: StreamSpec, name: str | None = None) -> Schema:
+def declared_columns(
+    spec: StreamSpec,
+    name: str | None = None,
+    table: Schema | None = None,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> Schema:
     """The columns that the stream's file declares, of values, keys and headers, behind its transforms.
 
     Args:
         spec: The stream.
         name: Of one of its tables of rows; without it the stream's own.
+        table: Its schema, which says what the file leaves to it.
+        properties: Of the table.
     """
+    if spec.shapes and table is not None:
+        decoded = spec.record_columns_for(table, properties).beside(spec.resolved_for(table, properties).schema)
+        return spec.columns_in(name, spec.transformed(decoded))
     columns = spec.record_columns
     if columns.key is not None and not columns.key.is_resolved:
         columns = replace(columns, key=None)
     return spec.columns_in(name, spec.transformed(columns.beside(spec.declared_rows)))
 
 
-def declared_contract(spec: StreamSpec, table: Schema, name: str | None = None) -> DeclaredContract:
+def declared_contract(
+    spec: StreamSpec, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
+) -> DeclaredContract:
     """Hold the columns that a stream's file declares against its table.
 
     Args:
         spec: One whose file declares its columns.
         table: The table's schema.
         name: Its name; without it that of the stream's own.
+        properties: Of the table.
     """
-    rows, own = declared_columns(spec, name), own_columns(spec)
+    rows, own = declared_columns(spec, name, table, properties), own_columns(spec)
     found = differences(rows, table, own=own)
     return DeclaredContract(tuple(map(_finding, found)), tuple(rename_suggestions(found, rows, table, own=own)))
 

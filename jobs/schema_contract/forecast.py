@@ -9,13 +9,14 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.formats.conform_values import conversion
 from jobs.schema.difference import Difference, differences
-from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
@@ -38,18 +39,18 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
     rows = with_column_names(rows, columns.schema, columns.names)
     found = differences(rows, columns.schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
-    protected = protected_columns(
-        table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
-    )
-    verdict = followed(spec, judged(needed, table, spec.evolution, protected=protected), metadata)
-    return [_finding(spec, each, verdict) for each in found]
+    columns_now, protected = evolving_schema(spec, metadata), evolving_protected(spec, metadata)
+    maintained = evolving_maintained(spec)
+    decided = judged(needed, columns_now, spec.evolution, protected=protected, maintained=maintained)
+    verdict = followed(spec, decided, metadata)
+    return [_finding(spec, each, verdict, metadata) for each in found]
 
 
-def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution) -> ContractFinding:
+def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution, metadata: TableMetadata) -> ContractFinding:
     if difference.fits:
         return ContractFinding(difference, "null" if difference.kind == "gone" else "lands", _FITS[difference.kind])
     if difference.needs is not None:
-        return _needed(spec, difference, difference.needs.change, difference.needs.path, verdict)
+        return _needed(spec, difference, difference.needs.change, difference.needs.path, verdict, metadata)
     if difference.kind == "case":
         return _other_case(spec, difference)
     rows, table = difference.rows, difference.table
@@ -60,15 +61,21 @@ def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution) -> Co
 
 
 def _needed(
-    spec: StreamSpec, difference: Difference, change: Change, path: Path, verdict: Evolution
+    spec: StreamSpec,
+    difference: Difference,
+    change: Change,
+    path: Path,
+    verdict: Evolution,
+    metadata: TableMetadata,
 ) -> ContractFinding:
     answer = getattr(spec.evolution, change)
     match answer:
         case "auto":
             if why := next((each.why for each in verdict.refused if each.path[: len(path)] == path), None):
                 return ContractFinding(difference, "dead_letter", f"the table is not changed: {why}")
-            made = next((str(each) for each in verdict.changes if (each.change, each.path) == (change, path)), "")
-            return ContractFinding(difference, "changes_table", made or "the table is changed with the first record")
+            made = tuple(each for each in verdict.changes if (each.change, each.path) == (change, path))
+            told = "; ".join(changed_columns(spec, metadata, made).told) if spec.shapes else "; ".join(map(str, made))
+            return ContractFinding(difference, "changes_table", told or "the table is changed with the first record")
         case "propose":
             return ContractFinding(difference, "proposed", f"evolve.{change} is propose: dead letters until it is made")
         case "fail":

@@ -30,6 +30,9 @@ def subject_renames(
         metadata: Of the stream's table.
         before: The fields of the schema before, if there is one that was asked for.
     """
+    if spec.shapes:
+        # The table's columns are those behind the steps, which name them.
+        return ()
     columns = spec.resolved_for(metadata.schema(), metadata.properties)
     own = {EXTRA_COLUMN}
     fields = with_column_names(rows, columns.schema, columns.names)

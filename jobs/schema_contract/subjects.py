@@ -85,7 +85,7 @@ def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, Tabl
     as_value = key_as_value(spec)
     if as_value.decode.declared is not None:
         return as_value, metadata_of(as_value.declared_rows, metadata.location)
-    columns = spec.record_columns_for(metadata.schema()).key
+    columns = spec.record_columns_for(metadata.schema(), metadata.properties).key
     assert columns is not None
     # With their ids, by which the table's name mapping knows them.
     rows = Schema(*columns.rows.fields, schema_id=metadata.current_schema_id)

@@ -139,6 +139,13 @@ class Decode(SpecModel):
         return self.schema_source == "declared" and (self.key is None or self.key.schema_source == "declared")
 
     @property
+    def of_table(self) -> str | None:
+        """What leaves columns to the table, as messages call it; None if nothing does."""
+        if self.schema_source == "table":
+            return "decode.schema"
+        return "decode.key.schema" if self.key is not None and self.key.schema_source == "table" else None
+
+    @property
     def needs_registry(self) -> bool:
         """Whether values or keys can only be decoded with schemas of a registry."""
         return bool(self.of_registry)

@@ -17,6 +17,7 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
+from jobs.schema.decoded_columns import DecodedColumns, decoded_columns
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import aliases_of
@@ -43,7 +44,7 @@ from jobs.spec.stream_targets import branch_in, columns_in, late_table, stream_t
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.key_places import WithKeyColumns
-from jobs.spec.transform.passing import added_by
+from jobs.spec.transform.passing import added_by, changes_columns
 from jobs.spec.transform.rules import RowRule, hashed_rules
 from jobs.spec.transform.smt_step import Predicates, WithPredicates
 from jobs.spec.transform.steps import Step, chain_of, hashed_steps
@@ -101,19 +102,21 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         """
         return chain_of(self.transform).output(Columns.of(decoded)).schema if self.transform else decoded
 
-    def problems_with(self, table: Schema) -> list[tuple[Location, str]]:
+    def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[tuple[Location, str]]:
         """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
 
         Args:
             table: The schema of the stream's table.
+            properties: Of the table, see `resolved_for`.
         """
-        if problem := self._key_problem(table):
+        if problem := self._key_problem(table, properties):
             return [(("decode", "key", "schema"), problem)]
-        return self.problems_of(self.resolved_for(table).schema, self.record_columns_for(table))
+        return self.problems_of(self.resolved_for(table, properties).schema, self.record_columns_for(table, properties))
 
-    def _key_problem(self, table: Schema) -> str | None:
+    def _key_problem(self, table: Schema, properties: Mapping[str, str]) -> str | None:
         key = self.record_columns.key
-        return key.problem_with(table) if key else None
+        kept = decoded_columns(properties, self.stream) if key and self.shapes else None
+        return key.problem_with(kept.key or table if kept else table) if key else None
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -148,25 +151,39 @@ class StreamSpec(WithPredicates, WithKeyColumns):
 
         Args:
             table: Its schema.
-            properties: Of the table; its name mapping tells which further names columns have in records. What only
-                asks for the columns goes without.
+            properties: Of the table; its name mapping tells which further names columns have in records, and it keeps
+                the decoded columns of steps that change them. What asks for the columns of others goes without.
             evolving: For the stream's driver, which may alter the table.
         """
         if self.transform and self.decode.declared is not None:
             # The columns of the table are those behind the transforms; the file declares the ones before them.
             return self.resolved
-        made = self.made_columns
-        mine = [each for each in self.record_columns.left_of(table).fields if each.name not in made]
-        found = self.decode.resolved_for(
-            Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))),
-            aliases_of(table, properties, self.table.name),
-        )
+        columns = self.decoded_for(table, properties)
+        found = self.decode.resolved_for(columns.rows, columns.aliases)
         policy = self.evolution if evolving else self.evolution.elsewhere
         options = policy.as_options()
         if options:
             own = self.columns_from_elsewhere
             options["refused"] = tuple((f"$.{shown_key(name)}", LEFT_OUT) for name in sorted(own))
         return found.with_options(options)
+
+    def decoded_for(self, table: Schema, properties: Mapping[str, str]) -> DecodedColumns:
+        """The columns of values before the steps, given the stream's table: as it keeps them, or else as it has them.
+
+        Args:
+            table: Its schema.
+            properties: Of the table.
+        """
+        if self.shapes and (kept := decoded_columns(properties, self.stream)):
+            return kept
+        made, key = self.made_columns, self.record_columns.key
+        mine = [each for each in self.record_columns.left_of(table).fields if each.name not in made]
+        rows = Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX)))
+        struct = [each for each in table.fields if key and not key.is_resolved and each.name == key.into]
+        aliases = aliases_of(table, properties, self.table.name)
+        return DecodedColumns(
+            rows if self.decode.declared is None else self.declared_rows, Schema(*struct) if struct else None, aliases
+        )
 
     def record_columns_for(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> RecordColumns:
         """The columns that rows have of the key, the headers and Kafka's own, given the stream's table.
@@ -178,25 +195,39 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         Raises:
             FrazilError: It has no such column of keys.
         """
-        if problem := self._key_problem(table):
+        if problem := self._key_problem(table, properties):
             raise FrazilError(
                 f"stream {self.stream}: decode.key.schema is left to table {self.table.name}, and {problem}.",
                 fix=f"correct decode.key in streams/{self.stream}.yaml, or alter the table",
             )
         if self.transform and self.decode.declares_all:
             return self.record_columns
+        if self.shapes and (kept := decoded_columns(properties, self.stream)):
+            return self.record_columns_of(kept, table)
         return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
 
-    def disagreements_with(self, table: Schema, name: str | None = None) -> list[str]:
+    def record_columns_of(self, decoded: DecodedColumns, table: Schema) -> RecordColumns:
+        """The columns that rows have of the key, the headers and Kafka's own, given the decoded columns.
+
+        Args:
+            decoded: As the stream's table keeps them, or is to keep them.
+            table: Its schema, which says the columns of a key that they lack.
+        """
+        return self.record_columns.resolved_for(decoded.key or table, decoded.aliases)
+
+    def disagreements_with(
+        self, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason.
 
         Args:
             table: Its schema.
             name: Of one of the stream's tables of rows; without it the stream's own.
+            properties: Of the table, see `resolved_for`.
         """
-        if problem := self._key_problem(table):
+        if problem := self._key_problem(table, properties):
             return [f"It does not say which columns a key has: {problem}."]
-        decoded = self.record_columns_for(table).beside(self.resolved_for(table).schema)
+        decoded = self.record_columns_for(table, properties).beside(self.resolved_for(table, properties).schema)
         return disagreements(self.columns_in(name, self.transformed(decoded)), table, self.kafka_columns)
 
     @property
@@ -212,13 +243,13 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         """The same of one of the stream's tables of rows; raises as `table_schema` does."""
         return self.table_schema_of(self.resolved.schema, name=name)
 
-    def table_schema_beside(self, table: Schema) -> Schema:
+    def table_schema_beside(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> Schema:
         """The same, given a table that is there and says the columns of a key that the file does not.
 
         Raises:
             FrazilError: It does not; or a registry, or the first records, say the columns of values.
         """
-        key = None if self.decode.declares_all else self.record_columns_for(table).key
+        key = None if self.decode.declares_all else self.record_columns_for(table, properties).key
         return self.table_schema_of(self.resolved.schema, key.rows.fields if key else None)
 
     def table_schema_of(
@@ -236,7 +267,8 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         """
         columns, whole = self.record_columns.with_key_of(key), partial(self.table_columns, name=name)
         maintained = self.maintenance.enabled
-        return new_table_schema(self.stream, self.table, columns, rows, whole, maintained=maintained)
+        how = {"maintained": maintained, "shaped": self.shapes}
+        return new_table_schema(self.stream, self.table, columns, rows, whole, **how)
 
     def table_columns(self, rows: Schema, columns: RecordColumns, name: str | None = None) -> Schema:
         """All columns of a new table for rows decoded to a schema, with those that are not from the value."""
@@ -263,9 +295,16 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         return frozenset[str]() if self.decode.declares_all else added_by(self.transform)
 
     @property
+    def shapes(self) -> bool:
+        """Whether the steps change columns that the file does not declare: then the table keeps the decoded ones."""
+        if self.decode.declares_all or not self.transform or self.evolve.clash == "shadow":
+            return False
+        return self.decode.of_table is None and changes_columns(self.transform)
+
+    @property
     def columns_from_elsewhere(self) -> frozenset[str]:
-        """The columns of a table that are not from the value, of a stream whose table says which ones are."""
-        return self.record_columns.names | self.made_columns
+        """The names that no column of the value has, of a stream whose file does not declare it."""
+        return self.record_columns.names | (frozenset[str]() if self.shapes else self.made_columns)
 
     @property
     def kafka_columns(self) -> KafkaColumns:

@@ -22,6 +22,7 @@ def new_table_schema(
     whole: Callable[[Schema, RecordColumns], Schema],
     *,
     maintained: bool,
+    shaped: bool,
 ) -> Schema:
     """The schema of a new table.
 
@@ -31,6 +32,7 @@ def new_table_schema(
         rows: The columns of values.
         whole: Gives all columns of the table for the two.
         maintained: Whether frazil is to maintain the table.
+        shaped: Whether steps change columns that no file declares, so that rows are decoded to others.
 
     Raises:
         FrazilError: frazil could not maintain it, or the columns of the key are not known.
@@ -40,11 +42,14 @@ def new_table_schema(
             f"stream {stream}: the columns of its keys are those of table {table.name}, which is not there yet.",
             fix=f"frazil run {stream}, which creates it",
         )
-    if maintained and (problem := unread_problem(columns.beside(rows))):
-        raise FrazilError(f"stream {stream}: table {table.name} is not made: {problem}.")
-    if table.force_optional:
+    if table.force_optional and not shaped:
         rows = optional_columns(rows, table.identifiers)
     schema = whole(rows, columns)
+    if maintained and (problem := unread_problem(schema)):
+        raise FrazilError(f"stream {stream}: table {table.name} is not made: {problem}.")
+    if table.force_optional and shaped:
+        kept = ((each,) for each in columns.kafka.names)
+        schema = optional_columns(schema, [*table.identifiers, *kept])
     if problems := identifier_problems_of(schema, table):
         said = "; ".join(problem for _, problem in problems)
         raise FrazilError(

@@ -34,6 +34,7 @@ from jobs.spec.stream_targets import late_problems, late_table_problems, route_t
 from jobs.spec.transform.passing import changed_problems, undeclared_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
+from jobs.spec.value_format import SOURCES
 from jobs.transform.columns import Columns
 
 if TYPE_CHECKING:
@@ -97,9 +98,13 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         behind, wrong = transform_problems(spec.transform, every)
         if behind is None or problems:
             return [*problems, *wrong]
-        if not spec.decode.declares_all and (wrong := changed_problems(every, behind, spec.made_columns)):
+        if (
+            not spec.decode.declares_all
+            and not spec.shapes
+            and (wrong := changed_problems(every, behind, spec.made_columns))
+        ):
             return wrong
-        if wrong := _kept_problems(spec, behind):
+        if wrong := _kept_problems(spec, rows, columns, behind):
             return wrong
         every = behind.schema
         if wrong := rule_problems(spec.rules, behind):
@@ -133,17 +138,24 @@ def _undeclared_problems(spec: StreamSpec) -> Problems:
     """The steps that need columns which the file declares."""
     if spec.decode.declares_all or not spec.transform:
         return []
-    key = spec.decode.declared is not None
-    of = "decode.key.schema" if key else "decode.schema"
-    source = spec.decode.key.schema_source if key and spec.decode.key else spec.decode.schema_source
-    return undeclared_problems(spec.transform, source, of)
+    of_table = spec.decode.of_table
+    key = spec.decode.key
+    kind = key.format if of_table == "decode.key.schema" and key else spec.decode.format
+    known = [f"'{each}'" for each in SOURCES.get(kind, ()) if each in ("registry", "infer")]
+    if of_table == "decode.key.schema":
+        known = [each for each in known if each != "'infer'"]
+    others = f"declare them there, or write {' or '.join(known)}" if known else "declare them there"
+    return undeclared_problems(spec.transform, of_table, others, shadow=spec.evolve.clash == "shadow")
 
 
-def _kept_problems(spec: StreamSpec, behind: Columns) -> Problems:
-    """Whether the steps lose what no declared column takes, of a stream that keeps it."""
-    if spec.decode.unknown_fields != "keep" or spec.decode.declared is None:
+def _kept_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns, behind: Columns) -> Problems:
+    """Whether the steps lose what no column takes, of a stream that keeps it."""
+    if spec.decode.unknown_fields != "keep" or not (spec.decode.declared or spec.shapes):
         return []
-    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
+    found, wrong = transform_problems(spec.transform, columns.beside(spec.decode.with_extra_column(rows)))
+    if wrong:
+        return wrong
+    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in found or behind):
         return []
     said = f"is keep, and behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
     return [(("decode", "unknown_fields"), f"{said}: let the steps keep it, or say ignore, or fail")]

@@ -16,6 +16,7 @@ from jobs.commit.stamp_fields import Counts
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.spec.transform.shaping import evolving_schema
 from jobs.steps import step
 from jobs.stream.batch_commit import BatchCommit
 from jobs.stream.batch_stamps import batch_stamp
@@ -215,7 +216,8 @@ class BatchRunner:
         if decided_schema(stream, needs) is None:
             seen, results = self._evolution.run(tasks, batch)
         else:
-            seen, results = self._evolution.run_again(tasks, table_as_decided(stream, needs).schema())
+            decided = evolving_schema(stream.spec, table_as_decided(stream, needs))
+            seen, results = self._evolution.run_again(tasks, decided)
         seen = self._new_tables.seen | seen
         tasks_ended = time.monotonic()
         step("after_tasks")

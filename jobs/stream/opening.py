@@ -35,6 +35,7 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
+from jobs.stream.followed_file import first_properties, shaped_schema, table_by_file
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
@@ -209,7 +210,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
         create_table_properties({}),
     )
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    differences = spec.disagreements_with(table.schema())
+    differences = spec.disagreements_with(table.schema(), properties=table.properties)
     if differences:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
@@ -221,30 +222,38 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColum
 def _row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
     """The table of the stream's rows, created if it is not there."""
     name, declared, declares_all = spec.table.name, spec.decode.declared, spec.decode.declares_all
+    kept: dict[str, str] = {}
     if declares_all:
         schema = spec.table_schema
     elif catalog.table_exists(name):
-        table = catalog.load_table(name)
-        refuse_format(table.metadata, name)
-        refuse_misnamed(spec, spec.problems_with(table.schema()))
+        refuse_format(catalog.load_table(name).metadata, name)
+        table = table_by_file(spec, catalog, new)
         if declared is None:
-            _refuse_unfilled(spec, spec.resolved_for(table.schema()).schema)
-            return table
-        schema = spec.table_schema_beside(table.schema())
+            _refuse_unfilled(spec, spec.resolved_for(table.schema(), table.properties).schema)
+            if not (spec.shapes and is_as_made(table.metadata, spec.stream)):
+                return table
+            schema = shaped_schema(spec, table.metadata)
+        else:
+            schema = spec.table_schema_beside(table.schema(), table.properties)
     elif new is not None:
         made = new()
         refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
         schema = spec.table_schema_of(made.rows, made.key)
+        kept = first_properties(spec, made, catalog)
     else:
         raise FrazilError(
             f"stream {spec.stream}: table {name} does not exist, and the stream's file does not declare its columns.",
             fix=f"frazil run {spec.stream}, which creates it",
         )
-    properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream)
+    properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream) | kept
     partitions = partition_spec(spec.table.partition_by, schema)
     order = sort_order(spec.table.sort_by, schema)
     table = ensure_table(catalog, name, schema, partitions, properties, location=spec.table.location, order=order)
-    if declared and is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
+    if (
+        (declared or spec.shapes)
+        and is_as_made(table.metadata, spec.stream)
+        and differs(table.metadata, schema, partitions)
+    ):
         table = remade_table(table, spec.stream, schema, partitions)
     return table
 

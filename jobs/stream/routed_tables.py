@@ -44,7 +44,7 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     )
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
         table = remade_table(table, spec.stream, schema, partitions)
-    if differences := spec.disagreements_with(table.schema(), name):
+    if differences := spec.disagreements_with(table.schema(), name, properties=table.properties):
         raise FrazilError(
             f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "
             + "; ".join(differences),

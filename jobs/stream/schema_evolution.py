@@ -11,31 +11,31 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import SchemaChangeError
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.proposals import Proposal, Seen
-from jobs.commit.schema_history import added_since, new_record, with_record
+from jobs.commit.schema_history import added_since, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.formats.decoder import EVERY_FIELD
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rename import with_former_names
-from jobs.schema.schema_change import RefusedChange, changed_schema
+from jobs.schema.schema_change import RefusedChange
 from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import evolving_maintained, evolving_protected, evolving_schema
 from jobs.steps import step
 from jobs.stream.field_place import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_proposals import keep_proposal
-from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,8 @@ class SchemaEvolution:
         return self._stream.targets[self._stream.spec.table.name]
 
     def _differs(self, seen: dict[str, Seen]) -> bool:
-        return self._table.table.metadata.current_schema_id != seen[self._table.name].schema_id
+        now, before = self._table.seen(), seen[self._table.name]
+        return (now.schema_id, now.decoded) != (before.schema_id, before.decoded)
 
     def _surveys(self) -> bool:
         spec = self._stream.spec
@@ -206,7 +207,8 @@ class SchemaEvolution:
         if verdict.failed:
             raise self._stopped(verdict)
         if verdict.changes:
-            log.info("table %s: %s", self._table.name, "; ".join(each.told for each in verdict.changes))
+            made = schema_history(self._table.table.metadata.properties)
+            log.info("table %s: %s", self._table.name, "; ".join(made[-1].changes) if made else verdict.changes)
             step("after_schema_commit")
         for each in verdict.proposed:
             keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
@@ -215,21 +217,23 @@ class SchemaEvolution:
         return verdict
 
     def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
-        schema = metadata.schema()
+        spec = self._stream.spec
+        schema = evolving_schema(spec, metadata)
         hour_ago_ms = (time.time_ns() // 1_000_000) - int(_HOUR_SECONDS * 1000)
         found = judged(
             needs,
             schema,
-            self._stream.spec.evolution,
-            protected=protected_columns(
-                schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
-            ),
+            spec.evolution,
+            protected=evolving_protected(spec, metadata),
             added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
-            json=self._stream.spec.decode.format == "json",
-            maintained=self._stream.spec.maintenance.enabled,
-            always={(EXTRA_COLUMN,)} if self._stream.spec.decode.unknown_fields == "keep" else (),
+            json=spec.decode.format == "json",
+            maintained=evolving_maintained(spec),
+            always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
         )
-        found = followed(self._stream.spec, found, metadata)
+        found = followed(spec, found, metadata)
+        if spec.shapes:
+            # The table's columns are those behind the steps, which name them.
+            return found
         return replace(
             found,
             changes=with_former_names(found.changes, needs, schema),
@@ -238,23 +242,9 @@ class SchemaEvolution:
         )
 
     def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:
-        before = metadata.schema()
-        last = self._stream.spec.kafka_columns.names
-        after = changed_schema(before, found.changes, metadata.last_column_id, last)
-        head = metadata.current_snapshot()
-        record = new_record(
-            self._stream.spec.stream,
-            [each.told for each in found.changes],
-            schema_id=max(each.schema_id for each in metadata.schemas) + 1,
-            snapshot_id=head.snapshot_id if head else None,
-            epoch=self._stream.epoch,
-            batch=batch,
-            example=min(each.at for each in found.changes if each.at),
-            added=len(index_by_id(after)) - len(index_by_id(before)),
-        )
-        mapping = changed_mapping(metadata.properties, before, after, found.changes)
-        properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
-        return ChangeSchema(after, properties | mapping, record.id)
+        example = min(each.at for each in found.changes if each.at)
+        whose = {"epoch": self._stream.epoch, "batch": batch, "example": example}
+        return columns_operation(self._stream.spec, metadata, found.changes, **whose)
 
     def _settle(self, change: Change, path: Path) -> None:
         self._remember()
@@ -266,7 +256,7 @@ class SchemaEvolution:
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
-        schema, refused = self._table.table.schema(), self._stream.refused
+        schema, refused = evolving_schema(self._stream.spec, self._table.table.metadata), self._stream.refused
         before = len(refused)
         for each in verdict.refused:
             if each.change == "add" and EVERY_FIELD in refused:

@@ -22,6 +22,7 @@ from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaId
+from jobs.schema.decoded_columns import properties_as_decided
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 
@@ -78,7 +79,8 @@ def decided_schema(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int |
 def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> TableMetadata:
     """Metadata of the stream's table for the tasks of a batch, as those have it that decided on it, if any have.
 
-    That is, under the schema of the coordinator's stamp, and with the names that columns had then.
+    That is, under the schema of the coordinator's stamp, with the names that columns had then, and with the decoded
+    columns of then, where the table keeps them.
     """
     metadata, decided, newest = stream.rows_table.metadata, decided_schema(stream, needs), stream.anchor.newest
     if decided is None or newest is None:
@@ -88,6 +90,9 @@ def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> Tab
         schema = next(each for each in metadata.schemas if each.schema_id == decided)
         older = _older_properties(stream)
         update["properties"] = decided_properties(newest.names, schema, metadata.properties, older)
+    if newest.decoded is not None:
+        properties = update.get("properties", metadata.properties)
+        update["properties"] = properties_as_decided(properties, stream.spec.stream, newest.decoded)
     return metadata.model_copy(update=update)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.proposals import Seen
@@ -136,7 +137,7 @@ def slice_plan(
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
     first_seen, columns = datetime.now(UTC), stream.record_columns_for(rows, refused)
-    _refuse_altered(spec, rows.schema())
+    _refuse_altered(spec, rows)
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
@@ -165,7 +166,7 @@ def slice_plan(
     )
 
 
-def _refuse_altered(spec: StreamSpec, table: Schema) -> None:
+def _refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
     """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
 
     Raises:
@@ -173,8 +174,8 @@ def _refuse_altered(spec: StreamSpec, table: Schema) -> None:
     """
     if spec.decode.declares_all or not (spec.transform or spec.rules):
         return
-    refuse_misnamed(spec, spec.problems_with(table))
-    if found := spec.disagreements_with(table):
+    refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
+    if found := spec.disagreements_with(table.schema(), properties=table.properties):
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
             f"{' '.join(found)}",

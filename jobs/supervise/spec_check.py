@@ -9,6 +9,7 @@ from pathlib import Path
 from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
+from jobs.commit.opening_columns import has_landed, keeps_decoded, opening_columns
 from jobs.errors import FrazilError
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
@@ -70,7 +71,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
             if spec.decode.declared is None or (table is None and not spec.decode.declares_all):
                 return
             # One without rows, as frazil made it, is made anew by a start.
-            schema = spec.table_schema if table is None else spec.table_schema_beside(table.schema())
+            schema = spec.table_schema if table is None else spec.table_schema_beside(table.schema(), table.properties)
             partitions = partition_spec(spec.table.partition_by, schema)
             check_new_table_writable(spec.table.name, schema, partitions, spec.table.properties)
             return
@@ -78,10 +79,24 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     except FrazilError as problem:
         yield ("table",), problem.message
         return
-    if not spec.decode.declares_all and (problems := spec.problems_with(table.schema())):
-        yield from problems
-        return
-    for sentence in spec.disagreements_with(table.schema()):
+    properties = table.properties
+    if not spec.decode.declares_all:
+        if spec.shapes and not keeps_decoded(spec, table.metadata) and not has_landed(spec, table.metadata):
+            # The columns of values are those that a registry, or the first records, say when the stream starts.
+            return
+        try:
+            found = opening_columns(spec, table.metadata, None)
+        except FrazilError as problem:
+            yield ("table",), problem.message
+            return
+        yield from found.problems
+        for said in (*found.refused, *map(str, found.unasked(spec))):
+            yield ("transform",), f"table {spec.table.name} does not take what the steps make: {said}"
+        if found.problems or found.refused or found.changes:
+            # What else is changed is by the next start.
+            return
+        properties = found.metadata.properties
+    for sentence in spec.disagreements_with(table.schema(), properties=properties):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 
 

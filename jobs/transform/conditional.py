@@ -47,6 +47,11 @@ class Conditional(Transform):
         """As the step."""
         return self.step.adds
 
+    @property
+    def retypes(self) -> bool:
+        """As the step."""
+        return self.step.retypes
+
     def prepare(self) -> None:
         """As the step."""
         self.step.prepare()

@@ -66,6 +66,11 @@ class Mask(Transform):
         """None; that a hash leaves a column's type as it is, is up to who has the columns."""
         return frozenset()
 
+    @property
+    def retypes(self) -> bool:
+        """Whether values become hashes, which are texts."""
+        return self.key is not None
+
     def output(self, columns: Columns) -> Columns:
         """The same columns; hashed ones are texts.
 

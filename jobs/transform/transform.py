@@ -137,6 +137,11 @@ class Transform(ABC):
         """The names of the columns that it adds, of a step that leaves all others as they are; None of other steps."""
         return None
 
+    @property
+    def retypes(self) -> bool:
+        """Whether it may give a column that it leaves where it is another type."""
+        return False
+
     @abstractmethod
     def output(self, columns: Columns) -> Columns:
         """The columns behind the step.

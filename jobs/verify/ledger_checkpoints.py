@@ -16,13 +16,13 @@ import msgspec
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_json import pack_retired, unpack_retired
+from jobs.schema.long_properties import whole_property
 from jobs.spec.settings import Settings
 from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded
 

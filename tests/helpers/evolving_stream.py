@@ -9,12 +9,14 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.schema_history import ChangeRecord, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
@@ -218,3 +220,21 @@ def block(
 def rows_of(columns: str) -> Schema:
     """The columns that a schema's text says."""
     return iceberg_schema(parse_schema(columns))
+
+
+def interrupted(home: Path, *records: Any, **options: Any) -> EvolvingStream:
+    """A stream whose rows of a batch have landed, and whose letters have not: they have to be made anew."""
+    one = EvolvingStream(home, **options)
+    commit = OpenStream.commit
+
+    def lost(stream: OpenStream, target: Target, *given: Any) -> ProposalOutcome:
+        if target.name == one.spec.dead_letter_table:
+            raise OSError("killed")
+        return commit(stream, target, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OpenStream, "commit", lost)
+        with pytest.raises(OSError, match="killed"):
+            one.land(*records)
+    one.stream.folder.store.delete(one.stream.folder.pending(1))
+    return one

@@ -42,6 +42,6 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[
         with_named_tables=with_named_tables,
         without_named_tables=without_named_tables,
         branch_of=lambda table: MAIN_BRANCH,
-        disagreements_with=lambda schema, name=None: [],
-        **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, **more},
+        disagreements_with=lambda schema, name=None, properties=None: [],
+        **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, "shapes": False, **more},
     )

@@ -1,8 +1,8 @@
 """Steps over columns that no file declares: which of them go with that, and what a change of the columns means to them.
 
-A table whose columns are from a registry, from itself or from records says how values are decoded. So its columns have
-to be those that are decoded, and beside them only what the steps add: then each driver, and each second run, knows both
-from the table alone.
+Where the steps only add columns, the table says how values are decoded: its columns are those that are decoded, and
+beside them what the steps add. Each driver, and each second run, knows both from the table alone. Where they change
+columns, the table keeps the decoded ones in a property (`jobs.spec.transform.shaping`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.transform.rules import rules_of
+from jobs.spec.transform.shaping import shaped
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.transform.chain import StepProblem
 from jobs.transform.columns import Columns, TransformProblem, same
@@ -33,32 +34,45 @@ Problems = list[tuple[Location, str]]
 _NOWHERE = Coordinates("", 0, 0)
 
 
-def undeclared_problems(steps: tuple[Step, ...], source: str, of: str) -> Problems:
-    """Returns the first step that needs columns which the file declares.
+def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: str, *, shadow: bool) -> Problems:
+    """Returns the first step that cannot be taken on columns which no file declares.
 
     Args:
         steps: Of the file.
-        source: Where its columns are from: `registry`, `table` or `infer`.
-        of: What says so, such as `decode.schema`.
+        of_table: What leaves columns to the table, such as `decode.schema`; None if nothing does.
+        others: Where they may be from instead, as the end of a sentence.
+        shadow: Whether values that their column does not take land as text in a column beside it.
     """
-    hint = (
-        "declare the columns there to shape them; or add columns with compute or set, under new names, and choose rows "
-        "with where, filter and rules"
-    )
-    said = f"changes or replaces columns, and with {of} '{source}' the table's columns are those that are decoded"
+    hint = "or add columns with compute or set, under new names, and choose rows with where, filter and rules"
+    said = None
+    if of_table is not None:
+        said = (
+            f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
+            f"of: {others}; {hint}"
+        )
+    elif shadow:
+        said = (
+            "changes or replaces columns, and may lose the texts that evolve.clash 'shadow' puts beside them: set it "
+            f"to dead_letter, or declare the columns in decode.schema; {hint}"
+        )
     for number, each in enumerate(steps):
         try:
             adds = each.transform().adds
         except TransformProblem as problem:
             return [(("transform", number, *each.place(problem.place)), problem.message)]
-        if adds is None:
-            return [(("transform", number, each.names[0]), f"{said}: {hint}")]
+        if adds is None and said is not None:
+            return [(("transform", number, each.names[0]), said)]
     return []
 
 
 def added_by(steps: tuple[Step, ...]) -> frozenset[str]:
-    """The names of the columns that steps add; none of steps that change others."""
-    return chain_of(steps).adds or frozenset()
+    """The names of the columns that steps add, but for those that change others."""
+    return frozenset().union(*(each.adds or () for each in chain_of(steps).steps))
+
+
+def changes_columns(steps: tuple[Step, ...]) -> bool:
+    """Whether a step may change a column that there is, or replace it, or give it another type."""
+    return any(each.adds is None or each.retypes for each in chain_of(steps).steps)
 
 
 def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) -> Problems:
@@ -86,6 +100,8 @@ def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) ->
 def misfit_fix(spec: StreamSpec) -> str:
     """What to do where a table does not take what the stream's file makes of its records."""
     if spec.decode.declared is None:
+        if spec.transform:
+            return f"frazil schema apply {spec.stream}, or correct streams/{spec.stream}.yaml"
         return f"alter table {spec.table.name} so that it has the column, or correct streams/{spec.stream}.yaml"
     return f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml"
 
@@ -100,6 +116,8 @@ def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evo
     """
     if not found.changes or spec.decode.declared is not None or not (spec.transform or spec.rules):
         return found
+    if spec.shapes:
+        return shaped(spec, found, metadata)
     table = metadata.schema()
     protected = protected_columns(
         table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)

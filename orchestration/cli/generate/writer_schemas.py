@@ -86,7 +86,8 @@ def _known_rows(spec: StreamSpec, settings: Settings) -> tuple[ResolvedSchema | 
     table = None if spec.decode.declares_all else stream_table(spec, settings)
     if table is None:
         return rows, spec.record_columns
-    return spec.resolved_for(table.schema(), evolving=True), spec.record_columns_for(table.schema())
+    columns = spec.record_columns_for(table.schema(), table.properties)
+    return spec.resolved_for(table.schema(), table.properties, evolving=True), columns
 
 
 def _rows_of(format_: str, options: Mapping[str, Any], writer: OneSchema, subject: str) -> Schema:

@@ -15,11 +15,13 @@ from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,
     declared_alteration,
+    file_alteration,
     proposed_alteration,
     renaming_alteration,
 )
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.shaping import evolving_schema
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
@@ -88,15 +90,11 @@ def apply(
     store = stream_folder(settings, stream).store
     schema = table.metadata.schema() if table is not None else None
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
-    chosen = _proposed(stream, store, schema, digests)
+    chosen = _proposed(stream, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)
     if table is None or is_as_made(table.metadata, stream):
-        if as_json:
-            schema_id = None if table is None else table.metadata.current_schema_id
-            _told(stream, spec, schema_id, Alteration(), done=False, as_json=True)
-        else:
-            click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
+        click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
         return
-    change, open_proposals = _change(spec, renames, chosen, by_id=bool(digests))
+    change, open_proposals = _change(spec, renames, chosen, table.metadata, by_id=bool(digests))
     shown = change(table.metadata)
     _refuse(spec, shown, proposed=bool(open_proposals))
     if not shown.sentences:
@@ -136,13 +134,21 @@ def _proposed(stream: str, store: StateStore, table: Schema | None, digests: Seq
 
 
 def _change(
-    spec: StreamSpec, renames: Sequence[RenamedColumn], chosen: list[SchemaProposal], *, by_id: bool
+    spec: StreamSpec,
+    renames: Sequence[RenamedColumn],
+    chosen: list[SchemaProposal],
+    now: TableMetadata,
+    *,
+    by_id: bool,
 ) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
     """What is to be changed, and the proposals that it makes true."""
     if spec.decode.declared is not None and not by_id:
         return (lambda now: declared_alteration(spec, now, renames)), []
     if renames:
         return (lambda now: renaming_alteration(spec, now, renames)), []
+    if not by_id and spec.transform and (by_file := file_alteration(spec, now)) and by_file.opening is not None:
+        # What is proposed goes by what the steps make of it then.
+        return (lambda now: file_alteration(spec, now)), []
     changes = [each.as_change for each in chosen]
     return (lambda now: proposed_alteration(spec, now, changes)), chosen
 
@@ -170,7 +176,7 @@ def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
     )
 
 
-def _told(stream: str, spec: StreamSpec, schema_id: int | None, made: Alteration, *, done: bool, as_json: bool) -> None:
+def _told(stream: str, spec: StreamSpec, schema_id: int, made: Alteration, *, done: bool, as_json: bool) -> None:
     if as_json:
         facts = {"stream": stream, "table": spec.table.name, "schema_id": schema_id, "changes": made.sentences}
         print_json(facts | {"done": done})

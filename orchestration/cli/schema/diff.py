@@ -15,6 +15,7 @@ from jobs.schema_contract.finding import ContractFinding
 from jobs.schema_contract.subjects import SubjectContract, asked_contracts
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.transform.shaping import evolving_schema
 from jobs.spec.validation import shown_path
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
@@ -22,6 +23,7 @@ from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.subject_output import print_subject
 from orchestration.cli.schema.tables_of_rows import has_several, tables_of_rows
 from orchestration.cli.terminal import print_columns, print_json
+from orchestration.cli.validate.followed_columns import followed_findings
 from resources.deployment import Deployment
 
 _TEXT = {"column", "difference", "the file says", "the table has", "then"}
@@ -51,22 +53,29 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
             _print_further(spec, further, file)
         ctx.exit(0 if fits else 1)
     subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry))
-    proposed = proposals(stream_folder(settings, stream).store, table.schema())
-    found = None if spec.decode.declared is None else declared_contract(spec, table.schema())
+    proposed = proposals(stream_folder(settings, stream).store, evolving_schema(spec, table.metadata))
+    declared = spec.decode.declared is not None
+    found = declared_contract(spec, table.schema(), properties=table.properties) if declared else None
+    followed = [] if declared else followed_findings(spec, table.metadata)[0]
     sentence = _nothing_to_compare(spec, table) if found is None else None
     other = identifier_sentence(spec, table.schema())
     fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
-    fits = fits and all(each.fits for _, each in further)
+    fits = fits and all(each.fits for _, each in further) and all(each.verdict != "wrong" for each in followed)
     if as_json:
         facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked, "identifier_fields": other}
         print_json(
             facts
             | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))}
+            | ({"steps": [each.sentence for each in followed]} if followed else {})
             | _further_facts(spec, further)
         )
         ctx.exit(0 if fits else 1)
     if found is None:
         click.echo(f"{stream}: {sentence}")
+        for each in followed:
+            click.echo(f"{each.sentence[0].upper()}{each.sentence[1:].rstrip('.')}.")
+            if each.fix:
+                click.echo(f"  Next: {each.fix}")
     else:
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
     _print_further(spec, further, file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -28,6 +28,7 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
+from orchestration.cli.validate.followed_columns import followed_findings
 from orchestration.cli.validate.registry_checks import check_new_columns
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
@@ -136,18 +137,23 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         )
         return
     yield from _contract_findings(spec, contract_problems_of(spec.contract, table.schema(), spec.evolution))
-    if not spec.decode.declares_all and (problems := spec.problems_with(table.schema())):
-        fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
-        for place, problem in problems:
-            yield Finding(spec.stream, "table", "wrong", f"{field_path(place)}: {problem}", fix)
-        return
-    new = spec.table_schema_beside(table.schema()) if spec.decode.declared else table.schema()
+    properties: Mapping[str, str] = table.properties
+    if not spec.decode.declares_all:
+        told, found = followed_findings(spec, table.metadata)
+        yield from told
+        if found is None:
+            # Its columns are those that a registry, or the first records, say when the stream starts.
+            yield from check_new_columns(spec, settings)
+        if told or found is None:
+            return
+        properties = found.metadata.properties
+    new = spec.table_schema_beside(table.schema(), properties) if spec.decode.declared else table.schema()
     partitions = partition_spec(spec.table.partition_by, new)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
-    wrong = spec.disagreements_with(table.schema())
+    wrong = spec.disagreements_with(table.schema(), properties=properties)
     fix = misfit_fix(spec)
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:

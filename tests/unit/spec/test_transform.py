@@ -177,8 +177,14 @@ def test_a_correction_may_change_the_steps(tmp_path: Path) -> None:
 def test_which_steps_leave_the_columns_that_are_decoded(step: dict[str, Any], adds: set[str] | None) -> None:
     data = {key: BASE[key] for key in ("stream", "source")} | {"table": {"name": "n.t"}, "transform": [step]}
     data["decode"] = {"value": "json", "schema": "infer"}
+    spec = StreamSpec.model_validate(data)
+    assert spec.shapes == (adds is None)
+    from_table = data | {"decode": {"value": "json", "schema": "table"}}
     if adds is None:
-        with pytest.raises(ValidationError, match=r"changes or replaces columns, and with decode\.schema 'infer'"):
-            StreamSpec.model_validate(data)
+        said = r"changes or replaces columns, and with decode\.schema 'table' nothing says .*or write 'infer'; or add"
+        with pytest.raises(ValidationError, match=said):
+            StreamSpec.model_validate(from_table)
+        with pytest.raises(ValidationError, match=r"may lose the texts that evolve\.clash 'shadow' puts beside them"):
+            StreamSpec.model_validate(data | {"evolve": {"clash": "shadow"}})
     else:
-        assert StreamSpec.model_validate(data).made_columns == adds
+        assert spec.made_columns == StreamSpec.model_validate(from_table).made_columns == adds

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType
 
-from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.stream.open_stream import OpenStream
-from tests.helpers.evolving_stream import SINK, EvolvingStream
+from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
 
 STEPS: dict[str, Any] = {
     "transform": [
@@ -101,11 +98,14 @@ def test_a_new_table_with_a_column_that_a_step_would_add_is_refused(home: Path) 
         EvolvingStream(home, columns="id string, n int, twice long", more=COMPUTED)
 
 
-def test_a_mask_that_changes_a_type_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_changes_a_type_is_refused_where_the_table_says_the_columns(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KEY", "k" * 32)
+    EvolvingStream(home, columns="id string, n int")
     hashed = {"transform": [{"mask": {"columns": "n", "hash": "${env:KEY}"}}]}
     with pytest.raises(FrazilError, match="the column 'n' is int as it is decoded, and is string behind the steps"):
-        EvolvingStream(home, columns="id string, n int", more=hashed)
+        EvolvingStream(home, epoch=2, decode={"schema": "table"}, more=hashed)
 
 
 def test_a_table_that_lost_what_a_step_needs_stops_the_stream_and_names_the_step(home: Path) -> None:
@@ -118,10 +118,20 @@ def test_a_table_that_lost_what_a_step_needs_stops_the_stream_and_names_the_step
         one.land({"id": "b", "n": 1, "m": 2}, batch=1)
 
 
-def test_a_table_without_the_computed_column_is_told(home: Path) -> None:
-    EvolvingStream(home, columns="id string, n int")
-    with pytest.raises(FrazilError, match="Column twice is declared, but the table has no such column"):
-        EvolvingStream(home, more=COMPUTED)
+def test_a_table_without_the_computed_column_gets_it_when_the_stream_opens(home: Path) -> None:
+    EvolvingStream(home, columns="id string, n int").land({"id": "a", "n": 1})
+    with pytest.raises(
+        FrazilError, match=r"evolve\.add leaves it as it is: add column twice int; add column label"
+    ) as no:
+        EvolvingStream(home, epoch=2, more=COMPUTED, add="ignore")
+    assert no.value.fix == "frazil schema apply payments"
+    two = EvolvingStream(home, epoch=2, more=COMPUTED)
+    two.log = [b"{}"]
+    two.land({"id": "b", "n": 2}, batch=1)
+    assert two.rows == [{"id": "a", "n": 1}, {"id": "b", "n": 2, "twice": 4, "label": "b!"}]
+    assert [(each.by, each.changes) for each in two.history] == [
+        ("streams/payments.yaml", ("add column twice int", "add column label string"))
+    ]
 
 
 def test_a_second_driver_decodes_what_the_first_one_made(home: Path) -> None:
@@ -173,21 +183,3 @@ def test_a_table_that_the_file_leaves_the_columns_to(home: Path) -> None:
     wrong = {"transform": [{"compute": {"n": "n * 100"}}]}
     with pytest.raises(FrazilError, match=r"transform\[0\].compute.n: .*no column 'n'"):
         EvolvingStream(home, epoch=3, decode={"schema": "table"}, more=wrong)
-
-
-def interrupted(home: Path, *records: Any, **options: Any) -> EvolvingStream:
-    """A stream whose rows of a batch have landed, and whose letters have not: they have to be made anew."""
-    one = EvolvingStream(home, **options)
-    commit = OpenStream.commit
-
-    def lost(stream: OpenStream, target: Target, *given: Any) -> ProposalOutcome:
-        if target.name == one.spec.dead_letter_table:
-            raise OSError("killed")
-        return commit(stream, target, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpenStream, "commit", lost)
-        with pytest.raises(OSError, match="killed"):
-            one.land(*records)
-    one.stream.folder.store.delete(one.stream.folder.pending(1))
-    return one

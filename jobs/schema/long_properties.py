@@ -11,18 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyiceberg.catalog import Catalog
-
 PART_PREFIX = "frazil.part."
-HIVE_LIMIT = 4_000
-_HIVE = "pyiceberg.catalog.hive"
 _MARK = 10
 _FIRST = re.compile(r"~(\d{1,6})~", re.ASCII)
-
-
-def property_limit(catalog: Catalog) -> int | None:
-    """How many bytes a property of a table may have in this catalog before it is too long; None for any number."""
-    return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None
 
 
 def properties_in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]:

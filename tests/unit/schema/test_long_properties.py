@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, properties_in_parts, property_limit, whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.property_limit import HIVE_LIMIT, property_limit
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts
@@ -23,6 +23,7 @@ from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.maintain.snapshot_holds import streams_of
+from jobs.schema.long_properties import PART_PREFIX, properties_in_parts, whole_property
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.stamp_conversion import FillCheckpoint
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of

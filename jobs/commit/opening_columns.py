@@ -1,0 +1,149 @@
+"""Columns at the opening of a stream: what its table becomes so that the rows of the stream's file go there.
+
+A step that was added, or another one, gives other columns than the table has; what `evolve` lets records change, the
+file may change as well. Steps that change columns have the decoded ones kept with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.schema import index_by_id
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.stamps import Stamp, property_key
+from jobs.errors import FrazilError
+from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, decoded_properties, decoded_property
+from jobs.schema.fitting import Fitting
+from jobs.schema.long_properties import whole_property
+from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.spec.base import Location
+from jobs.spec.models import StreamSpec
+from jobs.spec.transform.shaping import fitting_table
+from jobs.write.uuid_columns import uuid_properties
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningColumns:
+    """What becomes of a table.
+
+    Attributes:
+        metadata: The table's, with the decoded columns that it keeps from now on.
+        decoded: Those, where the table does not keep them yet; else None.
+        changes: Of its columns.
+        refused: Why it would still not take the rows, as sentences.
+        problems: What the file says of columns that are not so, each with its place; nothing else is looked at then.
+    """
+
+    metadata: TableMetadata
+    decoded: DecodedColumns | None = None
+    changes: tuple[SchemaChange, ...] = ()
+    refused: tuple[str, ...] = ()
+    problems: tuple[tuple[Location, str], ...] = ()
+
+    def unasked(self, spec: StreamSpec) -> tuple[SchemaChange, ...]:
+        """The changes that `evolve` does not make by itself."""
+        return tuple(each for each in self.changes if spec.evolution.answer(each.change) != "auto")
+
+
+def opening_columns(
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    new: Callable[[], DecodedColumns] | None,
+    *,
+    relax_missing: bool = False,
+) -> OpeningColumns:
+    """What becomes of the table of a stream whose file does not declare all columns.
+
+    Args:
+        spec: The stream.
+        metadata: Of its table, which is there.
+        new: Gives the decoded columns of a stream that has not landed anything yet, as with a new table; None: they
+            are those of the table.
+        relax_missing: Whether required columns that the rows lack are relaxed, as somebody has asked for it.
+
+    Raises:
+        FrazilError: The table has lost the decoded columns.
+    """
+    decoded = None
+    if spec.shapes and decoded_columns(metadata.properties, spec.stream) is None:
+        decoded = _first(spec, metadata, new)
+        own = decoded_properties(metadata.properties, spec.stream, decoded, None)
+        metadata = metadata.model_copy(update={"properties": {**metadata.properties, **own}})
+    table, properties = metadata.schema(), metadata.properties
+    if problems := spec.problems_with(table, properties):
+        return OpeningColumns(metadata, decoded, problems=tuple(problems))
+    fit = Fitting()
+    if spec.transform and spec.decode.declared is None:
+        fit = fitting_table(spec, metadata, spec.decoded_for(table, properties), relax_missing=relax_missing)
+    return OpeningColumns(metadata, decoded, fit.changes, fit.refused)
+
+
+def stamped_digest(properties: Mapping[str, str], stream: str) -> str | None:
+    """The digest of the decoded columns that the stream's newest stamp names; None if it names none."""
+    stamp = _stamp(properties, stream)
+    return stamp.decoded if stamp else None
+
+
+def opening_operation(
+    spec: StreamSpec, metadata: TableMetadata, found: OpeningColumns, by: str = ""
+) -> ChangeSchema | None:
+    """The commit that makes it so; None where there is nothing to change.
+
+    Args:
+        metadata: The table's, as it was judged.
+        by: Who asks for it; without a name it is the file that does.
+    """
+    if not found.changes and found.decoded is None:
+        return None
+    before = metadata.schema()
+    after = changed_schema(before, found.changes, metadata.last_column_id, spec.kafka_columns.names)
+    told = [*map(str, found.changes), *(["keep the decoded columns"] if found.decoded else [])]
+    head = metadata.current_snapshot()
+    schema_id = max(each.schema_id for each in metadata.schemas) + 1 if found.changes else metadata.current_schema_id
+    record = new_record(
+        spec.stream,
+        told,
+        schema_id=schema_id,
+        snapshot_id=head.snapshot_id if head else None,
+        by=by or f"streams/{spec.stream}.yaml",
+        added=len(index_by_id(after)) - len(index_by_id(before)),
+    )
+    properties = with_record(metadata.properties, record)
+    if found.decoded:
+        properties |= decoded_properties(metadata.properties, spec.stream, found.decoded, None)
+    properties |= changed_mapping(metadata.properties, before, after, found.changes)
+    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
+
+
+def keeps_decoded(spec: StreamSpec, metadata: TableMetadata) -> bool:
+    """Whether the table keeps the columns that the stream decodes."""
+    return decoded_columns(metadata.properties, spec.stream) is not None
+
+
+def has_landed(spec: StreamSpec, metadata: TableMetadata) -> bool:
+    """Whether the stream has landed a batch in its table, or may have."""
+    stamp = _stamp(metadata.properties, spec.stream)
+    return stamp is not None and (stamp.schema_id is not None or bool(stamp.totals.read))
+
+
+def _first(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], DecodedColumns] | None) -> DecodedColumns:
+    table, name = metadata.schema(), decoded_property(spec.stream)
+    if stamped_digest(metadata.properties, spec.stream) is not None:
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} has lost its property {name}, which keeps the columns that "
+            "the stream decodes: without it nobody knows what the table's columns are made of.",
+            fix="set it again as an older version of the table's metadata has it, or give the stream another id",
+        )
+    if new is None or has_landed(spec, metadata):
+        return spec.decoded_for(table, metadata.properties)
+    return new()
+
+
+def _stamp(properties: Mapping[str, str], stream: str) -> Stamp | None:
+    text = whole_property(properties, property_key(stream))
+    return Stamp.from_json(text) if text else None

@@ -1,0 +1,145 @@
+"""Decoded columns of a stream whose steps change columns that no file declares, kept as a property of its table.
+
+Such a table has what the steps make of the columns, and cannot say what that was made of. So the columns before the
+steps are kept with it, under the stream's name, and change in the commit that changes the table. A stamp names by a
+digest which of them its batch was decoded by; those stay until a later batch has landed, and so do those of a batch
+that may be under way while somebody else changes them. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import msgspec
+from pydantic import ValidationError
+from pyiceberg.schema import Schema
+
+from jobs.errors import FrazilError
+from jobs.schema.long_properties import whole_property
+from jobs.schema.name_matching import Aliases
+
+_PREFIX = "frazil.decoded."
+_DIGITS = 12
+_MOST_FORMER = 3
+
+
+@dataclass(frozen=True)
+class DecodedColumns:
+    """Columns of rows as they are decoded, before a stream's steps.
+
+    Attributes:
+        rows: Those of values, with field ids of their own.
+        key: The column of structs that a key becomes, alone in a schema; None where the file declares the key's
+            columns, or there are none.
+        aliases: Other names that they have in records, from a name mapping of the time when the table said them.
+    """
+
+    rows: Schema
+    key: Schema | None = None
+    aliases: Aliases = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """Some hexadecimal digits that are others for other columns."""
+        return hashlib.sha256(msgspec.json.encode(_packed(self))).hexdigest()[:_DIGITS]
+
+
+class _Packed(msgspec.Struct, frozen=True, omit_defaults=True):
+    rows: str
+    key: str = ""
+    names: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As the property has it: the columns, and former ones that a stamp names, or may still name."""
+
+    columns: _Packed
+    former: tuple[_Packed, ...] = ()
+
+
+def _packed(columns: DecodedColumns) -> _Packed:
+    key = columns.key.model_dump_json() if columns.key else ""
+    return _Packed(columns.rows.model_dump_json(), key, columns.aliases)
+
+
+def _unpacked(packed: _Packed) -> DecodedColumns:
+    key = Schema.model_validate_json(packed.key) if packed.key else None
+    return DecodedColumns(Schema.model_validate_json(packed.rows), key, packed.names)
+
+
+def decoded_property(stream: str) -> str:
+    """The name of the table property that keeps the decoded columns of a stream."""
+    return f"{_PREFIX}{stream}"
+
+
+def decoded_columns(properties: Mapping[str, str], stream: str) -> DecodedColumns | None:
+    """The columns before a stream's steps, as its table keeps them; None if it keeps none.
+
+    Args:
+        properties: Of the table.
+        stream: The stream's id.
+
+    Raises:
+        FrazilError: The property cannot be read.
+    """
+    return next(iter(_kept(properties, stream)), None)
+
+
+def decoded_digest(properties: Mapping[str, str], stream: str) -> str | None:
+    """The digest of these columns; raises as `decoded_columns` does."""
+    found = decoded_columns(properties, stream)
+    return found.digest if found else None
+
+
+def decoded_properties(
+    properties: Mapping[str, str],
+    stream: str,
+    columns: DecodedColumns,
+    stamped: str | None,
+    *,
+    under_way: bool = False,
+) -> dict[str, str]:
+    """The property with other columns; those stay in it that the stream's newest stamp names.
+
+    Args:
+        properties: Of the table.
+        stream: The stream's id.
+        columns: From now on.
+        stamped: The digest in the newest stamp; None if that names none.
+        under_way: A batch may be, by any of the columns that are known: who changes them is not the stream's driver.
+    """
+    known = [each for each in _kept(properties, stream) if each.digest != columns.digest]
+    former = [each for each in known if each.digest == stamped]
+    former += [each for each in known if under_way and each.digest != stamped][:_MOST_FORMER]
+    kept = _Kept(_packed(columns), tuple(map(_packed, former)))
+    return {decoded_property(stream): msgspec.json.encode(kept).decode()}
+
+
+def properties_as_decided(properties: Mapping[str, str], stream: str, digest: str) -> dict[str, str]:
+    """A table's properties with the decoded columns of a digest, if it keeps them; otherwise as they are."""
+    found = next((each for each in _kept(properties, stream) if each.digest == digest), None)
+    own = {} if found is None else decoded_properties({}, stream, found, None)
+    return {**properties, **own}
+
+
+def _kept(properties: Mapping[str, str], stream: str) -> tuple[DecodedColumns, ...]:
+    """The columns, then former ones; none where the table keeps none."""
+    name = decoded_property(stream)
+    try:
+        text = whole_property(properties, name)
+        return () if text is None else _read(text)
+    except (ValueError, ValidationError, msgspec.MsgspecError) as problem:
+        raise FrazilError(
+            f"the table property {name}, which keeps the columns that stream {stream} decodes, cannot be read: "
+            f"{problem}.",
+            fix="set it again as an older version of the table's metadata has it",
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> tuple[DecodedColumns, ...]:
+    kept = msgspec.json.decode(text, type=_Kept)
+    return tuple(map(_unpacked, (kept.columns, *kept.former)))

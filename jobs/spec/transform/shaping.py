@@ -1,0 +1,183 @@
+"""Shaping of columns that no file declares: what a change of the decoded columns makes of the table behind the steps.
+
+The steps are pure, so the table follows from the decoded columns: what it has to become is the difference between the
+columns behind the steps and its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import NestedField, StringType, StructType
+
+from jobs.schema.decoded_columns import DecodedColumns
+from jobs.schema.evolution import Evolution, protected_columns
+from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.needs import Coordinates
+from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.spec.transform.rules import rules_of
+from jobs.spec.transform.steps import chain_of
+from jobs.transform.chain import StepProblem
+from jobs.transform.columns import Columns, TransformProblem
+
+if TYPE_CHECKING:
+    from jobs.spec.models import StreamSpec
+
+_NOWHERE = Coordinates("", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """What changes of the columns that records need make of a table.
+
+    Attributes:
+        schema: The table's, with the ids of its own where a column stays.
+        changes: Those of the table.
+        told: Each change, as a sentence.
+        decoded: The columns before the steps from now on, of a stream whose table keeps them; else None.
+    """
+
+    schema: Schema
+    changes: tuple[SchemaChange, ...]
+    told: tuple[str, ...]
+    decoded: DecodedColumns | None = None
+
+
+def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | None) -> DecodedColumns:
+    """The decoded columns of a new table.
+
+    Args:
+        spec: The stream.
+        rows: The columns of values.
+        key: Those in the struct of a key; None where the file declares them, or there are none.
+    """
+    columns, struct = spec.record_columns.key, None
+    if key is not None and columns is not None and columns.into is not None:
+        struct = Schema(NestedField(1_000_000, columns.into, StructType(*key), required=columns.required))
+    return DecodedColumns(spec.decode.with_extra_column(rows), struct)
+
+
+def key_fields(decoded: DecodedColumns) -> tuple[NestedField, ...] | None:
+    """The columns in the struct of a key; None where the file declares them, or there are none."""
+    kind = decoded.key.fields[0].field_type if decoded.key else None
+    return kind.fields if isinstance(kind, StructType) else None
+
+
+def evolving_schema(spec: StreamSpec, metadata: TableMetadata) -> Schema:
+    """The columns that needs of records are about: those before the steps where the table keeps them, else its own."""
+    table = metadata.schema()
+    return spec.decoded_for(table, metadata.properties).rows if spec.shapes else table
+
+
+def evolving_protected(spec: StreamSpec, metadata: TableMetadata) -> dict[int, str]:
+    """The columns among these whose types have to stay, by field id, with the reason."""
+    return {} if spec.shapes else _protected(metadata)
+
+
+def evolving_maintained(spec: StreamSpec) -> bool:
+    """Whether Spark has to read these columns: those of the table, and not those before steps that change columns."""
+    return spec.maintenance.enabled and not spec.shapes
+
+
+def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> ChangedColumns:
+    """What changes make of a table, judged before.
+
+    Args:
+        spec: The stream.
+        metadata: The table's.
+        changes: Of `evolving_schema`.
+    """
+    if not spec.shapes:
+        made = _altered(spec, metadata, changes)
+        return ChangedColumns(made, changes, tuple(each.told for each in changes))
+    decoded = changed_decoded(spec, metadata, changes)
+    fit = fitting_table(spec, metadata, decoded)
+    told = (*(str(each) for each in fit.changes), *(f"decoded columns: {each.told}" for each in changes))
+    return ChangedColumns(_altered(spec, metadata, fit.changes), fit.changes, told, decoded)
+
+
+def changed_decoded(spec: StreamSpec, metadata: TableMetadata, changes: Iterable[SchemaChange]) -> DecodedColumns:
+    """The columns before the steps with changes made."""
+    before = spec.decoded_for(metadata.schema(), metadata.properties)
+    return replace(before, rows=changed_schema(before.rows, tuple(changes), before.rows.highest_field_id, ()))
+
+
+def fitting_table(
+    spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns, *, relax_missing: bool = False
+) -> Fitting:
+    """What a table has to become to take what the steps make of decoded columns.
+
+    Args:
+        spec: The stream.
+        metadata: The table's, with the properties that it has.
+        decoded: The columns before the steps.
+        relax_missing: See `fitting`.
+
+    Returns:
+        Refused with the reason where a step or a rule cannot be taken on the columns.
+    """
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    try:
+        behind = chain_of(spec.transform).output(Columns.of(columns))
+        rules_of(spec.rules).output(behind)
+    except (StepProblem, TransformProblem) as problem:
+        return Fitting((), (f"a step or a rule of the stream could not be taken: {problem.message}",))
+    if problem := _lost_problem(spec, decoded.rows, behind):
+        return Fitting((), (problem,))
+    return fitting(
+        behind.schema,
+        metadata.schema(),
+        own=spec.kafka_columns.names,
+        protected=_protected(metadata),
+        relax_missing=relax_missing,
+        maintained=spec.maintenance.enabled,
+    )
+
+
+def shaped(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:
+    """An evolution of decoded columns with those changes refused that the steps, or the table behind them, cannot take.
+
+    Args:
+        spec: A stream whose steps change columns that no file declares.
+        found: What becomes of needs of its decoded columns.
+        metadata: The table's, as it was judged.
+    """
+
+    def problem_of(changes: Iterable[SchemaChange]) -> str | None:
+        refused = fitting_table(spec, metadata, changed_decoded(spec, metadata, changes)).refused
+        return "; ".join(refused) if refused else None
+
+    # Together first: some go only with others.
+    if not found.changes or problem_of(found.changes) is None:
+        return found
+    made, refused = list[SchemaChange](), list[RefusedChange]()
+    for each in found.changes:
+        if why := problem_of([*made, each]):
+            refused.append(RefusedChange(each.change, each.path, why, each.at or _NOWHERE))
+        else:
+            made.append(each)
+    return replace(found, changes=tuple(made), refused=(*found.refused, *refused))
+
+
+def _lost_problem(spec: StreamSpec, rows: Schema, behind: Columns) -> str | None:
+    """Whether steps lose what no column takes, of a stream that keeps it."""
+    if EXTRA_COLUMN not in {each.name for each in rows.fields} or spec.decode.unknown_fields != "keep":
+        return None
+    if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
+        return None
+    return f"behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+
+
+def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> Schema:
+    return changed_schema(metadata.schema(), changes, metadata.last_column_id, spec.kafka_columns.names)
+
+
+def _protected(metadata: TableMetadata) -> dict[int, str]:
+    return protected_columns(
+        metadata.schema(), metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
+    )

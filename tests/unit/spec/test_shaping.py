@@ -1,0 +1,199 @@
+"""Changes of decoded columns, and the table behind steps: it takes their rows, whatever is needed in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from jobs.commit.columns_operation import columns_operation
+from jobs.commit.stamps import Stamp, property_key
+from jobs.preview.changed_metadata import with_operation
+from jobs.schema.decoded_columns import (
+    DecodedColumns,
+    decoded_columns,
+    decoded_properties,
+    properties_as_decided,
+)
+from jobs.schema.evolution import Evolution, judged
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.schema.schema_change import columns_of
+from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import changed_columns, evolving_schema, fitting_table
+from jobs.write.partitioning import partition_spec
+from tests.helpers.evolving_stream import rows_of
+
+POLICY = EvolutionPolicy("auto", "auto", "auto")
+ROW = "struct<id: int not null, n: int, d: decimal(9,2), s: string, p: struct<x: int>>"
+EVENTS = f"before {ROW}, after {ROW}, op string not null, source struct<db: string, ts_ms: long> not null"
+UNWRAP: dict[str, Any] = {"smt": {"type": "ExtractNewRecordState", "add.fields": "op,db"}}
+REWRITE: dict[str, Any] = {
+    "smt": {"type": "ExtractNewRecordState", "delete.tombstone.handling.mode": "rewrite", "add.fields": "op"}
+}
+CHAINS: tuple[list[Any], ...] = (
+    [UNWRAP],
+    [REWRITE, "flatten"],
+    [UNWRAP, {"rename": {"n": "number"}}, {"compute": {"twice": "number * 2", "sum": "d + number"}}],
+    [UNWRAP, {"cast": {"n": "string", "d": "decimal(38,2)"}}, {"drop": "s"}],
+    [UNWRAP, {"keep": ["id", "n"]}],
+    ["flatten"],
+    [{"flatten": {"delimiter": "."}}, {"drop": "op"}],
+    [{"extract": {"column": "after", "keep": "op"}}, {"hoist": {"into": "row", "columns": ["id", "n"]}}],
+    [REWRITE, {"drop": "n", "when": {"topic": "x"}}, {"set": {"added": {"from": "topic"}}}],
+)
+AT = [Coordinates("t", 0, offset) for offset in range(12)]
+SIDES = st.sampled_from(["before", "after"])
+KINDS = st.sampled_from([ice.LongType(), ice.StringType(), ice.StructType(ice.NestedField(1, "y", ice.LongType()))])
+NEEDS = st.one_of(
+    st.tuples(
+        st.just("add"),
+        st.one_of(
+            st.tuples(SIDES, st.sampled_from(["new", "N", "__op", "added", "p_x", "a.b"])),
+            st.tuples(SIDES, st.just("p"), st.sampled_from(["new", "x_y"])),
+            st.tuples(st.sampled_from(["new", "after_n", "id"])),
+        ),
+        KINDS,
+    ),
+    st.tuples(st.just("widen"), st.tuples(SIDES, st.sampled_from(["n", "id"])), st.just(ice.LongType())),
+    st.tuples(st.just("widen"), st.tuples(SIDES, st.just("d")), st.just(ice.DecimalType(20, 2))),
+    st.tuples(
+        st.just("relax"),
+        st.one_of(st.tuples(SIDES, st.just("id")), st.tuples(st.sampled_from(["op", "source"]))),
+        st.none(),
+    ),
+)
+
+
+def spec_of(steps: list[Any], **table: Any) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "s",
+            "source": {"topics": ["t"]},
+            "decode": {"value": "avro", "schema": "registry"},
+            "transform": steps,
+            "table": {"name": "n.s", **table},
+        }
+    )
+
+
+def metadata_of(spec: StreamSpec, columns: str = EVENTS) -> TableMetadata:
+    rows = rows_of(columns)
+    schema = spec.table_schema_of(rows)
+    kept = decoded_properties({}, "s", DecodedColumns(rows), None)
+    partitions = partition_spec(spec.table.partition_by, schema)
+    return new_table_metadata(
+        schema, partitions, UNSORTED_SORT_ORDER, "file:///nowhere", {"format-version": "2", **kept}
+    )
+
+
+def decided(spec: StreamSpec, metadata: TableMetadata, needs: list[RecordNeed]) -> Evolution:
+    return followed(spec, judged(needs, evolving_schema(spec, metadata), POLICY, maintained=False), metadata)
+
+
+def behind(spec: StreamSpec, metadata: TableMetadata) -> Schema:
+    return spec.transformed(spec.record_columns.beside(evolving_schema(spec, metadata)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(CHAINS),
+    st.lists(NEEDS, max_size=6),
+    st.integers(1, 6),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_the_table_takes_what_the_steps_make_after_any_needs(
+    steps: list[Any], needs: list[Any], parts: int, partitioned: bool, random: Any
+) -> None:
+    spec = spec_of(steps, **({"partition_by": ["n"]} if partitioned and steps == [UNWRAP] else {}))
+    metadata = metadata_of(spec)
+    assert spec.problems_with(metadata.schema(), metadata.properties) == []
+    records = [RecordNeed(need[0], need[1], need[2], at) for need, at in zip(needs, AT, strict=False)]
+    groups = [records[at::parts] for at in range(parts)]
+    for group in groups:
+        verdict = decided(spec, metadata, group)
+        shuffled = random.sample(group, len(group))
+        assert decided(spec, metadata, shuffled) == verdict
+        before = dict(columns_of(metadata.schema()))
+        if verdict.changes:
+            metadata = with_operation(metadata, columns_operation(spec, metadata, verdict.changes))
+        table, properties = metadata.schema(), metadata.properties
+        # Nothing is dropped, renamed or narrowed, and each step still fits.
+        after = dict(columns_of(table))
+        assert before.keys() <= after.keys()
+        assert all(after[path].field_id == before[path].field_id for path in before)
+        assert spec.problems_with(table, properties) == []
+        assert spec.disagreements_with(table, properties=properties) == []
+        assert fitting_table(spec, metadata, spec.decoded_for(table, properties)).changes == ()
+        # What was asked for is made or refused, once each.
+        asked = {each.path for each in group}
+        told = [each.path for each in (*verdict.changes, *verdict.refused)]
+        assert all(any(path[: len(each)] == each for each in asked) for path in told)
+        for each in verdict.changes:
+            assert each.path in dict(columns_of(evolving_schema(spec, metadata)))
+        if partitioned and steps == [UNWRAP]:
+            assert table.find_field("n").field_type == ice.IntegerType()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(CHAINS), st.lists(NEEDS, min_size=1, max_size=5))
+def test_a_table_made_later_has_the_same_columns_but_for_those_that_may_not_be_required(
+    steps: list[Any], needs: list[Any]
+) -> None:
+    spec = spec_of(steps)
+    metadata = metadata_of(spec)
+    records = [RecordNeed(need[0], need[1], need[2], at) for need, at in zip(needs, AT, strict=False)]
+    verdict = decided(spec, metadata, records)
+    if not verdict.changes:
+        return
+    metadata = with_operation(metadata, columns_operation(spec, metadata, verdict.changes))
+    new = spec.table_schema_of(evolving_schema(spec, metadata))
+    grown = {path: str(column.field_type) for path, column in columns_of(metadata.schema()) if _plain(column)}
+    made = {path: str(column.field_type) for path, column in columns_of(new) if _plain(column)}
+    assert grown.keys() >= made.keys()
+    assert {path: grown[path] for path in made} == made
+
+
+def _plain(column: ice.NestedField) -> bool:
+    return column.field_type.is_primitive
+
+
+def test_the_columns_of_the_newest_stamp_stay_until_another_one_names_others() -> None:
+    first, second, third = (DecodedColumns(rows_of(text)) for text in ("a int", "a int, b int", "a int, b int, c int"))
+    properties = decoded_properties({}, "s", first, None)
+    properties |= decoded_properties(properties, "s", second, first.digest)
+    properties |= decoded_properties(properties, "s", third, first.digest)
+    assert decoded_columns(properties, "s") == third
+    assert decoded_columns(properties_as_decided(properties, "s", first.digest), "s") == first
+    assert properties_as_decided(properties, "s", second.digest) == properties
+    properties |= decoded_properties(properties, "s", second, third.digest)
+    assert decoded_columns(properties_as_decided(properties, "s", third.digest), "s") == third
+    assert decoded_columns(properties, "other") is None
+    # Somebody else's change leaves what a batch may be under way by.
+    properties |= decoded_properties(properties, "s", first, third.digest, under_way=True)
+    for each in (first, second, third):
+        assert decoded_columns(properties_as_decided(properties, "s", each.digest), "s") == each
+
+
+def test_the_commit_keeps_what_the_tables_stamp_names() -> None:
+    spec = spec_of([UNWRAP])
+    metadata = metadata_of(spec)
+    stands = decoded_columns(metadata.properties, "s")
+    assert stands is not None
+    stamp = Stamp("s", "batch", 1, 1, "c", {}, {}, decoded=stands.digest)
+    assert Stamp.from_json(stamp.to_json()).decoded == stands.digest
+    metadata = metadata.model_copy(update={"properties": {**metadata.properties, property_key("s"): stamp.to_json()}})
+    needs = [RecordNeed("add", ("after", name), ice.LongType(), AT[0]) for name in ("new", "newer")]
+    for need in needs:
+        verdict = decided(spec, metadata, [need])
+        metadata = with_operation(metadata, columns_operation(spec, metadata, verdict.changes))
+    assert decoded_columns(properties_as_decided(metadata.properties, "s", stands.digest), "s") == stands
+    assert evolving_schema(spec, metadata).find_field("after.newer")
+    assert changed_columns(spec, metadata, ()).decoded == decoded_columns(metadata.properties, "s")

@@ -1,0 +1,260 @@
+"""Steps that change columns which no file declares: the decoded columns are kept with the table, which follows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import LongType
+
+from jobs.catalog import connect_catalog
+from jobs.commit.columns_operation import columns_operation
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.errors import FrazilError
+from jobs.replay.request import ReplayRequest
+from jobs.replay.run import replay
+from jobs.schema.decoded_columns import decoded_columns
+from jobs.schema.schema_change import SchemaChange
+from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration
+from jobs.spec.settings import load_settings
+from jobs.spec.transform.shaping import evolving_schema
+from jobs.stream.schema_proposals import proposals
+from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
+
+UNWRAP: dict[str, Any] = {"smt": {"type": "ExtractNewRecordState", "add.fields": "op"}}
+STEPS: dict[str, Any] = {
+    "transform": [UNWRAP, {"rename": {"n": "number"}}, {"compute": {"twice": "number * 2"}}, {"drop": "secret"}]
+}
+ROW = "struct<id: string, n: int, secret: string>"
+EVENTS = f"before {ROW}, after {ROW}, op string"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "deployment"
+
+
+def created(**row: Any) -> dict[str, Any]:
+    return {"op": "c", "before": None, "after": row}
+
+
+def test_a_table_is_made_of_what_the_steps_make_and_follows_the_decoded_columns(home: Path) -> None:
+    one = EvolvingStream(home, columns=EVENTS, more=STEPS)
+    assert one.columns == {"id": "string", "number": "int", "__op": "string", "twice": "int"}
+    one.land(created(id="a", n=1, secret="x"))
+    one.land(created(id="b", n=2**40), created(id="c", n=3, colour="red"), batch=1)
+    assert one.columns == {
+        "id": "string", "number": "long", "__op": "string", "twice": "long", "colour": "string",
+    }  # fmt: skip
+    assert one.rows == [
+        {"id": "a", "number": 1, "twice": 2, "__op": "c"},
+        {"id": "b", "number": 2**40, "twice": 2**41, "__op": "c"},
+        {"id": "c", "number": 3, "twice": 6, "__op": "c", "colour": "red"},
+    ]
+    assert one.letters == {}
+    kept = decoded_columns(one.table.properties, "payments")
+    assert kept is not None
+    assert kept.rows.find_field("after.colour").field_type.is_primitive
+    told = [each for record in one.history for each in record.changes]
+    assert "add column colour string" in told
+    assert "decoded columns: add column after.colour string" in told
+
+
+def test_a_change_that_a_step_or_the_table_cannot_take_is_refused_and_all_others_are_made(home: Path) -> None:
+    """`number` partitions the table, so it keeps its type; a second field `__op` would be a second column."""
+    more = STEPS | {"table": {"name": SINK, "partition_by": ["number"]}}
+    one = EvolvingStream(home, columns=EVENTS, more=more)
+    one.land(created(id="a", n=1, colour="red"), created(id="b", n=2**40), created(id="c", n=2, __op="x"), created(n=7))
+    assert one.columns == {"id": "string", "number": "int", "__op": "string", "twice": "int", "colour": "string"}
+    assert sorted(one.letters) == [1, 2]
+    reasons = one.catalog.load_table(one.spec.dead_letter_table).scan().to_arrow().column("message").to_pylist()
+    assert any("there would be two columns '__op'" in each for each in reasons), reasons
+    runs = one.runs
+    one.land(created(id="d", n=2**41), batch=1)
+    assert (runs > 1, one.runs) == (True, 1), "what is refused is not asked for with every batch"
+
+
+def test_a_field_that_the_steps_drop_changes_the_decoded_columns_alone(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string, n int", more={"transform": [{"keep": ["id"]}]})
+    before = one.table.metadata.current_schema_id
+    one.land({"id": "a", "n": 1, "new": True})
+    assert (one.rows, one.columns) == ([{"id": "a"}], {"id": "string"})
+    assert one.table.metadata.current_schema_id == before
+    kept = decoded_columns(one.table.properties, "payments")
+    assert kept is not None
+    assert kept.rows.column_names == ["id", "n", "new"]
+    one.land({"id": "b", "new": False}, batch=1)
+    assert one.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "added", "step"),
+    [
+        ("id string, n int", {"number": "int"}, {"rename": {"n": "number"}}),
+        ("id string, n int", {}, {"drop": "n"}),
+        ("id string, p struct<a: int>", {"p_a": "int"}, "flatten"),
+    ],
+)
+def test_a_step_that_is_added_later_begins_with_the_columns_as_they_are(
+    home: Path, columns: str, added: dict[str, str], step: Any
+) -> None:
+    first = EvolvingStream(home, columns=columns)
+    first.land({"id": "a"})
+    had = first.columns
+    two = EvolvingStream(home, epoch=2, more={"transform": [step]})
+    two.log = list(first.log)
+    two.land({"id": "b", "n": 3, "p": {"a": 4}, "new": 1}, batch=1)
+    assert had | added | {"new": "long"} == {k: v for k, v in two.columns.items() if k in had | added | {"new": 0}}
+    assert two.letters == {}
+    assert two.rows[0] == {"id": "a"}
+    assert two.rows[1].items() >= {"id": "b", "new": 1, **{k: 3 for k in added if k == "number"}}.items()
+    assert "n" not in two.rows[1] or step == "flatten"
+
+
+def test_a_required_column_that_the_steps_make_no_more_stops_the_stream_before_it_opens(home: Path) -> None:
+    EvolvingStream(home, columns="id string, n int not null").land({"id": "a", "n": 1})
+    with pytest.raises(FrazilError, match=r"n: int of the table is not among the fields, which requires it") as no:
+        EvolvingStream(home, epoch=2, more={"transform": [{"drop": "n"}]})
+    assert no.value.fix == "frazil schema apply payments, or correct streams/payments.yaml"
+
+
+def test_a_chain_that_changed_is_followed_and_what_is_gone_is_null(home: Path) -> None:
+    first = EvolvingStream(home, columns=EVENTS, more=STEPS)
+    first.land(created(id="a", n=1))
+    other = {"transform": [UNWRAP, {"rename": {"n": "amount"}}, {"cast": {"amount": "string"}}]}
+    two = EvolvingStream(home, epoch=2, columns="wrong int", more=other)
+    two.log = list(first.log)
+    two.land(created(id="b", n=2**40), batch=1)
+    assert two.rows == [
+        {"id": "a", "number": 1, "twice": 2, "__op": "c"},
+        {"id": "b", "amount": str(2**40), "__op": "c"},
+    ]
+    assert two.columns["number"] == "int"
+
+
+def test_an_empty_table_is_made_anew_for_other_steps(home: Path) -> None:
+    EvolvingStream(home, columns=EVENTS, more=STEPS)
+    two = EvolvingStream(home, epoch=2, columns="wrong int", more={"transform": [UNWRAP]})
+    assert two.columns == {"id": "string", "n": "int", "secret": "string", "__op": "string"}
+
+
+def test_a_table_that_others_have_made_gets_what_the_steps_make_of_the_first_columns(home: Path) -> None:
+    """As of a sink of Kafka Connect: it has the rows' columns, and nobody has said what they were made of."""
+    other = EvolvingStream(home, name="others", columns="id string, n long, secret string, __op string")
+    other.land({"id": "z", "n": 1})
+    one = EvolvingStream(home, epoch=2, columns=EVENTS, more={"transform": [UNWRAP]})
+    assert one.columns == other.columns
+    one.land(created(id="a", n=2**40, colour="red"))
+    assert one.rows == [{"id": "a", "n": 2**40, "__op": "c", "colour": "red"}]
+
+
+def test_a_table_that_has_lost_the_decoded_columns_stops_the_stream(home: Path) -> None:
+    one = EvolvingStream(home, columns=EVENTS, more=STEPS)
+    one.land(created(id="a", n=1))
+    with one.table.transaction() as change:
+        change.remove_properties("frazil.decoded.payments")
+    with pytest.raises(FrazilError, match=r"has lost its property frazil\.decoded\.payments"):
+        EvolvingStream(home, epoch=2, columns=EVENTS, more=STEPS)
+
+
+def test_a_second_run_decodes_by_the_columns_of_the_first(home: Path) -> None:
+    """The rows have landed and the letters have not, and more columns are decoded by then: the same are letters."""
+    steps = {"transform": [UNWRAP, {"cast": {"n": "string"}}], "rules": [{"name": "r", "expect": "n <> '-1'"}]}
+    options: dict[str, Any] = {"columns": EVENTS, "more": steps, "widen": "ignore"}
+    first = EvolvingStream(home / "as-ever", **options)
+    records = [created(id="a", n=1), created(id="b", n=2**40), created(id="c", n=-1)]
+    first.land(*records)
+    one = interrupted(home / "interrupted", *records, **options)
+    assert one.letters == {} and one.rows == first.rows == [{"id": "a", "n": "1", "__op": "c"}]
+    # Neither the table's head nor its schema has changed with this.
+    wider = SchemaChange("widen", ("after", "n"), LongType())
+    before = one.table.metadata
+    operation = columns_operation(one.spec, before, (wider,), by="somebody")
+    commit_once(one.table, operation, summary={}, properties={})
+    assert one.table.metadata.current_schema_id == before.current_schema_id
+    one.stream.anchor.table = one.table
+    one.land(created(id="d", n=2**41), batch=1)
+    assert one.letters == first.letters == {1: "out_of_range", 2: "rule_violated"}
+    assert one.rows[1:] == [{"id": "d", "n": str(2**41), "__op": "c"}]
+
+
+def test_letters_are_taken_through_the_steps_by_the_decoded_columns(home: Path) -> None:
+    options: dict[str, Any] = {"columns": EVENTS, "more": STEPS}
+    one = EvolvingStream(home, **options, widen="propose")
+    one.land(created(id="a", n=2**40))
+    assert one.letters == {0: "schema_change_proposed"}
+    (proposal,) = proposals(one.stream.folder.store, evolving_schema(one.spec, one.table.metadata))
+    assert proposal.says == "widen column after.n to long"
+    decided = proposed_alteration(one.spec, one.table.metadata, [proposal.as_change])
+    assert decided.sentences == [
+        "widen column number to long", "widen column twice to long", "decoded columns: widen column after.n to long",
+    ]  # fmt: skip
+    seen = one.table.metadata.current_schema_id
+    alter_table(one.catalog, one.spec, lambda now: proposed_alteration(one.spec, now, [proposal.as_change]), seen, "me")
+    assert proposals(one.stream.folder.store, evolving_schema(one.spec, one.table.metadata)) == []
+    result = replay(one.spec, one.settings, one.catalog, ReplayRequest())
+    assert (result.replayed, result.failed_again) == (1, 0)
+    assert one.rows == [{"id": "a", "number": 2**40, "twice": 2**41, "__op": "c"}]
+
+
+def test_the_file_is_applied_where_it_does_not_go_by_itself(home: Path) -> None:
+    EvolvingStream(home, columns="id string, n int not null").land({"id": "a", "n": 1})
+    steps = {"transform": [{"rename": {"n": "m"}}]}
+    with pytest.raises(FrazilError, match="which requires it"):
+        EvolvingStream(home, epoch=2, more=steps)
+    spec = EvolvingStream(home / "b", more=steps).spec
+    catalog = connect_catalog(load_settings(None, home=home))
+    metadata = catalog.load_table(SINK).metadata
+    assert file_alteration(spec, metadata).sentences == ["add column m int", "let column n be null"]
+    alter_table(catalog, spec, lambda now: file_alteration(spec, now), metadata.current_schema_id, "me")
+    two = EvolvingStream(home, epoch=2, more=steps)
+    two.log = [b"{}"]
+    two.land({"id": "b", "n": 2}, batch=1)
+    assert two.rows == [{"id": "a", "n": 1}, {"id": "b", "m": 2}]
+
+
+def test_what_is_kept_has_to_pass_the_steps(home: Path) -> None:
+    decode = {"unknown_fields": "keep"}
+    with pytest.raises(FrazilError, match="is keep, and behind the steps there is no text column _extra"):
+        EvolvingStream(home, columns=EVENTS, decode=decode, more=STEPS)
+    one = EvolvingStream(home / "b", columns="id string, n int", decode=decode, more={"transform": [{"drop": "n"}]})
+    one.land({"id": "a", "n": 1, "x": {"y": 1.50}})
+    assert one.rows == [{"id": "a", "_extra": '{"x":{"y":1.5}}'}]
+
+
+RECORDS = [
+    created(id="a", n=1, secret="s"),
+    {"op": "u", "before": {"id": "a", "n": 1}, "after": {"id": "a", "n": 2}},
+    {"op": "d", "before": {"id": "a", "n": 2}, "after": None},
+    created(id="b", n=2**40, more={"x": [1, 2]}),
+    created(id=7),
+    created(n=None),
+]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [UNWRAP, {"rename": {"n": "number"}}, {"compute": {"twice": "number * 2"}}, {"drop": "secret"}],
+        [{"smt": {"type": "ExtractNewRecordState", "delete.tombstone.handling.mode": "rewrite"}}, "flatten"],
+        ["flatten", {"where": "op <> 'd'"}, {"drop": ["before_secret", "after_secret"]}],
+        [{"extract": {"column": "after", "keep": "op"}}, {"hoist": {"into": "row", "columns": ["id", "n"]}}],
+        [
+            UNWRAP,
+            {"compute": {"id": "concat(id, '-x')"}},
+            {"split": {"column": "id", "by": "-", "into": ["id0", "id1"], "rest": True}},
+        ],
+    ],
+)
+def test_rows_are_those_of_a_file_that_declares_the_columns(home: Path, steps: list[Any]) -> None:
+    row = "struct<id: string, n: long, secret: string, more: struct<x: list<long>>>"
+    declared = EvolvingStream(
+        home / "declared", decode={"schema": f"before {row}, after {row}, op string"}, more={"transform": steps}
+    )
+    inferred = EvolvingStream(home / "inferred", columns=EVENTS, more={"transform": steps})
+    for number, record in enumerate(RECORDS):
+        declared.land(record, batch=number)
+        inferred.land(record, batch=number)
+    assert inferred.rows == declared.rows
+    assert inferred.letters == declared.letters
