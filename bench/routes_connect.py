@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,11 +36,13 @@ from jobs.local_broker.broker import LocalBroker
 from jobs.system.processes import start_time, stop_process
 from jobs.write.table_creation import create_table_properties
 from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.interrupts import Interrupts
 
 STREAM = "events"
 COLUMNS = "id string not null, type string, dest string, n long, amount double, note string"
 _LOOK_SECONDS = 0.5
 _STALLED_SECONDS = 240.0
+_INTERRUPTED = 130
 _COMMIT_MS = 60_000
 """The sink's interval: longer than it takes it to commit a batch, and then to read the next one, on a machine that has
 more to do, so that no batch is cut in two."""
@@ -259,25 +262,39 @@ def by_frazil(home: RoutedDeployment, broker: LocalBroker, load: Workload, say: 
 
 
 def compare(load: Workload, rounds: int, tasks: int) -> None:
-    """Run both, and print the figures."""
+    """Run both, and print the figures. What ends it ends all that it has started.
+
+    Raises:
+        SystemExit: It was interrupted.
+    """
+    with Interrupts(), ExitStack() as stack:
+        try:
+            _compare(load, rounds, tasks, stack)
+        except KeyboardInterrupt:
+            raise SystemExit(_INTERRUPTED) from None
+
+
+def _compare(load: Workload, rounds: int, tasks: int, stack: ExitStack) -> None:
     began = time.monotonic()
 
     def say(line: str) -> None:
         print(f"[{time.monotonic() - began:4.0f} s] {line}", file=sys.stderr, flush=True)
 
     found: dict[str, list[Landing]] = {"Connect sink": [], "frazil": []}
-    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as name, LocalBroker(Path(name) / "broker") as broker:
-        address = broker.status().address
-        assert address
-        for number in range(rounds):
-            topic, folder = f"events-{number}", Path(name) / str(number)
-            ensure_topic(address, topic)
-            home = deployment(folder / "connect", address, topic, load)
-            found["Connect sink"].append(by_connect(home, broker, topic, load, tasks, say))
-            say(f"round {number}, the sink: {found['Connect sink'][-1]}")
-            home = deployment(folder / "frazil", address, topic, load)
-            found["frazil"].append(by_frazil(home, broker, load, say))
-            say(f"round {number}, frazil: {found['frazil'][-1]}")
+    name = stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-bench-"))
+    broker = LocalBroker(Path(name) / "broker")
+    # Also one that is just starting.
+    stack.callback(broker.stop)
+    address = broker.start()
+    for number in range(rounds):
+        topic, folder = f"events-{number}", Path(name) / str(number)
+        ensure_topic(address, topic)
+        home = deployment(folder / "connect", address, topic, load)
+        found["Connect sink"].append(by_connect(home, broker, topic, load, tasks, say))
+        say(f"round {number}, the sink: {found['Connect sink'][-1]}")
+        home = deployment(folder / "frazil", address, topic, load)
+        found["frazil"].append(by_frazil(home, broker, load, say))
+        say(f"round {number}, frazil: {found['frazil'][-1]}")
     for name, runs in found.items():
         _print(name, runs, load)
     ratios = [ours.rate / theirs.rate for theirs, ours in zip(found["Connect sink"], found["frazil"], strict=True)]

@@ -118,3 +118,7 @@ class BadWriterSchema(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message: str = message
+
+
+class NoSchema(BadWriterSchema):
+    """A text that is no schema of its format, whatever records it was meant for."""

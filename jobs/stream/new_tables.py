@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
 from jobs.commit.named_tables import belongs_to
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 _FOREIGN = "names a table of this stream: {name} is there, and is not"
+_DROPPED = "names a table that is dropped again and again: {name}"
+_LOOKS = 3
 _UNFIT = "names a table that holds the rows: {name} is there, and does not"
 
 
@@ -52,6 +55,8 @@ class NewTables:
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
         self.seen: dict[str, Seen] = {}
+        # Values that are refused for one batch only.
+        self._passing: set[str] = set()
 
     def around(
         self, tasks: Callable[[bool], TaskResults], ranges: Ranges, needs: dict[str, TargetNeed]
@@ -64,6 +69,8 @@ class NewTables:
             needs: What each target lacks of it; those that are made are added.
         """
         self.seen = {}
+        while self._passing:
+            self._stream.refused_values.pop(self._passing.pop(), None)
 
         def run(survey: bool) -> TaskResults:
             for _ in range(ROUNDS):
@@ -110,20 +117,22 @@ class NewTables:
             RolledBackError: It was a target before, and was rolled back since.
         """
         stream = self._stream
-        try:
-            found = existing_table(catalog, name)
+        found: Table | None = None
+        for _ in range(_LOOKS):
+            found = None
+            try:
+                found = existing_table(catalog, name)
+                if why := self._misfit(found, name):
+                    return self._refused(lacked, why)
+                ensure_routed_table(stream.spec, catalog, name)
+                break
+            except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+                # It was dropped between the look and this, or is a view, or a table of another format.
+                continue
+        else:
             if found is not None:
-                metadata = found.metadata
-                if not belongs_to(metadata, stream.id):
-                    return self._refused(lacked, _FOREIGN.format(name=name))
-                misfits = stream.spec.disagreements_with(metadata.schema(), name, properties=metadata.properties)
-                fits = is_as_made(metadata, stream.id) or not misfits
-                if not fits:
-                    return self._refused(lacked, _UNFIT.format(name=name))
-            ensure_routed_table(stream.spec, catalog, name)
-        except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
-            # A view, or a table of another format: there, and none of Iceberg's.
-            return self._refused(lacked, _FOREIGN.format(name=name))
+                self._passing.add(lacked.value)
+            return self._refused(lacked, (_FOREIGN if found is None else _DROPPED).format(name=name))
         target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
         past = target.history()
         if past.rolled_back:
@@ -133,6 +142,18 @@ class NewTables:
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
         return target
+
+    def _misfit(self, found: Table | None, name: str) -> str | None:
+        """Why a table that is there is none for the rows; None if it is, or if there is none."""
+        stream = self._stream
+        if found is None:
+            return None
+        if not belongs_to(found.metadata, stream.id):
+            return _FOREIGN.format(name=name)
+        if is_as_made(found.metadata, stream.id):
+            return None
+        misfits = stream.spec.disagreements_with(found.schema(), name, properties=found.properties)
+        return _UNFIT.format(name=name) if misfits else None
 
     def _refused(self, lacked: UnnamedTable, why: str) -> None:
         """No record may stop the stream by what it says: those of the value follow `unmatched`."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import existing_table
@@ -152,7 +153,7 @@ def _count(
         totals.audit.pending += pending
     # Also where only the sink is audited: its rows of replays are explained by dead letters.
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
-    replays = ReplayedRows(spec.stream, sink.table if sink else None, dead_letters)
+    replays = ReplayedRows(spec.stream, _with_replays(spec, catalog, sink), dead_letters)
     totals.audit.pending += [replays.pending] if replays.pending else []
     # Replays land by the route of their time: also in tables that the file does not name any more.
     known = dict.fromkeys([*spec.targets, *(each.target for each in audited)])
@@ -194,6 +195,13 @@ def _count(
     for each in audited:
         if each.facts.method == "rows":
             totals.judge_totals(each.expected, each.after)
+
+
+def _with_replays(spec: StreamSpec, catalog: Catalog, sink: AuditedTable | None) -> Table | None:
+    """The table that knows every replay, the stream's own; others know those that brought them rows."""
+    if sink is None or sink.name == spec.table.name:
+        return sink.table if sink else None
+    return existing_table(catalog, spec.table.name, spec.branch_of(spec.table.name)) or sink.table
 
 
 def _judge_routes(

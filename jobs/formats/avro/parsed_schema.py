@@ -23,7 +23,7 @@ from jobs.formats.avro.nodes import (
     Union,
 )
 from jobs.formats.avro.options import AvroOptions
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 
 LARGEST_FIXED = 65_536
 """Bytes; each null of such a type takes as many in memory."""
@@ -56,7 +56,7 @@ def _json(text: str, what: str) -> Any:
         # A schema that is one name may be stored without quotation marks.
         if _NAME.fullmatch(text.strip()):
             return text.strip()
-        raise BadWriterSchema(f"{what} is no JSON: {error.msg} at character {error.pos}") from None
+        raise NoSchema(f"{what} is no JSON: {error.msg} at character {error.pos}") from None
 
 
 class _Parser:
@@ -98,7 +98,7 @@ class _Parser:
             case {"type": dict() | list() as inner}:
                 return self.node(inner, namespace)
             case _:
-                raise BadWriterSchema("a type that is none: neither a name, nor a union, nor an object with a type")
+                raise NoSchema("a type that is none: neither a name, nor a union, nor an object with a type")
 
     def _by_name(self, name: str, attributes: Mapping[str, Any], namespace: str | None) -> Node:
         if name == "null":
@@ -110,11 +110,11 @@ class _Parser:
                 if (found := self._named[full]) is None:
                     raise BadWriterSchema(f"the type {full!r} contains itself: no column holds that")
                 return found
-        raise BadWriterSchema(f"the type {name!r} is not defined, and no reference defines it")
+        raise NoSchema(f"the type {name!r} is not defined, and no reference defines it")
 
     def _union(self, schemas: list[Any], namespace: str | None) -> Union:
         if not schemas:
-            raise BadWriterSchema("a union without types")
+            raise NoSchema("a union without types")
         branches = tuple(self._branch(each, namespace) for each in schemas)
         if len({type(each.node) if isinstance(each.node, Null) else each.name for each in branches}) < len(branches):
             self._refuse_double(branches)
@@ -135,7 +135,7 @@ class _Parser:
                 short = name if self._options.enhanced_avro_schema_support else name.rpartition(".")[2]
                 return Branch(self._usable(short, f"the type {name!r}"), node)
             case Union():
-                raise BadWriterSchema("a union within a union")
+                raise NoSchema("a union within a union")
 
     def _refuse_double(self, branches: tuple[Branch, ...]) -> None:
         names = [each.name for each in branches]
@@ -148,7 +148,7 @@ class _Parser:
     def _record(self, schema: Mapping[str, Any], namespace: str | None) -> Record:
         name, fields = self._begun(schema, namespace), schema.get("fields")
         if not isinstance(fields, list):
-            raise BadWriterSchema(f"the record {name!r} has no list of fields")
+            raise NoSchema(f"the record {name!r} has no list of fields")
         read = tuple(self._field(each, name) for each in fields)
         lower = [each.name.lower() for each in read]
         if double := next((each.name for each in read if lower.count(each.name.lower()) > 1), None):
@@ -165,19 +165,19 @@ class _Parser:
                 usable = self._usable(name, f"the field {name!r} of the record {record!r}")
                 return FieldNode(usable, self.node(kind, record.rpartition(".")[0] or None))
             case _:
-                raise BadWriterSchema(f"the record {record!r} has a field without a name or a type")
+                raise NoSchema(f"the record {record!r} has a field without a name or a type")
 
     def _enum(self, schema: Mapping[str, Any], namespace: str | None) -> Enum:
         name, symbols = self._begun(schema, namespace), schema.get("symbols")
         if not isinstance(symbols, list) or not symbols or not all(isinstance(each, str) for each in symbols):
-            raise BadWriterSchema(f"the enum {name!r} has no symbols")
+            raise NoSchema(f"the enum {name!r} has no symbols")
         self._named[name] = found = Enum(name, tuple(symbols))
         return found
 
     def _fixed(self, schema: Mapping[str, Any], namespace: str | None) -> Fixed:
         name, size = self._begun(schema, namespace), schema.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= LARGEST_FIXED:
-            raise BadWriterSchema(f"the fixed {name!r} has a size that is not from 1 to {LARGEST_FIXED} bytes")
+            raise NoSchema(f"the fixed {name!r} has a size that is not from 1 to {LARGEST_FIXED} bytes")
         self._named[name] = found = Fixed(name, size, logical_type("fixed", schema, size))
         return found
 
@@ -185,11 +185,11 @@ class _Parser:
         """The full name of a type that is defined here."""
         name = schema.get("name")
         if not isinstance(name, str) or not name.strip("."):
-            raise BadWriterSchema(f"a type {schema['type']} without a name")
+            raise NoSchema(f"a type {schema['type']} without a name")
         own = schema.get("namespace")
         full = _full_name(name, own or None if isinstance(own, str) else namespace)
         if full in self._named or full in _PLAIN:
-            raise BadWriterSchema(f"the type {full!r} is defined twice")
+            raise NoSchema(f"the type {full!r} is defined twice")
         self._named[full] = None
         return full
 

@@ -18,7 +18,7 @@ from jobs.formats.json.record_types import can_be_extra
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
 from jobs.formats.problems import shown, shown_key
-from jobs.formats.writer_schema import BadWriterSchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths
 from jobs.schema.parser import MAX_NESTING
 
@@ -85,7 +85,7 @@ def connect_types(text: str, *, defaults: bool = False) -> JsonWriterTypes:
     except RecursionError:
         raise BadWriterSchema("it is nested too deep") from None
     except ValueError:
-        raise BadWriterSchema("it is no JSON") from None
+        raise NoSchema("it is no JSON") from None
     read = _Reader(defaults=defaults).read(schema, "", 0)
     if read.type is None:
         raise BadWriterSchema("it has no fields, so there is nothing to land")
@@ -156,10 +156,10 @@ class _Reader:
         if depth > MAX_NESTING:
             raise BadWriterSchema(f"its types are nested more than {MAX_NESTING} deep")
         if not isinstance(schema, dict):
-            raise BadWriterSchema(f"{place} is no object")
+            raise NoSchema(f"{place} is no object")
         word = schema.get("type")
         if not isinstance(word, str) or isinstance(word, _Number):
-            raise BadWriterSchema(f"{place} has no type")
+            raise NoSchema(f"{place} has no type")
         declared, inside = self._type(schema, word, path, depth)
         default = schema.get("default")
         kept = _written(default) if self._defaults and default is not None else None
@@ -183,18 +183,18 @@ class _Reader:
                 logical = logical_type(name, word, texts, place) if isinstance(name, str) else None
                 return logical or _PRIMITIVES[word], Defaults()
             case _:
-                raise BadWriterSchema(f"{place} has the type {shown(word)}; the types are {', '.join(_TYPES)}")
+                raise NoSchema(f"{place} has the type {shown(word)}; the types are {', '.join(_TYPES)}")
 
     def _struct(self, fields: Any, path: str, depth: int) -> tuple[DeclaredType | None, Defaults]:
         place = of_place(path)
         if not isinstance(fields, list):
-            raise BadWriterSchema(f"{place} is a struct without an array of fields")
+            raise NoSchema(f"{place} is a struct without an array of fields")
         read: dict[str, _Read] = {}
         names: list[str] = []
         for number, one in enumerate(fields):
             name = one.get("field") if isinstance(one, dict) else None
             if not isinstance(name, str) or isinstance(name, _Number):
-                raise BadWriterSchema(f"{place} has no name for field {number + 1}")
+                raise NoSchema(f"{place} has no name for field {number + 1}")
             names.append(name)
             read[name] = self.read(one, f"{path}.{name}" if path else name, depth + 1)
         checked_names(names, place)

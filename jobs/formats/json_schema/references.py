@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urljoin
 
 from jobs.formats.connect_json.schema import of_place
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 
 
 class At(NamedTuple):
@@ -57,7 +57,7 @@ class Documents:
         """
         place = of_place(at.path)
         if not isinstance(reference, str):
-            raise BadWriterSchema(f"{place} has a reference that is no text")
+            raise NoSchema(f"{place} has a reference that is no text")
         name, _, pointer = reference.partition("#")
         document = self._document(name, at.document) if name else at.document
         if document is None:
@@ -66,7 +66,7 @@ class Documents:
             raise BadWriterSchema(f"{place} is within itself, without an end")
         for found in _found(self._texts[document], unquote(pointer)):
             return found, at._replace(document=document, followed=at.followed | {(document, pointer)})
-        raise BadWriterSchema(f"{place} refers to what is not there")
+        raise NoSchema(f"{place} refers to what is not there")
 
     def _document(self, name: str, within: str) -> str | None:
         """The name of the text that a reference names: by that name, by its id, or relative to where it stands."""
@@ -86,7 +86,7 @@ def _parsed(text: str) -> Any:
     except RecursionError:
         raise BadWriterSchema("it is nested too deep") from None
     except ValueError:
-        raise BadWriterSchema("it is no JSON") from None
+        raise NoSchema("it is no JSON") from None
 
 
 def _found(document: Any, pointer: str) -> Iterator[Any]:

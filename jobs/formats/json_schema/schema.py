@@ -18,7 +18,7 @@ from jobs.formats.json_schema.choices import Alternative, Choice, InElements, In
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.parts import NO_TYPE, Read, held_together, object_of
 from jobs.formats.json_schema.references import ROOT, At, Documents
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType, column_paths
 from jobs.schema.parser import MAX_NESTING
 
@@ -88,7 +88,7 @@ class _Reader:
         if isinstance(schema, bool):
             return NO_TYPE
         if not isinstance(schema, dict):
-            raise BadWriterSchema(f"{of_place(at.path)} is no schema")
+            raise NoSchema(f"{of_place(at.path)} is no schema")
         if "$ref" in schema:
             return self.read(*self._documents.referred(schema["$ref"], at))
         parts = [self._own(schema, at)]
@@ -169,7 +169,7 @@ class _Reader:
     def _struct(self, schema: dict[str, Any], at: At) -> Read:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
-            raise BadWriterSchema(f"{of_place(at.path)} has properties that are no object, or required of no array")
+            raise NoSchema(f"{of_place(at.path)} has properties that are no object, or required of no array")
         fields = {name: self.read(one, at.field(name)) for name, one in sorted(properties.items(), key=_index)}
         names = [str(name) for name in required]
         return object_of(fields, names if self._options.use_optional_for_nonrequired else [*names, *fields])
@@ -208,7 +208,7 @@ def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At) -> Primi
     words = (kind, connect if isinstance(connect, str) else None)
     found = _PRIMITIVES.get(words) or _PRIMITIVES.get((kind, None)) if isinstance(kind, str) else None
     if found is None:
-        raise BadWriterSchema(f"{place} has a type that JSON Schema does not know")
+        raise NoSchema(f"{place} has a type that JSON Schema does not know")
     word, declared = found
     # A title is free text to people who write schemas by hand, so it counts only where Connect has written it.
     logical = logical_type(title, word, texts, place) if isinstance(title, str) and connect else None
@@ -218,7 +218,7 @@ def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At) -> Primi
 def _schemas(schema: dict[str, Any], word: str, at: At) -> list[Any]:
     found = schema.get(word, [])
     if not isinstance(found, list):
-        raise BadWriterSchema(f"{of_place(at.path)} has {word} that is no array")
+        raise NoSchema(f"{of_place(at.path)} has {word} that is no array")
     return found
 
 

@@ -20,7 +20,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from jobs.errors import first_line
 from jobs.formats.protobuf.bundled import BUNDLED
-from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 
 _PROTOC = "import sys; sys.path.append(sys.argv.pop(1)); from grpc_tools import protoc; sys.exit(protoc.main(sys.argv))"
 _SECONDS = 60
@@ -66,7 +66,7 @@ def _compiled(text: str, references: tuple[tuple[str, str], ...]) -> FileDescrip
         for file in files:
             pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, ValueError) as error:
-        raise BadWriterSchema(f"the schema is refused: {first_line(error)[:_LONGEST_SAID]}") from None
+        raise NoSchema(f"the schema is refused: {first_line(error)[:_LONGEST_SAID]}") from None
     return pool.FindFileByName(files[-1].name)
 
 
@@ -101,7 +101,7 @@ def descriptor_set(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
             raise BadWriterSchema(f"protoc takes more than {_SECONDS} seconds for it") from None
         if ended.returncode == 0:
             return made.read_bytes()
-    raise BadWriterSchema(_said(ended.stderr.decode("utf-8", "replace"), name, ended.returncode))
+    raise NoSchema(_said(ended.stderr.decode("utf-8", "replace"), name, ended.returncode))
 
 
 def _packages() -> Path:

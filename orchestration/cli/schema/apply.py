@@ -92,7 +92,11 @@ def apply(
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
     chosen = _proposed(stream, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)
     if table is None or is_as_made(table.metadata, stream):
-        click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
+        if as_json:
+            schema_id = None if table is None else table.metadata.current_schema_id
+            _told(stream, spec, schema_id, Alteration(), done=False, as_json=True)
+        else:
+            click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
         return
     change, open_proposals = _change(spec, renames, chosen, table.metadata, by_id=bool(digests))
     shown = change(table.metadata)
@@ -176,7 +180,7 @@ def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
     )
 
 
-def _told(stream: str, spec: StreamSpec, schema_id: int, made: Alteration, *, done: bool, as_json: bool) -> None:
+def _told(stream: str, spec: StreamSpec, schema_id: int | None, made: Alteration, *, done: bool, as_json: bool) -> None:
     if as_json:
         facts = {"stream": stream, "table": spec.table.name, "schema_id": schema_id, "changes": made.sentences}
         print_json(facts | {"done": done})

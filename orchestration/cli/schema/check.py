@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema
+from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
 from jobs.registry.errors import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.examples import ExamplesContract, examples_contract
@@ -149,26 +149,32 @@ def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, agains
 
 
 def _schema_in(spec: StreamSpec, file: Path) -> RegistrySchema:
-    """The schema in a file. One that is not even JSON where it should be is no schema that anybody produces with."""
+    """The schema in a file. What is none of its format is no schema that anybody produces with."""
     try:
         found = schema_in_file(spec, file)
     except FrazilError as problem:
         raise click.UsageError(problem.message) from None
-    if FORMATS[spec.decode.format].registry_kind == "PROTOBUF":
-        return found
     try:
-        json.loads(found.schema.text)
-    except json.JSONDecodeError as wrong:
-        try:
-            # The name of an Avro type may stand without quotation marks.
-            writer_rows(spec, found)
-        except BadWriterSchema:
-            at = f"line {wrong.lineno}, column {wrong.colno}"
-            raise click.UsageError(f"{file} has no schema, as it is no JSON: {wrong.msg} at {at}") from None
-    except RecursionError:
-        # How deep it may be is told like all else that is wrong with a schema.
+        writer_rows(spec, found)
+    except NoSchema as problem:
+        raise click.UsageError(f"{file} has no schema, as {_why(spec, file, problem)}") from None
+    except BadWriterSchema:
+        # One that no column can take: what becomes of its records is told.
         pass
     return found
+
+
+def _why(spec: StreamSpec, file: Path, problem: NoSchema) -> str:
+    """What is wrong with a file that has no schema, with the place where it is no JSON."""
+    if FORMATS[spec.decode.format].registry_kind == "PROTOBUF":
+        return f"protoc refuses it: {problem.message}"
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as wrong:
+        return f"it is no JSON: {wrong.msg} at line {wrong.lineno}, column {wrong.colno}"
+    except RecursionError:
+        pass
+    return f"it is none of the format {spec.decode.format}: {problem.message}"
 
 
 def _version(client: RegistryClient, against: str, subject: str, number: int | None) -> SubjectVersion:

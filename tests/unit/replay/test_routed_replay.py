@@ -129,6 +129,16 @@ def test_they_land_by_batches_and_the_stream_goes_on(tmp_path: Path, most: int) 
     one.audited()
 
 
+def test_an_audit_of_one_table_waits_for_no_replay_that_brought_it_nothing(tmp_path: Path) -> None:
+    one = Letters(tmp_path / "home", records=RECORDS[:1])
+    one.replay()
+    assert one.placed == {"orders.changes": [0]}
+    stream = one.stream
+    for table in ("orders.changes", "orders.deletes"):
+        found = audit(stream.spec, stream.settings, stream.catalog, table=table)
+        assert (found.pending, found.problems) == ([], []), table
+
+
 def test_a_table_that_no_letter_goes_to_is_not_touched(tmp_path: Path) -> None:
     one = Letters(tmp_path / "home", records=RECORDS[:1])
     before = one.snapshots("orders.deletes")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import NoSuchPropertyException, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.types import IntegerType
 
 from jobs.commit.errors import NothingToAcceptError, RolledBackError, TargetRecreatedError
@@ -182,6 +182,31 @@ def test_a_value_that_names_what_is_no_iceberg_table_stops_nothing(
     (letter,) = one.catalog.load_table(f"{SINK}_dead").scan().to_arrow().to_pylist()
     assert (letter["error_class"], letter["offset"]) == ("unrouted", 1)
     assert "events.other is there, and is not" in letter["message"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_table_that_is_dropped_while_it_is_taken_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """By the same batch; where that does not help, by the next one that names it."""
+    one = RoutedStream(tmp_path / "home", {**NAMED, "unmatched": {"table": "events.rest"}})
+    make, dropped = new_tables.ensure_routed_table, list[str]()
+
+    def drop_first(spec: StreamSpec, catalog: Any, name: str) -> Any:
+        made = make(spec, catalog, name)
+        if len(dropped) < times:
+            dropped.append(name)
+            if len(dropped) == times == 1:
+                catalog.drop_table(name)
+            raise NoSuchTableError(name)
+        return made
+
+    make(one.stream.spec.with_named_tables(["events.a"]), one.catalog, "events.a")
+    monkeypatch.setattr(new_tables, "ensure_routed_table", drop_first)
+    one.land(record("a"))
+    assert dropped == ["events.a"] * times
+    one.land(record("a", 1), batch=1)
+    assert one.placed() == ({"events.a": [0, 1]} if times == 1 else {"events.rest": [0], "events.a": [1]})
 
 
 def rolled_back_aside(home: Path) -> RoutedStream:

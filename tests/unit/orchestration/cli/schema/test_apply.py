@@ -159,3 +159,7 @@ def test_what_is_asked_for_is_looked_at_also_where_a_table_has_no_rows(
     for rename in ("id=ident", "old=id"):
         said = typed(home, "apply", "payments", "--rename", rename, "--rename", "id=other", "--rename", "other=last")
         assert (said.exit_code, "has no rows" in said.stdout) == (0, True)
+    facts = json.loads(typed(home, "apply", "payments", "--json").stdout)
+    schema_id = facts.pop("schema_id")
+    assert facts == {"stream": "payments", "table": "orders.payments", "changes": [], "done": False}
+    assert (schema_id is not None) is there

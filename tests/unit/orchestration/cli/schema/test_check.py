@@ -74,6 +74,11 @@ def test_a_schema_that_cannot_be_read_fails_the_build(home: Path) -> None:
     file = home / "m.proto"
     file.write_text("no schema")
     said = check(home, "events", file)
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert f"{file} has no schema, as protoc refuses it: " in said.stderr
+    # One that protoc takes, and no column.
+    file.write_text('syntax = "proto3"; message Node { Node next = 1; }')
+    said = check(home, "events", file)
     assert said.exit_code == 1
     assert "would become dead letters" in said.stdout
 
@@ -96,16 +101,16 @@ def _bigger(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("format_", "source", "schema", "broken"),
+    ("format_", "source", "schema", "broken", "unusable"),
     [
-        ("avro", "registry", json.dumps(AVRO), '{"type": "record"}'),
-        ("protobuf", "registry", PROTO % "", "no schema"),
-        ("json_schema", "registry", json.dumps(JSON_SCHEMA), "[]"),
-        ("connect_json", "table", json.dumps(CONNECT), "{}"),
+        ("avro", "registry", json.dumps(AVRO), '{"type": "record", "name": "R"}', '"null"'),
+        ("protobuf", "registry", PROTO % "", "no schema", 'syntax = "proto3"; message Node { Node next = 1; }'),
+        ("json_schema", "registry", json.dumps(JSON_SCHEMA), "[]", "true"),
+        ("connect_json", "table", json.dumps(CONNECT), "{}", '{"type": "struct", "fields": []}'),
     ],
 )
 def test_each_format_with_a_schema_in_a_file(
-    tmp_path: Path, format_: str, source: str, schema: str, broken: str
+    tmp_path: Path, format_: str, source: str, schema: str, broken: str, unusable: str
 ) -> None:
     home = deployment_in(tmp_path)
     stream = home / "streams" / "s.yaml"
@@ -146,7 +151,11 @@ def test_each_format_with_a_schema_in_a_file(
         write(add)
         said = verdict(_bigger(schema))
         assert (said[0], said[1]["more"]) == (exit_code, outcome)
-    exit_code, outcomes, problem = verdict(broken)
+    file.write_text(broken)
+    said = check(home, "s", file, "--json")
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert f"{file} has no schema, as " in said.stderr
+    exit_code, outcomes, problem = verdict(unusable)
     assert (exit_code, outcomes) == (1, {})
     assert problem
 
@@ -261,7 +270,7 @@ def test_a_table_that_is_not_there_yet_is_judged_by_the_file_or_made_of_the_reco
     facts = json.loads(check(home, "events", schema_file(home), "--json").stdout)
     assert (facts["verdict"], facts["schema_id"], facts["differences"]) == ("ok", None, [])
     (home / "m.proto").write_text("no schema")
-    assert check(home, "events", home / "m.proto").exit_code == 1
+    assert check(home, "events", home / "m.proto").exit_code == 2
     assert check(home, "events", "nothing:x").exit_code == 2
 
 
