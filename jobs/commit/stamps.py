@@ -99,6 +99,9 @@ class Stamp:
         before_ms: With `batch`, on the anchor, of a gated stream: every record with an older timestamp
             was in before the batch, by its driver's word; milliseconds since 1970. A stream that stood at the end of
             its topics was complete for longer than `valid_through_ms` of the stamp before says.
+        batch_ms: With `batch`, on the anchor, of a stream whose expressions ask for it: the time of the batch that
+            now() gave, so that whoever completes it elsewhere gives the same; milliseconds since 1970. Kept as
+            `schema_id` is.
     """
 
     stream: str
@@ -132,6 +135,7 @@ class Stamp:
     event_time: EventTimes | None = None
     published: Mapping[str, int] = field(default_factory=dict)
     before_ms: int | None = None
+    batch_ms: int | None = None
 
     @property
     def last_move(self) -> int | None:
@@ -236,6 +240,7 @@ class Stamp:
             "event": pack_event_times(self.event_time) if self.event_time else None,
             "published": dict(self.published),
             "before": self.before_ms,
+            "now": self.batch_ms,
             "unknown": list(self.unknown_ids),
             "columns": self.decoded,
         }
@@ -302,4 +307,5 @@ class Stamp:
             event_time=unpack_event_times(document["event"]) if "event" in document else None,
             published=document.get("published", {}),
             before_ms=document.get("before"),
+            batch_ms=document.get("now"),
         )

@@ -106,35 +106,30 @@ class Expression:
         return Evaluated(values, [ExpressionFailure(row, found.failed[row]) for row in sorted(found.failed)])
 
 
-def compile_expression(
-    text: str, columns: Iterable[ice.NestedField], *, frame: bool = True, now: bool = True
-) -> Expression:
+def compile_expression(text: str, columns: Iterable[ice.NestedField], *, frame: bool = True) -> Expression:
     """An expression over rows with these columns.
 
     Args:
         text: One SQL expression.
         columns: Of the row, with their types.
         frame: Whether `FRAME_COLUMNS` and header() may be asked for; a column of the row with such a name counts first.
-        now: Whether now() may be asked for.
 
     Raises:
         ExpressionProblem: With the place in the text.
     """
-    node = _node(text, columns, frame, now)
+    node = _node(text, columns, frame)
     if isinstance(node.type, ice.UnknownType):
         node = Literal(pa.scalar(None, pa.string()), STRING)
     return _expression(text, node)
 
 
-def compile_condition(
-    text: str, columns: Iterable[ice.NestedField], *, frame: bool = True, now: bool = True
-) -> Expression:
+def compile_condition(text: str, columns: Iterable[ice.NestedField], *, frame: bool = True) -> Expression:
     """A condition over rows with these columns: an expression that gives booleans. A row meets it only if it is true.
 
     Raises:
         ExpressionProblem: With the place in the text.
     """
-    node = _node(text, columns, frame, now)
+    node = _node(text, columns, frame)
     try:
         return _expression(text, coerced(node, BOOLEAN, text.strip()))
     except Mismatch:
@@ -142,20 +137,16 @@ def compile_condition(
         raise ExpressionProblem(why, text, 0) from None
 
 
-def _node(text: str, columns: Iterable[ice.NestedField], frame: bool, now: bool) -> Node:
+def _node(text: str, columns: Iterable[ice.NestedField], frame: bool) -> Node:
     row = {each.name: Column(each.name, each.field_type, not each.required) for each in columns}
     beside = FRAME_COLUMNS.values() if frame else ()
     hidden = {each.name: Column(each.name, each.field_type, not each.required) for each in beside}
     try:
         node = Binder(text, row, hidden).bind(parse(text))
-        found = list(parts(node))
     except RecursionError:
         raise ExpressionProblem("the expression is nested too deeply", text, 0) from None
     if depth(node) > DEEPEST:
         raise ExpressionProblem("the expression is nested too deeply", text, 0)
-    if not now and any(isinstance(each, BatchTime) for each in found):
-        why = "now() is not known here: a batch that runs again would give other rows; _timestamp is the record's time"
-        raise ExpressionProblem(why, text, 0)
     return node
 
 

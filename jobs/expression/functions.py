@@ -20,7 +20,7 @@ CONDITIONALS: Mapping[str, str] = {
     "if(condition, value, other)": "as CASE with one condition",
     "try(value)": "null where it fails",
     "header(name)": "the record's last header of that name, as text",
-    "now()": "the batch's time; also current_timestamp, and current_date in UTC; refused in a stream's file as yet",
+    "now()": "the batch's time, the same for all of its rows; also current_timestamp, and current_date in UTC",
 }
 """What is bound apart from the functions, because it is lazy or reads what is no column of the row."""
 MEANT: Mapping[str, str] = {

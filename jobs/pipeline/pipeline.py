@@ -126,6 +126,7 @@ def stream_pipeline(
     last: Stage = FitToTable({destination: fit}, kafka=columns.kafka, hide_values=hide_values)
     if routed is not None:
         rows = steps.columns if steps else None
-        fitted = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, hide_values=hide_values)
+        time = steps.batch_time if steps else None
+        fitted = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, batch_time=time, hide_values=hide_values)
         last = RefuseDropped(fitted, ROUTE, _DROPPED_NOW) if steps and steps.refuse_dropped else fitted
     return Pipeline([*first, decode, *more, last], destination, values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -87,6 +88,7 @@ class FitToRoutedTables:
         naming: The state of the tables that values name.
         kafka: The columns that rows have of Kafka's own.
         columns: Those of the rows; needed of a route by an expression, or with tables that have columns of their own.
+        batch_time: Of the batch, UTC; needed only of a route by an expression that asks for it.
         hide_values: Whether dead letters tell nothing of the row's values.
     """
 
@@ -100,6 +102,7 @@ class FitToRoutedTables:
         *,
         kafka: KafkaColumns,
         columns: Columns | None = None,
+        batch_time: datetime | None = None,
         hide_values: bool = True,
     ) -> None:
         self._of: Destinations = destinations
@@ -107,6 +110,7 @@ class FitToRoutedTables:
         self._narrowings: dict[str, Narrowing | None] = {}
         self._kafka: KafkaColumns = kafka
         self._columns: Columns | None = columns
+        self._batch_time: datetime | None = batch_time
         self._hide_values: bool = hide_values
         route = destinations.route
         named = route is not None and naming is not None and route.to is not None
@@ -241,7 +245,7 @@ class FitToRoutedTables:
     def _evaluated(self, block: Block, text: str) -> tuple[pa.Array, list[RowFailure]]:
         if self._columns is None:
             raise TypeError("a route by an expression needs the columns of its rows")
-        rows = Rows(self._columns, aligned(block.rows, self._columns), block.frame)
+        rows = Rows(self._columns, aligned(block.rows, self._columns), block.frame.at(self._batch_time))
         found = evaluated(compiled(text, self._columns), rows)
         return found.values.cast(pa.string()), failures_of(found, text)
 

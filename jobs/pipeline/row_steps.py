@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from jobs.spec.transform.rules import rules_of
 from jobs.spec.transform.steps import chain_of
 from jobs.transform.chain import NO_CHAIN, Chain
 from jobs.transform.columns import Columns
+from jobs.transform.frame import BATCH_TIME
 from jobs.transform.row_json import row_json
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
@@ -39,6 +41,7 @@ class RowSteps:
         refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
             do not vanish because a filter came later.
         route_asks: What has to be fetched of a record for the stream's route.
+        batch_time: Of the batch, UTC: what now() is; needed only if `asks_batch_time`.
     """
 
     decoded: Columns
@@ -47,10 +50,20 @@ class RowSteps:
     hide_values: bool = False
     refuse_dropped: bool = False
     route_asks: frozenset[str] = frozenset()
+    batch_time: datetime | None = None
 
     @property
     def asks(self) -> frozenset[str]:
         """What has to be fetched of a record for them, and for the route behind them."""
+        return self._asked - {BATCH_TIME}
+
+    @property
+    def asks_batch_time(self) -> bool:
+        """Whether an expression among them, or that of the route, asks for the batch's time."""
+        return BATCH_TIME in self._asked
+
+    @property
+    def _asked(self) -> frozenset[str]:
         return self.chain.asks | self.rules.asks | self.route_asks
 
     @property
@@ -64,13 +77,16 @@ class RowSteps:
         Raises:
             FrazilError: It is not there.
         """
+        if self.asks_batch_time and self.batch_time is None:
+            raise TypeError("expressions with now() need the time of the batch")
         between = self.chain.columns(self.decoded)
         steps = [(f"transform[{index}].{step.name}", step) for index, step in enumerate(self.chain.steps)]
         steps += [(f"rules[{index}].{rule.name}", rule) for index, rule in enumerate(self.rules.steps)]
         columns = [*between[:-1], *(between[-1] for _ in self.rules.steps)]
         for number, ((name, step), before) in enumerate(zip(steps, columns, strict=True), 1):
             step.prepare()
-            take = TakeStep(name, step, before, hide_values=self.hide_values, last=number == len(steps))
+            last = number == len(steps)
+            take = TakeStep(name, step, before, self.batch_time, hide_values=self.hide_values, last=last)
             yield RefuseDropped(take) if self.refuse_dropped else take
 
 
@@ -95,6 +111,12 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
     )
 
 
+def asks_batch_time(spec: StreamSpec) -> bool:
+    """Whether an expression of a stream's file asks for the time of the batch."""
+    route = spec.route.asks if spec.route else frozenset[str]()
+    return BATCH_TIME in chain_of(spec.transform).asks | rules_of(spec.rules).asks | route
+
+
 def prepare_steps(spec: StreamSpec) -> None:
     """See, before the first record, that this machine has what a stream's steps need.
 
@@ -112,20 +134,32 @@ class TakeStep:
         name: What dead letters call it: the list, the index in it, and the step.
         step: The step.
         columns: Those before it.
+        batch_time: See `RowSteps`.
         hide_values: See `RowSteps`.
         last: Whether rows that have no value any more are tombstones behind it.
     """
 
-    def __init__(self, name: str, step: Transform, columns: Columns, *, hide_values: bool, last: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        step: Transform,
+        columns: Columns,
+        batch_time: datetime | None = None,
+        *,
+        hide_values: bool,
+        last: bool,
+    ) -> None:
         self.name: str = name
         self._step: Transform = step
         self._columns: Columns = columns
+        self._batch_time: datetime | None = batch_time
         self._hide_values: bool = hide_values
         self._last: bool = last
 
     def apply(self, block: Block) -> Block:
         """The block behind the step."""
-        rows = Rows(self._columns, aligned(block.rows, self._columns), block.frame, block.gone)
+        frame = block.frame.at(self._batch_time)
+        rows = Rows(self._columns, aligned(block.rows, self._columns), frame, block.gone)
         made = self._applied(rows)
         left, kept, gone, dropped = made.rows, made.kept, made.rows.tombstones, np.zeros(0, np.int64)
         if self._last and gone is not None:

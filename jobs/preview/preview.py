@@ -79,7 +79,7 @@ def preview_stream(
     prepare_steps(spec)
     mine = [each for each in blocks if spec.source.reads(each.source.topic)]
     parts = asked_parts(spec, tables)
-    tables = list(tables)
+    tables, now = list(tables), datetime.now(UTC)
     evolving = EvolvingTable(spec, _own(spec, tables).metadata)
     while True:
         watch = Watch()
@@ -87,7 +87,8 @@ def preview_stream(
         written = [replace(each, metadata=evolving.metadata) if _is_own(spec, each) else each for each in tables]
         columns = _columns(spec, evolving.metadata, schemas)
         steps = row_steps_of(spec, resolved.schema, columns)
-        steps = replace(steps, hide_values=steps.hide_values or mask != NO_MASK) if steps else None
+        hidden = steps is not None and (steps.hide_values or mask != NO_MASK)
+        steps = replace(steps, hide_values=hidden, batch_time=now) if steps else None
         plan = _plan(spec, written, resolved, columns, steps, mask)
         results = run_split(plan, (_narrowed(each, parts) for each in mine), watch.pipeline)
         if named := new_named_tables(spec, results):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,12 @@ _ADDED_BY_DRIVER = f"the stream's driver adds the column {EXTRA_COLUMN} with the
 
 
 def dead_letter_pipeline(
-    spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None, *, routed: Routed | None = None
+    spec: StreamSpec,
+    table: Table,
+    schemas: SchemaLookup | None = None,
+    *,
+    routed: Routed | None = None,
+    batch_time: datetime | None = None,
 ) -> Pipeline:
     """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
@@ -52,12 +58,13 @@ def dead_letter_pipeline(
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
         routed: The several tables of the rows, see `stream_pipeline`.
+        batch_time: What now() is in its expressions; without it the time of this call.
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = _steps(spec, table, resolved)
     asks = steps.asks if steps else frozenset[str]()
     whole = WholeLetters(resolved, spec.record_columns, asks)
-    return record_pipeline(spec, table, schemas, first=[whole], routed=routed)
+    return record_pipeline(spec, table, schemas, first=[whole], routed=routed, batch_time=batch_time)
 
 
 def record_pipeline(
@@ -67,6 +74,7 @@ def record_pipeline(
     *,
     first: Sequence[Stage] = (),
     routed: Routed | None = None,
+    batch_time: datetime | None = None,
 ) -> Pipeline:
     """The pipeline of a stream for records that have failed before.
 
@@ -76,7 +84,9 @@ def record_pipeline(
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
         routed: The several tables of the rows, see `stream_pipeline`.
+        batch_time: What now() is in its expressions; without it the time of this call.
     """
+    batch_time = batch_time or datetime.now(UTC)
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = _steps(spec, table, resolved)
     if resolved.decoder.options.get("extra_column") is False:
@@ -87,7 +97,7 @@ def record_pipeline(
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         columns=spec.record_columns_for(table.schema(), table.properties).with_schemas(schemas),
-        steps=replace(steps, refuse_dropped=True) if steps else None,
+        steps=replace(steps, refuse_dropped=True, batch_time=batch_time) if steps else None,
         first=first,
         reference=True,
         routed=routed,
@@ -128,9 +138,13 @@ class ReplayPipeline:
         spec: The stream, corrected or not, with the tables that values have named.
         tables: Its tables of rows.
         schemas: Finds the writer schemas of records that name theirs.
+
+    Attributes:
+        batch_time: Of the run: what now() is in the stream's expressions.
     """
 
     def __init__(self, spec: StreamSpec, tables: RowTables, schemas: SchemaLookup | None = None) -> None:
+        self.batch_time: datetime = datetime.now(UTC).replace(microsecond=0)
         self._spec: StreamSpec = spec
         self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
@@ -141,7 +155,9 @@ class ReplayPipeline:
         """Those for all batches: the decoder learns; others when the table's columns or partitions change meanwhile."""
         now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING)
         if self._made is None or self._made[:3] != now:
-            records = dead_letter_pipeline(self._spec, sink, self._schemas, routed=self._routed)
+            records = dead_letter_pipeline(
+                self._spec, sink, self._schemas, routed=self._routed, batch_time=self.batch_time
+            )
             self._made = *now, records, row_pipeline(self._spec, sink)
         return self._made[3:]
 

@@ -12,6 +12,7 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaLookup
+from jobs.pipeline.row_steps import asks_batch_time
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.outcome import ReplayAttempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
@@ -87,6 +88,8 @@ class _Replay:
         self._spec: StreamSpec = request.corrected(session.spec)
         self._tables: SessionTables = SessionTables(session)
         self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, self._tables, schemas)
+        at = self._pipeline.batch_time
+        self._batch_ms: int | None = round(at.timestamp() * 1000) if asks_batch_time(self._spec) else None
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
         self._attempt: ReplayAttempt = ReplayAttempt(
@@ -112,7 +115,7 @@ class _Replay:
             landed, failed = len(outcome.landed), len(outcome.failures)
             counts = Counts(landed + failed, landed, failed)
             changes = changes_after(letters, outcome, self._attempt)
-            if self._session.land(self._spec.config_hash, parts, changes, counts):
+            if self._session.land(self._spec.config_hash, parts, changes, counts, self._batch_ms):
                 self.result.add(outcome, changes.column("state").to_pylist().count("parked"))
                 self.reasons.add_batch(letters, outcome.failures)
                 if parts and self._session.snapshot is not None:

@@ -147,7 +147,14 @@ class ReplaySession(CommitSession):
         for name in self.claims - {self.letters.name}:
             self.targets[name].read()
 
-    def land(self, config: str, parts: Mapping[str, ReplayedPart], changes: pa.Table, counts: Counts) -> bool:
+    def land(
+        self,
+        config: str,
+        parts: Mapping[str, ReplayedPart],
+        changes: pa.Table,
+        counts: Counts,
+        batch_ms: int | None = None,
+    ) -> bool:
         """Commit one batch: its rows, to the stream's table first, then the replay state of its letters.
 
         The stream's table is stamped in every batch that has rows, also where all of them are for others.
@@ -157,6 +164,7 @@ class ReplaySession(CommitSession):
             parts: By table; none if no letter of the batch succeeded.
             changes: See `update_replay_state`; letters that are replayed get the snapshot's id here.
             counts: Letters by what became of them.
+            batch_ms: The time that the expressions were given, if they ask for it; milliseconds since 1970.
 
         Returns:
             False if a table changed so that its files no longer fit; they are gone, and no letter is told. What other
@@ -170,7 +178,7 @@ class ReplaySession(CommitSession):
             self.lease.verify()
             update_replay_state(self.letters, changes, epoch=self.epoch)
             return True
-        planned = self._planned(config, parts, counts)
+        planned = self._planned(config, parts, counts, batch_ms)
         stamp = planned[self.sink.name].stamp
         batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
         store = self.folder.store
@@ -200,7 +208,9 @@ class ReplaySession(CommitSession):
         self.delete_files(refused)
         return not refused
 
-    def _planned(self, config: str, parts: Mapping[str, ReplayedPart], counts: Counts) -> dict[str, PendingTarget]:
+    def _planned(
+        self, config: str, parts: Mapping[str, ReplayedPart], counts: Counts, batch_ms: int | None
+    ) -> dict[str, PendingTarget]:
         """What each table is about to receive, the stream's own first."""
         number, own = self.free_number, self.sink.name
         at = {BATCHES: number}
@@ -216,6 +226,7 @@ class ReplaySession(CommitSession):
                 counts=mine,
                 targets={each.name: each.uuid for each in (self.sink, self.letters)} if name == own else {},
                 parts={BATCHES: PartitionCounts(number, mine)},
+                batch_ms=batch_ms if name == own else None,
             )
             planned[name] = PendingTarget(at, stamp, part.files, part.seen)
         return planned

@@ -35,6 +35,7 @@ from jobs.stream.second_run import (
     refuse_other_failures,
     table_as_decided,
     tell_other_decisions,
+    time_as_decided,
     unknown_as_decided,
 )
 from jobs.stream.stopped_record import publish_stopped_record
@@ -211,6 +212,8 @@ class BatchRunner:
         """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
         for target in (stream := self._stream).targets.values():
             target.renew_access()
+        decided_ms = time_as_decided(stream, needs)
+        stream.batch_ms = time.time_ns() // 1_000_000 if decided_ms is None else decided_ms
         tasks = partial(self._agreed, partial(self._run_tasks, frame, batch, ranges, needs))
         tasks = self._new_tables.around(tasks, ranges, needs)
         if decided_schema(stream, needs) is None:

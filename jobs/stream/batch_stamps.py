@@ -67,6 +67,7 @@ def batch_stamp(
         decoded=seen.decoded if stream.spec.shapes else None,
         event_time=_event_times(stream, newest, end, results, now, through_ms),
         before_ms=stream.complete_ms if stream.spec.publish else None,
+        batch_ms=stream.batch_ms if stream.asks_batch_time else None,
     )
 
 
@@ -101,7 +102,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        decided = replace(stamp, names=None, unknown_ids=(), decoded=None)
+        decided = replace(stamp, names=None, unknown_ids=(), decoded=None, batch_ms=None)
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=stamp.counts.dead)

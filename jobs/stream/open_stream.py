@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -19,6 +20,7 @@ from jobs.commit.target import Target
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaId
+from jobs.pipeline.row_steps import asks_batch_time
 from jobs.schema.needs import Change, Path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -45,6 +47,7 @@ class OpenStream(CommitSession):
         schemas: The writer schemas of its records, if a registry keeps them.
         complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
             milliseconds since 1970.
+        batch_ms: The time of the batch at hand, which its expressions may ask for; milliseconds since 1970.
     """
 
     spec: StreamSpec
@@ -60,6 +63,17 @@ class OpenStream(CommitSession):
     refused_values: dict[str, str] = field(default_factory=dict)
     schemas: WriterSchemas | None = None
     complete_ms: int | None = None
+    batch_ms: int | None = None
+
+    @property
+    def asks_batch_time(self) -> bool:
+        """Whether an expression of its file asks for the time of the batch."""
+        return asks_batch_time(self.spec)
+
+    @property
+    def batch_time(self) -> datetime:
+        """The time of the batch at hand, UTC; without one, now."""
+        return datetime.now(UTC) if self.batch_ms is None else datetime.fromtimestamp(self.batch_ms / 1000, UTC)
 
     @property
     def most_commits(self) -> int:

@@ -117,6 +117,17 @@ def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> f
     return frozenset(SchemaId(guid=each) if isinstance(each, str) else SchemaId(each) for each in newest.unknown_ids)
 
 
+def time_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int | None:
+    """The time of the batch as it was decided on, milliseconds since 1970; None if nothing has, or it does not matter.
+
+    Args:
+        stream: The stream.
+        needs: What its targets lack of the batch.
+    """
+    newest = stream.anchor.newest
+    return newest.batch_ms if newest is not None and needs[stream.anchor.name].nothing else None
+
+
 def stamped_ids(unmet: Collection[SchemaId]) -> tuple[int | str, ...]:
     """The ids of writer schemas that a stamp keeps: all, but of very many those that a registry would give next.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -138,6 +138,7 @@ def slice_plan(
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
     first_seen, columns = datetime.now(UTC), stream.record_columns_for(rows, refused)
     _refuse_altered(spec, rows)
+    steps = row_steps_of(spec, resolved.schema, columns)
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
@@ -152,7 +153,7 @@ def slice_plan(
         first_seen=first_seen,
         resolved=resolved,
         columns=columns,
-        steps=row_steps_of(spec, resolved.schema, columns),
+        steps=replace(steps, batch_time=stream.batch_time) if steps and steps.asks_batch_time else steps,
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),

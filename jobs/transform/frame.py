@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,8 @@ PARTS: Mapping[str, pa.DataType] = {
 }
 """The parts of a frame, with their types. A step names those of the last three that it asks for: they are fetched."""
 FETCHED: Final = frozenset({"timestamp_type", "key", "headers"})
+BATCH_TIME: Final = "batch_time"
+"""Among what a step asks for: the time of the batch, which is no part and is not fetched."""
 
 
 def timestamp_types(records: pa.RecordBatch) -> pa.Array:
@@ -42,14 +45,20 @@ class Frame:
         records: As they were read.
         positions: The record of each row; None where each record has one.
         changed: Parts that steps have put in place of the records', one entry for each row.
+        batch_time: Of the batch that the records are of: what now() is in an expression. None where none asks.
     """
 
     def __init__(
-        self, records: pa.RecordBatch, positions: Indices | None = None, changed: Mapping[str, pa.Array] | None = None
+        self,
+        records: pa.RecordBatch,
+        positions: Indices | None = None,
+        changed: Mapping[str, pa.Array] | None = None,
+        batch_time: datetime | None = None,
     ) -> None:
         self._records: pa.RecordBatch = records
         self._positions: Indices | None = positions
         self.changed: Mapping[str, pa.Array] = changed or {}
+        self.batch_time: datetime | None = batch_time
         self._known: dict[str, pa.Array] = {}
 
     def part(self, name: str) -> pa.Array:
@@ -70,7 +79,11 @@ class Frame:
 
     def with_part(self, name: str, values: pa.Array) -> Frame:
         """The frame with another topic, key or headers."""
-        return Frame(self._records, self._positions, {**self.changed, name: values})
+        return Frame(self._records, self._positions, {**self.changed, name: values}, self.batch_time)
+
+    def at(self, batch_time: datetime | None) -> Frame:
+        """The frame of the same rows in a batch of this time."""
+        return self if batch_time is None else Frame(self._records, self._positions, self.changed, batch_time)
 
     @classmethod
     def joined(cls, first: Frame, second: Frame) -> Frame:
@@ -79,7 +92,7 @@ class Frame:
             name: pa.concat_arrays([first.part(name), second.part(name)])
             for name in {**first.changed, **second.changed}
         }
-        return cls(first._records, np.concatenate([first.positions, second.positions]), changed)
+        return cls(first._records, np.concatenate([first.positions, second.positions]), changed, first.batch_time)
 
     @property
     def positions(self) -> Indices:
@@ -90,7 +103,8 @@ class Frame:
         """The frame of some of the rows."""
         positions = rows if self._positions is None else self._positions[rows]
         indices = pa.array(rows, pa.int64())
-        return Frame(self._records, positions, {name: each.take(indices) for name, each in self.changed.items()})
+        changed = {name: each.take(indices) for name, each in self.changed.items()}
+        return Frame(self._records, positions, changed, self.batch_time)
 
     def _taken(self, name: str) -> pa.Array:
         kind = PARTS[name]

@@ -12,13 +12,14 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from jobs.expression.batch_time import asks_batch_time
 from jobs.expression.expression import Evaluated, Expression, compile_condition, compile_expression
 from jobs.expression.frame_columns import FRAME_PARTS
 from jobs.expression.problem import ExpressionProblem
 from jobs.formats.problems import EXPRESSION_FAILED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
 from jobs.transform.condition import Condition, Mask, mask_of
-from jobs.transform.frame import FETCHED
+from jobs.transform.frame import BATCH_TIME, FETCHED
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}
@@ -26,8 +27,10 @@ _HEADER = re.compile(r"\bheader\s*\(", re.IGNORECASE)
 
 
 def asks_of(text: str) -> frozenset[str]:
-    """Parts of the record that an expression may ask for; rather too many."""
+    """Parts of the record that an expression may ask for, rather too many; and the batch's time, only if it does."""
     found = {part for part, pattern in _ASKS.items() if pattern.search(text)}
+    if asks_batch_time(text):
+        found.add(BATCH_TIME)
     return frozenset(found | ({"headers"} if _HEADER.search(text) else set()))
 
 
@@ -41,20 +44,23 @@ def compiled(text: str, columns: Columns, place: Place = (), *, condition: bool 
     if (text, condition) not in known:
         try:
             make = compile_condition if condition else compile_expression
-            known[text, condition] = make(text, columns.fields, now=False)
+            known[text, condition] = make(text, columns.fields)
         except ExpressionProblem as problem:
             raise TransformProblem(str(problem), place) from None
     return known[text, condition]
 
 
 def evaluated(expression: Expression, rows: Rows) -> Evaluated:
-    """What an expression gives for rows, with those parts of their records that it asks for beside their columns."""
+    """What an expression gives for rows, with those parts of their records that it asks for beside their columns.
+
+    now() is the time of the batch, which the rows' frame has.
+    """
     batch = rows.batch
     names = set(batch.schema.names)
     for name in expression.columns:
         if name not in names:
             batch = batch.append_column(name, rows.frame.part(FRAME_PARTS[name]))
-    return expression.evaluate(batch)
+    return expression.evaluate(batch, rows.frame.batch_time)
 
 
 def failures_of(found: Evaluated, text: str, path: str | None = None) -> list[RowFailure]:

@@ -150,6 +150,8 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
     try:
         steps = row_steps_of(spec)
         columns = steps.columns if steps else Columns.of(spec.resolved.schema)
+        if compiled(text, columns).needs_batch_time:
+            return Unprovable("they are routed by the time of their batch, which rows do not keep")
         asked = set(compiled(text, columns).columns)
     except (FrazilError, StepProblem, TransformProblem):
         return Unprovable("this version does not read the expression by which they are routed")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from jobs.commit.branch import stream_table
+from jobs.commit.stamp_history import history
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.forked import Forked, frazil
@@ -76,7 +77,8 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     tables[0]["partition_by"] = ["bucket(2, id)"]
     tables[1]["columns"], tables[2]["columns"] = ["id", "created_at"], {"drop": ["note"]}
     tables[2]["branch"] = "side"
-    one.write_spec(route={"by": "id", "tables": tables, "unmatched": {"table": one.table_name}})
+    route = {"by": "id", "tables": tables, "unmatched": {"table": one.table_name}}
+    one.write_spec(route=route, transform=[{"compute": {"landed": "now()"}}])
     one.produce(MIX)
     one.run_and_die("after_table_commit")
     assert one.folder().pending_records() and found(one) != expected(one)
@@ -85,7 +87,18 @@ def test_every_record_is_in_its_tables_once_though_its_driver_is_killed_between_
     one.drain(spark)
     assert found(one) == expected(one)
     assert all(each for each in found(one).values())
-    assert columns(one, "low") == ["id", "created_at"] and columns(one, "three") == ["id", "amount", "created_at"]
+    assert columns(one, "low") == ["id", "created_at"] and columns(one, "three") == [
+        "id",
+        "amount",
+        "created_at",
+        "landed",
+    ]
+    # Whoever ran the tasks again gave the rows the time that the coordinator's stamp keeps.
+    stamp = history(one.catalog().load_table(one.table_name).metadata, one.stream).newest
+    assert stamp is not None and stamp.batch_ms is not None
+    for name in (one.table_name, f"{one.table_name}_even", f"{one.table_name}_three"):
+        landed = stream_table(one.catalog(), one.spec(), name).scan(selected_fields=("landed",)).to_arrow()
+        assert {round(each.timestamp() * 1000) for each in landed.column(0).to_pylist()} == {stamp.batch_ms}
     assert not one.catalog().load_table(f"{one.table_name}_three").scan().to_arrow().num_rows, "on the branch alone"
     settings, catalog = one.settings(), one.catalog()
     fill_ledger(catalog, settings, [one.spec()])

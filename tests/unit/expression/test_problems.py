@@ -130,5 +130,3 @@ def test_what_is_there_of_a_record_may_be_left_out() -> None:
         compile_expression(text, SCHEMA.fields)
         with pytest.raises(ExpressionProblem, match=r"there is no column|there are no headers"):
             compile_expression(text, SCHEMA.fields, frame=False)
-    with pytest.raises(ExpressionProblem, match="now"):
-        compile_expression("cast(now() as date)", SCHEMA.fields, now=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,10 @@ def test_tables_that_values_name_are_shown_as_they_would_be_made() -> None:
     assert made == {"orders.payments": 0, "events.b": 2, "events.a": 1}
     letters = [record(found, offset).letter for offset in (3, 4, 5)]
     assert all(each is not None and each.error_class == "unrouted" for each in letters)
+
+
+def test_now_is_the_time_of_the_preview() -> None:
+    before = datetime.now(UTC)
+    found = previewed(spec_of(transform=[{"compute": {"landed": "now()"}}]), [{"id": "a"}, {"id": "b"}])
+    times = {each.rows["orders.payments"]["landed"] for each in found.records.values()}
+    assert len(times) == 1 and before <= times.pop() <= datetime.now(UTC)

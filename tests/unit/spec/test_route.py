@@ -103,7 +103,7 @@ def test_what_says_where_rows_go_changes_the_configuration_and_what_tables_are_l
         ({"by": "upper(typ)"}, "the expression is wrong at column 7: there is no column 'typ'; did you mean type?"),
         ({"by": "uper(type)"}, "there is no function 'uper'"),
         ({"by": "n * 1.5"}, "cannot be an expression of type decimal"),
-        ({"by": "sql: current_date"}, "now() is not known here"),
+        ({"by": "now()"}, "cannot be an expression of type timestamptz"),
         ({"unmatched": "dropp"}, "must be dead_letter, drop, fail or {table: namespace.name}; found 'dropp'"),
         ({"unmatched": {"table": "ev.other_dead"}}, "write dead_letter"),
         ({"limit": 1}, "2 tables are more than route.limit, which is 1"),

@@ -69,7 +69,6 @@ def test_a_step_under_a_condition_of_which_a_row_cannot_be_said() -> None:
         ("amunt > 0", "amunt"),
         ("amount +", "wrong at column"),
         ("amount + 1", "needs a condition"),
-        ("now() > null", "now()"),
     ],
 )
 def test_a_wrong_expression_is_refused_by_the_columns(text: str, says: str) -> None:
