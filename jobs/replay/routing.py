@@ -74,20 +74,6 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         )
 
 
-def refuse_routed_queue(spec: StreamSpec, corrected: StreamSpec, topic: str) -> None:
-    """Refuse what lands records of a topic of Kafka Connect in the stream's own table, beside a route.
-
-    Raises:
-        FrazilError: There is one.
-    """
-    if spec.route is not None or corrected.route is not None:
-        raise FrazilError(
-            f"stream {spec.stream}: it has a route, by which records of a dead-letter topic of Kafka Connect cannot be "
-            "landed.",
-            fix=f"name {topic} in source.topics of streams/{spec.stream}.yaml until it is read: the stream routes them",
-        )
-
-
 def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
     """See that a correction routes letters to the stream's tables: no other one is claimed, audited or looked after.
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from jobs.commit.branch import stream_table
 from jobs.commit.errors import HalfCommittedError
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect import task
 from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import import_queue
 from jobs.stream.opening import ensure_tables
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
 from tests.integration.topics import create_topic
@@ -81,3 +84,36 @@ def test_what_passes_by_itself_is_tried_again(queue: Queue, monkeypatch: pytest.
     queue.pipeline.write_spec(errors={"retry": {"timeout": "1m"}})
     assert queue.take().landed == 1
     assert failures == []
+
+
+@pytest.mark.parametrize(("killed_at", "lost"), [("after_anchor_commit", True), ("after_table_commit", False)])
+def test_records_land_by_the_route_once_though_their_import_is_killed(queue: Queue, killed_at: str, lost: bool) -> None:
+    pipeline = queue.pipeline
+    name = pipeline.table_name
+    even = {"match": r"p-\d*[02468]", "table": f"{name}_even", "columns": ["id", "created_at"]}
+    low = {"match": r"p-\d*[0-4]", "table": f"{name}_low", "branch": "side"}
+    pipeline.write_spec(route={"by": "id", "tables": [even, low], "unmatched": {"table": name}})
+    for offset in range(12):
+        queue.put(GOOD, offset, partition=offset % 2)
+    queue.put(TRUNCATED, 90)
+    queue.put(GOOD, 3)
+    assert queue.command(f"{killed_at}=kill") == -signal.SIGKILL
+    left = list((pipeline.folder().root / "connect").glob("pending-*.json"))
+    assert left
+    for record in left if lost else ():
+        record.unlink()
+    done = queue.take()
+    assert (done.read, done.landed, done.dead, done.known) == (14, 12, 1, 1)
+    assert queue.take().read == 0
+    spec, catalog = pipeline.spec(), pipeline.catalog()
+
+    def offsets(table: str) -> list[int]:
+        rows = stream_table(catalog, spec, table).scan(selected_fields=("_kafka_offset",)).to_arrow()
+        return sorted(rows.column("_kafka_offset").to_pylist())
+
+    placed = {each: offsets(f"{name}{each}") for each in ("", "_even", "_low")}
+    assert placed == {"": [5, 7, 9], "_even": [0, 2, 4, 6, 8, 10], "_low": [0, 1, 2, 3, 4, 10, 11]}
+    assert pipeline.dead() == {(SOURCE, 3, 90): 1}
+    fill_ledger(catalog, pipeline.settings(), [spec])
+    audited = audit(spec, pipeline.settings(), catalog, full=True)
+    assert not audited.problems and not audited.pending, audited.problems

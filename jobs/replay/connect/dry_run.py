@@ -9,6 +9,7 @@ from dataclasses import astuple
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.branch import stream_table
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
@@ -26,9 +27,10 @@ from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Reasons, ReplayProgress
-from jobs.replay.routing import refuse_routed_queue
+from jobs.replay.routing import refuse_other_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.gone_tables import without_dropped
 from jobs.stream.writer_schemas import schema_lookup
 
 
@@ -49,20 +51,18 @@ def dry_run_queue(
         FrazilError: As `import_queue`; also that the stream has no tables yet.
     """
     began = time.monotonic()
-    refuse_routed_queue(spec, request.corrected(spec), topic)
     refuse_own_topic(spec, topic)
+    spec, request = without_dropped(with_named_tables(spec, catalog), catalog), request.with_tables_of(catalog)
     for name in spec.target_names:
         if not catalog.table_exists(name):
             raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
-    sink, letters = (stream_table(catalog, spec, name) for name in (spec.table.name, spec.dead_letter_table))
-    refuse_unknown_rows(spec, sink)
+    tables = {name: stream_table(catalog, spec, name) for name in spec.target_names}
+    refuse_unknown_rows(spec, tables[spec.table.name])
     corrected = request.corrected(spec)
+    refuse_other_tables(spec, corrected)
     log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
     refuse_missing(log, topic, settings)
-    stamps = {
-        name: history(table.metadata, queue_id(spec.stream)).newest
-        for name, table in ((spec.table.name, sink), (spec.dead_letter_table, letters))
-    }
+    stamps = {name: history(table.metadata, queue_id(spec.stream)).newest for name, table in tables.items()}
     taken = restart_positions(target_positions(stamps, spec.coordinator))
     at = {p: max(start, taken.get(p, 0)) for p, start in log.earliest.items() if p.topic == topic}
     ends = {p: end for p, end in log.latest.items() if p.topic == topic}
@@ -72,7 +72,7 @@ def dry_run_queue(
         while left_of(at, ends):
             end = next_end(at, ends, task.size.most)
             ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
-            for outcome in task.process(ranges, sink, letters):
+            for outcome in task.process(ranges, tables):
                 counts += outcome.counts
                 for failure in outcome.failures:
                     reasons.add(failure, outcome.fetched.place(failure.row))

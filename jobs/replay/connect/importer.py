@@ -16,6 +16,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.target_positions import TargetNeed
@@ -28,13 +29,15 @@ from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueT
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
-from jobs.replay.routing import refuse_routed_queue
+from jobs.replay.routing import refuse_other_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
+from jobs.stream.gone_tables import refuse_gone, without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.stream.writer_schemas import schema_lookup
 
 
@@ -92,10 +95,14 @@ def import_queue(
         FrazilError: The topic does not exist, is one that the stream reads, or the table cannot say what stands in it.
     """
     began = time.monotonic()
-    refuse_routed_queue(spec, request.corrected(spec), topic)
     refuse_own_topic(spec, topic)
+    every, newest = without_dropped(with_named_tables(spec, catalog), catalog), coordinator_stamp(spec, catalog)
+    if spec.route is not None:
+        refuse_gone(every, catalog, newest.targets if newest else ())
     ensure_tables(spec, catalog)
+    spec, request = every, request.with_tables_of(catalog)
     corrected = request.corrected(spec)
+    refuse_other_tables(spec, corrected)
     refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
     taken = as_stream(corrected, topic)
     with (
@@ -214,10 +221,24 @@ class QueueRunner(BatchRunner):
         # Tasks that run again see what the attempt before has landed.
         results, self.counts = self._task.run(
             ranges,
-            stream.anchor.table,
-            stream.dead_letters.table,
+            {name: target.table for name, target in stream.targets.items()},
             needs,
+            decided=self._decided(needs),
             first_seen=datetime.now(UTC),
+            batch_time=stream.batch_time,
             file_prefix=f"connect-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         )
         return results
+
+    def _decided(self, needs: dict[str, TargetNeed]) -> int | None:
+        """How many records may fail of a batch that the own table of a stream with a route has; None of another.
+
+        As many as failed when it was decided on; those that are letters already are left out when it runs again.
+        """
+        stream, newest = self._stream, self._stream.anchor.newest
+        if newest is None or stream.spec.route is None or not needs[stream.anchor.name].nothing:
+            return None
+        letters = stream.dead_letters.name
+        if needs[letters].nothing:
+            return 0
+        return newest.rows.get(letters, 0) if newest.failed is None else newest.failed

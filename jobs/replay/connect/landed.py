@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +12,28 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.errors import FrazilError
+from jobs.pipeline.block import Indices
 from jobs.replay.connect.records import QueueRecords
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES
+from jobs.replay.routing import not_located
 from jobs.spec.models import StreamSpec
 
 
 def left_out(
-    fetched: list[QueueRecords], spec: StreamSpec, sink: Table, letters: Table
+    fetched: list[QueueRecords], spec: StreamSpec, tables: Mapping[str, Table], *, routed: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For fetched records two masks: of all that are left out, and of those among them that the stream reads itself.
 
     Left out are those as well that a table has already or that came earlier in the batch. The time is left aside: the
-    queue's topic may have stamped its own.
+    queue's topic may have stamped its own. Which tables of a route a record is for is not known yet: of those `lacked`
+    tells.
+
+    Args:
+        fetched: The records.
+        spec: The stream.
+        tables: All of its tables, by name.
+        routed: Whether a route says where rows go.
 
     Raises:
         FrazilError: The stream reads a topic that records come from, and has never run.
@@ -33,10 +42,12 @@ def left_out(
         return
     (together,) = pa.Table.from_batches([each.records for each in fetched]).combine_chunks().to_batches()
     places = (together.column(name).to_pylist() for name in COORDINATES)
-    is_left = _is_left(spec, sink, letters)
+    sink, letters = tables[spec.table.name], tables[spec.dead_letter_table]
+    is_left = _is_left(spec, tables)
     left = np.array([is_left(*place) for place in zip(*places, strict=True)], dtype=bool)
     out = left | (first_of(together, by_time=False) != np.arange(together.num_rows))
-    out |= already_landed(sink, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
+    if not routed:
+        out |= already_landed(sink, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
     out |= already_landed(letters, together, columns=LETTER_COLUMNS, by_time=False)
     at = 0
     for each in fetched:
@@ -45,12 +56,32 @@ def left_out(
         at = rows.stop
 
 
-def _is_left(spec: StreamSpec, sink: Table, letters: Table) -> Callable[[str, int, int], bool]:
+def lacked(
+    fetched: Sequence[QueueRecords], rows: Sequence[Indices], spec: StreamSpec, name: str, table: Table
+) -> list[np.ndarray]:
+    """Which of the records that are for one of a route's tables have no row there: a mask for each block of records.
+
+    Args:
+        fetched: The blocks.
+        rows: Of each, the records that are for the table.
+        spec: The stream.
+        name: Of the table.
+        table: As it is.
+
+    Raises:
+        FrazilError: It does not say which records its rows are of.
+    """
+    if not spec.kafka_columns.locate_rows_of(table.schema()):
+        raise not_located(spec, name)
+    mine = [each.records.take(pa.array(at)) for each, at in zip(fetched, rows, strict=True)]
+    (together,) = pa.Table.from_batches(mine).combine_chunks().to_batches() or [mine[0]]
+    lack = ~already_landed(table, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
+    return np.split(lack, np.cumsum([len(at) for at in rows])[:-1])
+
+
+def _is_left(spec: StreamSpec, tables: Mapping[str, Table]) -> Callable[[str, int, int], bool]:
     """Tells which records the stream reads by itself: those of its topics that its tables are not complete with."""
-    stamps = {
-        spec.table.name: history(sink.metadata, spec.stream).newest,
-        spec.dead_letter_table: history(letters.metadata, spec.stream).newest,
-    }
+    stamps = {name: history(table.metadata, spec.stream).newest for name, table in tables.items()}
     stands = restart_positions(target_positions(stamps, spec.coordinator))
     began = any(stamps.values())
 

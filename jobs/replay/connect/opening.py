@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
 from jobs.commit.log_state import LogState
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import describe_ranges
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
@@ -23,6 +24,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
+from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import resume
 from jobs.stream.takeover import claim
@@ -108,6 +110,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
     Args:
         note: Who decides, and why.
     """
+    spec = without_dropped(with_named_tables(spec, catalog), catalog)
     name, targets = queue_id(spec.stream), _targets(spec, catalog)
     if not any(target.history().rolled_back for target in targets.values()):
         return

@@ -14,14 +14,17 @@ from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
+from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
-from jobs.replay.connect.landed import left_out
+from jobs.pipeline.block import Block, RoutedRows
+from jobs.replay.connect.landed import lacked, left_out
 from jobs.replay.connect.records import QueueRecords, queue_records
 from jobs.replay.pipeline import record_pipeline
 from jobs.replay.request import MAX_BYTES
+from jobs.replay.routing import routed_to, without_table
 from jobs.replay.whole_letters import REPLAY_STAGE
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -51,15 +54,30 @@ class QueueOutcome:
     """What becomes of fetched records.
 
     Attributes:
-        rows: Those that land, in the table's columns.
+        rows: Those that land, by table and in its columns.
         failures: Of those that become letters, by their places among the fetched.
+        failed: How many could not land, whether the letters lack them or not.
     """
 
     partition: TopicPartition
     fetched: QueueRecords
-    rows: pa.RecordBatch
+    rows: Mapping[str, pa.RecordBatch]
     failures: list[Failure]
+    failed: int
     counts: QueueCounts
+
+
+class _GivenTables:
+    """The row tables of a queue's batch: as they are for its length."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._tables: Mapping[str, Table] = tables
+
+    def table(self, name: str) -> Table:
+        return self._tables[name]
+
+    def held(self, name: str) -> Table:
+        return self._tables[name]
 
 
 FIRST_RECORDS = 2_000
@@ -105,45 +123,80 @@ class QueueTask:
     def run(
         self,
         ranges: Ranges,
-        sink: Table,
-        letters: Table,
+        tables: Mapping[str, Table],
         needs: Mapping[str, TargetNeed],
         *,
         first_seen: datetime,
+        batch_time: datetime | None = None,
         file_prefix: str,
+        decided: int | None = None,
     ) -> tuple[TaskResults, QueueCounts]:
         """Read the ranges and write what lands and what does not; nothing is committed.
 
         Args:
+            tables: All tables of the stream.
             needs: By table: what it has already.
+            batch_time: What now() is in the stream's expressions.
+            decided: Of ranges that the stream's own table has already, how many may fail.
+
+        Raises:
+            FrazilError: More do: a record that landed elsewhere would be lost in a table.
         """
-        rows_to = TargetWriter(sink.metadata, sink.io, file_prefix=file_prefix)
-        letters_to = TargetWriter(letters.metadata, letters.io, file_prefix=file_prefix)
-        tallies, counts = [], QueueCounts()
+        own, dead = self._spec.table.name, self._spec.dead_letter_table
+        writers: dict[str, TargetWriter] = {}
+
+        def writer(name: str) -> TargetWriter:
+            if name not in writers:
+                writers[name] = TargetWriter(tables[name].metadata, tables[name].io, file_prefix=file_prefix)
+            return writers[name]
+
+        tallies, counts, failed = [], QueueCounts(), 0
         try:
-            for outcome in self.process(ranges, sink, letters, needs):
-                if outcome.rows.num_rows:
-                    rows_to.add(outcome.rows)
+            for outcome in self.process(ranges, tables, needs, batch_time):
+                for name, rows in outcome.rows.items():
+                    if rows.num_rows:
+                        writer(name).add(rows)
                 if outcome.failures:
-                    letters_to.write(self._letters(outcome.fetched, outcome.failures, first_seen, sink))
+                    writer(dead).write(self._letters(outcome.fetched, outcome.failures, first_seen, tables[own]))
                 tallies.append(_tally(outcome, self._spec))
                 counts += outcome.counts
-            files = {self._spec.table.name: rows_to.close(), self._spec.dead_letter_table: letters_to.close()}
+                failed += outcome.failed
+            if decided is not None and failed > decided:
+                self._refuse_lost(needs, failed - decided)
+            files = {name: writers[name].close() if name in writers else [] for name in tables}
         except BaseException:
-            rows_to.abort()
-            letters_to.abort()
+            for each in writers.values():
+                each.abort()
             raise
         return TaskResults(files, tallies), counts
 
+    def _refuse_lost(self, needs: Mapping[str, TargetNeed], count: int) -> None:
+        lack = ", ".join(sorted(name for name, each in needs.items() if not each.nothing))
+        raise FrazilError(
+            f"stream {self._spec.stream}: {lack} lacks a batch of the queue that the stream's other tables have, and "
+            f"{count} of its records fail now that did not: a table, or what decodes them, has changed.",
+            fix=f"alter {lack} back, then run this again",
+        )
+
     def process(
-        self, ranges: Ranges, sink: Table, letters: Table, needs: Mapping[str, TargetNeed] | None = None
+        self,
+        ranges: Ranges,
+        tables: Mapping[str, Table],
+        needs: Mapping[str, TargetNeed] | None = None,
+        batch_time: datetime | None = None,
     ) -> Iterator[QueueOutcome]:
         """Read the ranges, and find out what becomes of their records; nothing is written.
 
+        A record lands in those tables of a route that lack it, and is known if all of them have it.
+
         Args:
+            tables: All tables of the stream.
             needs: By table: what it has already; without it, nothing of the ranges.
+            batch_time: What now() is in the stream's expressions; without it the time of this call.
         """
-        pipeline = record_pipeline(self._corrected, sink, self._schemas)
+        own, dead = self._spec.table.name, self._spec.dead_letter_table
+        routed = routed_to(self._corrected, _GivenTables(tables)) if self._corrected.route else None
+        pipeline = record_pipeline(self._corrected, tables[own], self._schemas, routed=routed, batch_time=batch_time)
         quote = self._spec.errors.mask == NO_MASK
         read = [
             (partition, queue_records(messages, quote=quote))
@@ -153,30 +206,51 @@ class QueueTask:
         ]
         every = [fetched for _, fetched in read]
         self.size.learn(sum(each.records.num_rows for each in every), sum(each.records.nbytes for each in every))
-        masks = left_out(every, self._spec, sink, letters)
-        for (partition, fetched), (out, left) in zip(read, masks, strict=True):
-            block = pipeline.run(fetched.records)
+        masks = list(left_out(every, self._spec, tables, routed=routed is not None))
+        blocks = [pipeline.run(fetched.records) for fetched in every]
+        made = [block.routed if routed else {own: RoutedRows(block.rows, block.positions)} for block in blocks]
+        lack = self._lacked(every, made, tables) if routed else {}
+        for number, ((partition, fetched), (out, left), block) in enumerate(zip(read, masks, blocks, strict=True)):
             refused = out | fetched.lacking
-            sink_name, letters_name = self._spec.table.name, self._spec.dead_letter_table
-            lands = ~refused[block.positions] & _needed(needs, sink_name, partition, fetched.queue[block.positions])
-            empty = set(block.dropped)
-            failures = [each for each in block.failures if not refused[each.row]]
-            failures += [_lacking(int(row)) for row in np.flatnonzero(fetched.lacking & ~out) if row not in empty]
+            rows: dict[str, pa.RecordBatch] = {}
+            fresh = np.zeros(fetched.records.num_rows, dtype=bool)
+            for name, each in made[number].items():
+                mine = ~refused[each.positions]
+                if routed:
+                    mine &= lack[name][number]
+                fresh[each.positions[mine]] = True
+                mine &= _needed(needs, name, partition, fetched.queue[each.positions])
+                rows[name] = each.rows.filter(pa.array(mine))
+            stands = np.zeros(fetched.records.num_rows, dtype=bool)
+            stands[block.positions] = ~refused[block.positions]
+            # What the stream's own table has is counted by the run that committed it.
+            counted = _needed(needs, own, partition, fetched.queue)
+            failures = _failures(block, fetched, out, refused)
+            failed = len(failures)
             failures = [
                 _with_reason(each, fetched.reasons[each.row])
                 for each in failures
-                if _needed(needs, letters_name, partition, fetched.queue[[each.row]])[0]
+                if _needed(needs, dead, partition, fetched.queue[[each.row]])[0]
             ]
             counts = QueueCounts(
                 read=fetched.records.num_rows,
-                landed=int(lands.sum()),
+                landed=int((fresh & counted).sum()),
                 dead=len(failures),
-                known=int((out & ~left).sum()),
+                known=int((((out & ~left) | (stands & ~fresh)) & counted).sum()),
                 tombstones=int((~out[block.dropped]).sum()),
                 without_coordinates=sum(failure.error_class == NO_COORDINATES for failure in failures),
                 left=int(left.sum()),
             )
-            yield QueueOutcome(partition, fetched, block.rows.filter(pa.array(lands)), failures, counts)
+            yield QueueOutcome(partition, fetched, rows, failures, failed, counts)
+
+    def _lacked(
+        self, every: list[QueueRecords], made: list[Mapping[str, RoutedRows]], tables: Mapping[str, Table]
+    ) -> dict[str, list[np.ndarray]]:
+        """By table of a route, which of the records that are for it have no row there, for each block."""
+        none = np.zeros(0, np.int64)
+        names = dict.fromkeys(name for each in made for name in each)
+        places = {name: [each[name].positions if name in each else none for each in made] for name in names}
+        return {name: lacked(every, places[name], self._spec, name, tables[name]) for name in names}
 
     def _letters(
         self, fetched: QueueRecords, failures: list[Failure], first_seen: datetime, sink: Table
@@ -200,6 +274,13 @@ class QueueTask:
         )
 
 
+def _failures(block: Block, fetched: QueueRecords, out: np.ndarray, refused: np.ndarray) -> list[Failure]:
+    """Why records become no rows, of those that are not left out."""
+    empty = set(block.dropped)
+    failures = [each for each in (*block.failures, *without_table(block)) if not refused[each.row]]
+    return failures + [_lacking(int(row)) for row in np.flatnonzero(fetched.lacking & ~out) if row not in empty]
+
+
 def _lacking(row: int) -> Failure:
     message = "the headers do not say which record it was: it stands at the coordinates that it has in the queue"
     return Failure(row, REPLAY_STAGE, NO_COORDINATES, message, None)
@@ -213,7 +294,8 @@ def _tally(outcome: QueueOutcome, spec: StreamSpec) -> Tally:
     counts = outcome.counts
     tally = Tally(outcome.partition.topic, outcome.partition.partition, read=counts.read)
     tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
-    tally.rows = {spec.table.name: counts.landed, spec.dead_letter_table: counts.dead}
+    tally.rows = {name: rows.num_rows for name, rows in outcome.rows.items()} | {spec.dead_letter_table: counts.dead}
+    tally.elsewhere = counts.landed - tally.rows.get(spec.table.name, 0)
     return tally
 
 
