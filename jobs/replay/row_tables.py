@@ -56,6 +56,25 @@ class ReadTables:
         return self.table(name)
 
 
+class GivenTables:
+    """The row tables of a batch that somebody else holds.
+
+    Args:
+        tables: As they are for the length of the batch, by name.
+    """
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._tables: Mapping[str, Table] = tables
+
+    def table(self, name: str) -> Table:
+        """A table as rows are made for it."""
+        return self._tables[name]
+
+    def held(self, name: str) -> Table:
+        """The same."""
+        return self._tables[name]
+
+
 class _Fitted(NamedTuple):
     table: Table
     seen: Seen

@@ -25,6 +25,7 @@ from jobs.replay.connect.records import QueueRecords, queue_records
 from jobs.replay.pipeline import record_pipeline
 from jobs.replay.request import MAX_BYTES
 from jobs.replay.routing import routed_to, without_table
+from jobs.replay.row_tables import GivenTables
 from jobs.replay.whole_letters import REPLAY_STAGE
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -65,19 +66,6 @@ class QueueOutcome:
     failures: list[Failure]
     failed: int
     counts: QueueCounts
-
-
-class _GivenTables:
-    """The row tables of a queue's batch: as they are for its length."""
-
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self._tables: Mapping[str, Table] = tables
-
-    def table(self, name: str) -> Table:
-        return self._tables[name]
-
-    def held(self, name: str) -> Table:
-        return self._tables[name]
 
 
 FIRST_RECORDS = 2_000
@@ -195,7 +183,7 @@ class QueueTask:
             batch_time: What now() is in the stream's expressions; without it the time of this call.
         """
         own, dead = self._spec.table.name, self._spec.dead_letter_table
-        routed = routed_to(self._corrected, _GivenTables(tables)) if self._corrected.route else None
+        routed = routed_to(self._corrected, GivenTables(tables)) if self._corrected.route else None
         pipeline = record_pipeline(self._corrected, tables[own], self._schemas, routed=routed, batch_time=batch_time)
         quote = self._spec.errors.mask == NO_MASK
         read = [

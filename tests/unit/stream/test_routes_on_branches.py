@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import on_branch
@@ -20,6 +22,7 @@ from jobs.stream import batch_commit
 from jobs.time_travel.stream_tables import load_stream_tables
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
+from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 
@@ -172,3 +175,23 @@ def test_branches_of_several_tables_are_not_published_together(tmp_path: Path) -
     with pytest.raises(FrazilError, match="has a route") as refused:
         publish(one.spec, one.settings, one.catalog, "somebody")
     assert "fast_forward" in str(refused.value)
+
+
+def test_a_record_is_found_on_the_branch_of_each_of_its_tables(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", ROUTE, **BRANCH)
+    one.land(*RECORDS)
+    told = CliRunner().invoke(
+        main, ["--home", str(one.home), "at", "payments", "--partition", "0", "--offset", "1", "--json"]
+    )
+    assert told.exit_code == 0, told.output
+    facts = json.loads(told.stdout)
+    rows = facts["rows"] if "rows" in facts else facts
+    assert (
+        "orders.changes" in json.dumps(rows) and "orders.deletes" in json.dumps(rows) and "ingest" in json.dumps(facts)
+    )
+    assert (
+        "frazil publish"
+        not in CliRunner()
+        .invoke(main, ["--home", str(one.home), "at", "payments", "--partition", "0", "--offset", "3"])
+        .output
+    )
