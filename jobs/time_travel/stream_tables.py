@@ -120,7 +120,7 @@ class StreamTables:
         return replace(self, asked=name)
 
     def published(self, sequence: int) -> Published | None:
-        """Whether main has what the stream committed to its branch; None on main, and of a route: nothing is published."""
+        """Whether main has what the stream committed to its branch; None on main, and of a stream with a route."""
         if self.sink.branch == MAIN_BRANCH or self.spec.route is not None:
             return None
         return published(self.sink.table.metadata, self.spec.stream, self.sink.branch, sequence)
