@@ -208,6 +208,8 @@ CHANGING: list[Any] = [
         {"limits": {"depth": 1}},
         {"decode": {"unknown_fields": "keep"}},
         {"decode": {"unknown_fields": "fail"}, "add": "ignore"},
+        {"more": {"transform": [{"rename": {"n": "number"}}, {"compute": {"twice": "number * 2"}}]}},
+        {"more": {"transform": [{"cast": {"n": "string"}}, {"drop": "id"}]}, "widen": "propose"},
     ],
 )
 def test_the_table_changes_as_its_driver_would_change_it(tmp_path: Path, more: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.schema.decoded_columns import DecodedColumns, decoded_properties
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.schema_contract.finding import worst
@@ -180,3 +181,25 @@ WITH_STEPS: dict[str, Any] = {
     "transform": [{"compute": {"twice": "n * 2"}}],
     "table": {"name": "n.s"},
 }
+
+
+def test_behind_steps_it_says_what_becomes_of_the_table() -> None:
+    steps = [{"rename": {"n": "number"}}, {"compute": {"twice": "number * 2"}}, {"drop": "note"}]
+    document = spec_of({}).model_dump(by_alias=True, exclude_unset=True) | {"transform": steps}
+    spec = StreamSpec.model_validate(document)
+    by_number = StreamSpec.model_validate(document | {"table": {"name": "n.s", "partition_by": ["number"]}})
+    kept = decoded_properties({}, spec.stream, DecodedColumns(rows(TABLE)), None)
+    text, schema = "id string not null, n long, note string, more long", spec.table_schema_of(rows(TABLE))
+
+    def found(of: StreamSpec) -> dict[str, tuple[str, str]]:
+        partitions = partition_spec(of.table.partition_by, schema)
+        properties = {"format-version": "2", **kept}
+        made = new_table_metadata(schema, partitions, UNSORTED_SORT_ORDER, "file:///nowhere", properties)
+        return {each.difference.column: (each.outcome, each.why) for each in forecast(of, rows(text), made)}
+
+    more = ("changes_table", "add column more long; decoded columns: add column more long")
+    wider = "widen column number to long; widen column twice to long; decoded columns: widen column n to long"
+    assert found(spec) == {"n": ("changes_table", wider), "more": more}
+    refused = found(by_number)
+    assert (refused["more"], refused["n"][0]) == (more, "dead_letter")
+    assert "the table is, or was, partitioned by identity(number)" in refused["n"][1]
