@@ -35,7 +35,7 @@ SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
     "json": ("declared", "table", "infer"),
-    "connect_json": ("declared", "table"),
+    "connect_json": ("declared", "table", "infer"),
     "json_schema": ("declared", "registry", "table"),
     "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
+from jobs.formats.connect_json.inference import SeenEnvelopes
 from jobs.formats.json.first_columns import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.topic_sample import read_sample, sample_ranges
+from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
+from jobs.schema.field_ids import fresh_schema
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -34,16 +40,38 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema
     if spec.source.start == "latest":
         begin, end = log.earliest, "newest"
     latest = {partition: max(log.latest.get(partition, at), at) for partition, at in begin.items()}
-    seen = SeenValues()
-    for records in read_sample(settings.kafka, sample_ranges(begin, latest, MOST_RECORDS, end)):
-        for record in records:
-            value = parsed(record.value) if record.value is not None else None
-            if value is not None:
-                seen.add(value, Place(record.partition.topic, record.partition.partition, record.offset))
-    columns = first_columns(seen, spec.decode.options.get("infer"))
-    if columns is None:
+    sample = read_sample(settings.kafka, sample_ranges(begin, latest, MOST_RECORDS, end))
+    rows = _enveloped(sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
+    if rows is None:
         raise RecordsAwaitedError(
             f"stream {spec.stream}: its topics hold no record yet that says which columns table {spec.table.name} has.",
             fix=f"produce records, or declare the columns in streams/{spec.stream}.yaml",
         )
-    return iceberg_schema(columns)
+    return rows
+
+
+def _of_json(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
+    seen = SeenValues()
+    for records in sample:
+        for record in records:
+            value = parsed(record.value) if record.value is not None else None
+            if value is not None:
+                seen.add(value, _place(record))
+    columns = first_columns(seen, spec.decode.options.get("infer"))
+    return None if columns is None else iceberg_schema(columns)
+
+
+def _enveloped(sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
+    """The columns that the schemas of the records say; names that only frazil's own may have are none."""
+    seen = SeenEnvelopes()
+    for records in sample:
+        seen.add([(_place(each), each.value) for each in records if each.value is not None])
+    fields: dict[str, NestedField] = {}
+    for each in seen.merged():
+        if not each.field.name.lower().startswith(KAFKA_COLUMN_PREFIX):
+            fields.setdefault(each.field.name.casefold(), each.field)
+    return fresh_schema(fields.values()) if fields else None
+
+
+def _place(record: SampleRecord) -> Place:
+    return Place(record.partition.topic, record.partition.partition, record.offset)

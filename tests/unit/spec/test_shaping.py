@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -26,7 +28,7 @@ from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.schema.schema_change import columns_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_schema, fitting_table
+from jobs.spec.transform.shaping import changed_columns, evolving_schema, first_decoded, fitting_table, key_fields
 from jobs.write.partitioning import partition_spec
 from tests.helpers.evolving_stream import rows_of
 
@@ -197,3 +199,34 @@ def test_the_commit_keeps_what_the_tables_stamp_names() -> None:
     assert decoded_columns(properties_as_decided(metadata.properties, "s", stands.digest), "s") == stands
     assert evolving_schema(spec, metadata).find_field("after.newer")
     assert changed_columns(spec, metadata, ()).decoded == decoded_columns(metadata.properties, "s")
+
+
+@pytest.mark.parametrize("schema", ["registry", "id string not null"])
+def test_the_columns_of_a_key_are_kept_as_well(schema: str) -> None:
+    key = {"format": "avro", "schema": "registry", "into": "key not null"}
+    decode = {"value": "avro", "schema": schema, "key": key}
+    steps = [{"rename": {"key": "k"}}, {"compute": {"a": "k.a + 1"}}]
+    document = spec_of(steps).model_dump(by_alias=True, exclude_unset=True)
+    spec = StreamSpec.model_validate(document | {"decode": decode})
+    rows, of_key = rows_of("id string not null"), rows_of("a int not null, b string").fields
+    assert spec.shapes
+    decoded = first_decoded(spec, rows, of_key)
+    assert key_fields(decoded) == of_key
+    table, kept = spec.table_schema_of(rows, of_key), decoded_properties({}, "s", decoded, None)
+    assert [each.name for each in table.fields][:2] == ["id", "k"]
+    assert spec.problems_with(table, kept) == [] and spec.disagreements_with(table, properties=kept) == []
+    assert spec.table_schema_of(rows, key_fields(decoded)) == table
+    columns = spec.record_columns_for(table, kept)
+    assert columns.key is not None and columns.key.required
+    assert columns.key.rows.column_names == ["a", "b"]
+    (problem,) = spec.problems_with(table)
+    assert "the table has no column key, whose fields would be those of a key" in problem[1]
+
+
+def test_a_key_that_is_left_to_the_table_goes_with_steps_that_add_columns_only() -> None:
+    key = {"format": "avro", "schema": "table", "into": "key"}
+    document = spec_of([{"drop": "id"}]).model_dump(by_alias=True, exclude_unset=True)
+    decode = {"value": "avro", "schema": "registry", "key": key}
+    said = r"with decode\.key\.schema 'table' nothing says .* or write 'registry'; or"
+    with pytest.raises(ValidationError, match=said):
+        StreamSpec.model_validate(document | {"decode": decode})

@@ -1,0 +1,79 @@
+"""Columns of a new table of which no file tells: of records that carry their schema in Connect's JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.log_state import LogState
+from jobs.commit.offsets import TopicPartition
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.topic_sample import SampleRecord
+from jobs.schema.iceberg_schema import with_null
+from jobs.stream import first_records
+from jobs.stream.first_records import RecordsAwaitedError, inferred_rows
+from tests.helpers.evolving_stream import EvolvingStream
+
+AT = TopicPartition("payments", 0)
+UNWRAP = {"smt": {"type": "ExtractNewRecordState", "add.fields": "op"}}
+
+
+def of(kind: str, name: str, *, optional: bool = True) -> dict[str, Any]:
+    return {"type": kind, "field": name, "optional": optional}
+
+
+def envelope(after: dict[str, Any] | None, *fields: dict[str, Any]) -> bytes:
+    row = {"type": "struct", "optional": True, "fields": [of("string", "id", optional=False), *fields]}
+    events = [row | {"field": "before"}, row | {"field": "after"}, of("string", "op", optional=False)]
+    payload = {"before": None, "after": after, "op": "c"}
+    return json.dumps({"schema": {"type": "struct", "fields": events}, "payload": payload}).encode()
+
+
+FIRST = envelope({"id": "a", "n": 1}, of("int32", "n"))
+SECOND = envelope({"id": "b", "n": 2**40, "colour": "red"}, of("int64", "n"), of("string", "colour"))
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> EvolvingStream:
+    decode = {"value": "connect_json", "schema": "infer"}
+    return EvolvingStream(tmp_path, columns="before struct<x: int>, after struct<x: int>, op string", decode=decode)
+
+
+def found(one: EvolvingStream, monkeypatch: pytest.MonkeyPatch, *values: bytes | None) -> list[str]:
+    def sample(*_: Any) -> Iterator[Sequence[SampleRecord]]:
+        yield [SampleRecord(AT, offset, value) for offset, value in enumerate(values)]
+
+    monkeypatch.setattr(first_records, "read_sample", sample)
+    monkeypatch.setattr(KafkaLog, "first_start", lambda *_: {AT: 0})
+    log = LogState({"payments": ""}, {AT: 0}, {AT: len(values)})
+    return [f"{each.name} {with_null(each)}" for each in inferred_rows(one.spec, one.settings, log).fields]
+
+
+def test_the_schemas_of_the_records_say_the_columns(one: EvolvingStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "struct<id string not null, n long, colour string>"
+    assert found(one, monkeypatch, None, b"no envelope", FIRST, SECOND) == [
+        f"before {row}", f"after {row}", "op string not null",
+    ]  # fmt: skip
+    with pytest.raises(RecordsAwaitedError, match="hold no record yet that says which columns"):
+        found(one, monkeypatch, None, b"no envelope")
+
+
+def test_events_in_envelopes_are_unwrapped_and_their_table_grows(tmp_path: Path) -> None:
+    row = "struct<id: string not null, n: int>"
+    one = EvolvingStream(
+        tmp_path,
+        columns=f"before {row}, after {row}, op string not null",
+        decode={"value": "connect_json", "schema": "infer"},
+        more={"transform": [UNWRAP]},
+    )
+    one.land(FIRST)
+    one.land(SECOND, batch=1)
+    assert one.rows == [
+        {"id": "a", "n": 1, "__op": "c"},
+        {"id": "b", "n": 2**40, "colour": "red", "__op": "c"},
+    ]
+    assert (one.letters, one.columns["n"]) == ({}, "long")
