@@ -13,6 +13,9 @@ from hypothesis import settings
 
 from tests.helpers.dagster_state import own_dagster_state
 
+# Each is started by the first test that asks for it.
+pytest_plugins = ["tests.helpers.services"]
+
 # Hypothesis judges what is found, not how long a busy machine took to find it.
 settings.register_profile("frazil", deadline=None, print_blob=True)
 settings.load_profile("frazil")

@@ -162,7 +162,10 @@ class Drivers:
         log = workspace.logs / f"keeper-{len(self._children)}.log"
         home, settings = str(workspace.folder), str(workspace.settings_file)
         arguments = ["--home", home, "--settings", settings, "--stream", STREAM]
-        command = keeper_command(self.folder, STREAM, kept.attempt, kept.pid, arguments, keeper_policy(Restart()))
+        policy = keeper_policy(Restart())
+        command = keeper_command(
+            self.folder, STREAM, kept.attempt, kept.pid, arguments, policy, self._workspace.settings
+        )
         driver = {COMMAND_VARIABLE: shlex.join(armed_command(arming))}
         return StartedKeeper(self._start(command, log, {"FRAZIL_STEPS": steps, **driver}), log)
 

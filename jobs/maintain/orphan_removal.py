@@ -29,7 +29,7 @@ from jobs.maintain.table_files import list_files, referenced_files, without_stor
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.write.locations import state_in_the_way, state_under
+from jobs.write.locations import state_in_the_way
 
 
 def remove_orphans(context: TableContext, step: Step) -> StepResult:
@@ -46,8 +46,7 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
     records = read_pending_files(context.settings)
     table = context.load()
     refuse_without_gc(table, context.name)
-    if state_under(table.location(), context.settings.state):
-        problem = state_in_the_way(context.settings.state, f"table {context.name}")
+    if problem := state_in_the_way(table.location(), context.settings, f"table {context.name}"):
         raise OrphansRefusedError(f"{problem.message}. Nothing was deleted.", fix=problem.fix)
     refuse_old_work(context, table, records, older_than)
     found = scan_location(context, table, pending_paths(records), older_than)

@@ -34,6 +34,12 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         configured["spark"].pop("ui_address")
     if not spec.decode.needs_registry:
         configured.pop("registry")
+    if settings.state_store is None:
+        configured.pop("state_store")
+    else:
+        # What is of one machine is another one's otherwise, and no other configuration.
+        configured.pop("state")
+        configured["state_store"].pop("folder")
     stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors", "predicates"})
     if spec.restart == Restart():
         stream.pop("restart")

@@ -18,6 +18,7 @@ from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
+from jobs.spec.state import State, StateSettings
 from jobs.spec.units import Duration
 from jobs.spec.validation import load_model, suggestion
 
@@ -144,7 +145,7 @@ class SettingsFile(SpecModel):
     registry: RegistrySettings | None = None
     catalog: CatalogSettings | None = None
     spark: SparkSettings = SparkSettings()
-    state: LocalPath | None = None
+    state: State = None
     lease_ttl: Duration = timedelta(seconds=30)
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
@@ -163,7 +164,8 @@ class Settings(SpecModel):
 
     Args:
         home: The folder of the deployment; ``.frazil/`` and ``streams/`` are in it.
-        state: The folder of checkpoints and leases.
+        state: The folder of what is of this machine; and of leases and the like, unless `state_store` has them.
+        state_store: The store of the documents that every machine of the deployment shares; None: the folder.
         lease_ttl: How long a driver's lease holds without being renewed.
         registry: The schema registry, if there is one.
     """
@@ -177,6 +179,7 @@ class Settings(SpecModel):
     registry: RegistrySettings | None = None
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
+    state_store: StateSettings | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -226,7 +229,8 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         registry=file.registry or _local_registry(kafka, home),
         catalog=file.catalog or embedded_catalog(home),
         spark=file.spark,
-        state=file.state or home / EMBEDDED_FOLDER / "state",
+        state=(file.state and file.state.folder) or home / EMBEDDED_FOLDER / "state",
+        state_store=file.state if file.state is not None and file.state.store is not None else None,
         lease_ttl=file.lease_ttl,
         ledger=file.ledger,
         maintenance=file.maintenance,
@@ -255,3 +259,5 @@ def secret_references(settings: Settings) -> Iterator[Secret]:
         yield from security.secrets
     if settings.registry is not None:
         yield from settings.registry.secrets
+    if settings.state_store is not None:
+        yield from settings.state_store.secrets

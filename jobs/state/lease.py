@@ -126,7 +126,8 @@ class Lease:
     def refuse_if_held(self) -> LeaseRecord | None:
         """Say who runs the stream, if anybody does; returns the lease as it stands.
 
-        A lease that was written under a clock ahead of ours is watched first, for as long as it may go unrenewed.
+        A lease whose time says nothing here is watched first, for as long as it may go unrenewed: one that was written
+        under a clock ahead of ours, or by another machine in a store that machines share.
 
         Raises:
             LeaseHeldError: A live driver holds it.
@@ -141,19 +142,26 @@ class Lease:
         return current
 
     def _watched(self) -> LeaseRecord | None:
-        """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
+        """A lease whose time says nothing here, once it has been renewed, or has not been for its time to live."""
         first = self._documents.newest()
         with contextlib.suppress(*DAMAGED):
             record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
-            if first is None or record is None or not record.ahead or record.released:
+            if first is None or record is None or record.released:
+                return None
+            if not record.observed(shared=self._store.shared):
                 return None
             seen = self._documents.unchanged_for(*first)
-            log.warning(
-                "stream %s: the lease of process %d on %s was written under a clock that is ahead of this host's by "
-                "%.0f s; whether it is renewed is seen within %.0f s",
-                *(self._stream, record.pid, record.host, record.renewed_wall - time.time()),
-                max(0.0, record.ttl_seconds - seen),
-            )
+            if (left := record.ttl_seconds - seen) > 0:
+                clock = (
+                    "by another machine"
+                    if self._store.shared
+                    else f"under a clock that is ahead of this host's by {record.renewed_wall - time.time():.0f} s"
+                )
+                log.warning(
+                    "stream %s: the lease of process %d on %s was written %s; whether it is renewed is seen within "
+                    "%.0f s",
+                    *(self._stream, record.pid, record.host, clock, left),
+                )
             while self._documents.newest() == first and self._documents.unchanged_for(*first) <= record.ttl_seconds:
                 time.sleep(min(_POLL_SECONDS, record.ttl_seconds / 10))
             return self.read()

@@ -61,14 +61,17 @@ class LeaseRecord(msgspec.Struct, frozen=True):
             targets=targets,
         )
 
-    @property
-    def ahead(self) -> bool:
-        """True if it was written under a clock ahead of ours, so that its time says nothing here."""
-        return is_ahead(self.boot, self.renewed_wall)
+    def observed(self, *, shared: bool) -> bool:
+        """Whether its time says nothing here, so that counts what this host sees change.
+
+        That is so if it was written under a clock ahead of ours; and, in a store that other machines write to, under
+        any other machine's clock.
+        """
+        return is_ahead(self.boot, self.renewed_wall) or (shared and self.boot != boot_id())
 
     def seen_for(self, seconds: float) -> LeaseRecord:
         """The record as an observer judges it who has seen it unchanged for so long: by his own clock."""
-        return msgspec.structs.replace(self, renewed_wall=time.time() - seconds) if self.ahead else self
+        return msgspec.structs.replace(self, renewed_wall=time.time() - seconds)
 
     def expired(self, clock: Callable[[], float] = boot_clock) -> bool:
         """True if the holder has not renewed within the lease's time to live.
@@ -155,7 +158,8 @@ _DECODER = msgspec.json.Decoder(LeaseRecord)
 def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
     """The lease as it stands, or None if nobody ever held it.
 
-    One that was written under a clock ahead of ours counts as renewed when this host first saw it like that.
+    One that was written under a clock ahead of ours, or under another machine's in a store that machines share, counts
+    as renewed when this host first saw it like that.
 
     Args:
         store: The stream's part of the state store.
@@ -171,7 +175,8 @@ def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
     epoch, content = found
     try:
         record = _DECODER.decode(content)
-        return record.seen_for(documents.unchanged_for(epoch, content)) if record.ahead else record
+        observed = record.observed(shared=store.shared)
+        return record.seen_for(documents.unchanged_for(epoch, content)) if observed else record
     except DAMAGED as problem:
         raise FrazilError(
             f"stream {stream}: {documents.place(epoch)} is no lease: {problem}.",

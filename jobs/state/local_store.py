@@ -21,9 +21,15 @@ class LocalStore:
         clock: The boot clock.
     """
 
+    shared: bool = False
+
     def __init__(self, root: Path, clock: Callable[[], float] = boot_clock) -> None:
         self._root: Path = root
         self._clock: Callable[[], float] = clock
+
+    @property
+    def local(self) -> LocalStore:
+        return self
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -41,6 +47,14 @@ class LocalStore:
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
         return create_durably(self._root / key, content)
+
+    def replace_if_unchanged(self, key: str, former: bytes | None, content: bytes) -> bool:
+        if self.get(key) != former:
+            return False
+        if former is None:
+            return self.create_if_absent(key, content)
+        self.put(key, content)
+        return True
 
     def delete(self, key: str) -> None:
         # Imported here: a keeper deletes nothing.

@@ -24,9 +24,20 @@ class StateStore(Protocol):
 
     A document is whole for every reader: the one before or the one after a write, never a part. A read that begins
     after a write has ended sees it. No lock is ever held, which a process that is stopped at the wrong moment would
-    keep; among writers only `create_if_absent` decides. A document that is not there is no error; every operation
-    raises OSError if the store cannot be reached.
+    keep; among writers `create_if_absent` decides, and in a shared store `replace_if_unchanged`. A document that is
+    not there is no error; every operation raises OSError if the store cannot be reached.
+
+    Attributes:
+        shared: Whether other machines write here as well. Then a time in a document is of a clock that may be another
+            one, and what holds is how long this machine has seen the document unchanged.
     """
+
+    shared: bool
+
+    @property
+    def local(self) -> StateStore:
+        """The documents under the same keys that are of this machine alone; this store itself, if it is not shared."""
+        ...
 
     def get(self, key: str) -> bytes | None:
         """The document; None if there is none."""
@@ -47,6 +58,16 @@ class StateStore(Protocol):
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
         """Write the document durably unless there is one; returns whether this call did. Of many at once one does."""
+        ...
+
+    def replace_if_unchanged(self, key: str, former: bytes | None, content: bytes) -> bool:
+        """Write the document durably if it is as it was read; returns whether this call did.
+
+        In a shared store one of many at once does. In a folder whoever calls this holds a lock of that folder.
+
+        Args:
+            former: The document as it was read; None: there was none.
+        """
         ...
 
     def delete(self, key: str) -> None:

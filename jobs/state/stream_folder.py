@@ -33,8 +33,12 @@ class StreamFolder:
 
     @staticmethod
     def at(root: Path) -> StreamFolder:
-        """Of a stream whose folder is known; this is where its documents' store is chosen."""
+        """Of a stream whose folder is known, and has its documents as well."""
         return StreamFolder(root, LocalStore(root))
+
+    def kept(self) -> bool:
+        """Whether anything is kept of the stream, on this machine or in a store that it shares."""
+        return self.root.is_dir() or (self.store.shared and bool(self.store.keys("*.json")))
 
     def below(self, name: str) -> StreamFolder:
         """Of what works on the stream beside its driver, under a lease of its own: `replay`, `connect`."""
@@ -72,8 +76,17 @@ class StreamFolder:
 
 
 def state_store(settings: Settings) -> StateStore:
-    """The deployment's state store."""
-    return LocalStore(settings.state)
+    """The deployment's state store: that of the settings, or the folder of this machine.
+
+    Raises:
+        FrazilError: The client of the store is not installed, or an environment variable with a secret is not set.
+    """
+    if settings.state_store is None:
+        return LocalStore(settings.state)
+    # Imported here: what has its state in a folder needs no more than that.
+    from jobs.state.chosen_store import shared_store
+
+    return shared_store(settings.state_store, settings.state)
 
 
 def streams_with(settings: Settings, name: str) -> list[str]:
@@ -89,4 +102,4 @@ def stream_folder(settings: Settings, stream: str) -> StreamFolder:
         stream: Its id. What works beside it has a folder in its own: `payments/replay` for `payments~replay`.
     """
     name = "/".join(["streams", *stream.split("~")])
-    return StreamFolder.at(settings.state / name)
+    return StreamFolder(settings.state / name, state_store(settings).below(name))

@@ -36,7 +36,8 @@ from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.supervise.control_request import ControlReader
-from jobs.supervise.heartbeat import LastError, State
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, LastError, State
+from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launches import SPEC_FILE
 from jobs.system.private_files import keep_private
@@ -83,14 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_file = driver_log(folder.root)
     control = ControlReader(folder.store, given.attempt)
     _listen(control)
-    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart))
+    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart), settings)
 
     def on_heartbeat() -> None:
         cap_output(driver_output(folder.root))
         keeper.ensure()
+        if folder.store.shared:
+            folder.store.local.put(BEAT_MARK, b"", durable=False)
 
+    every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
     with HeartbeatThread(
-        folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_heartbeat
+        *(folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_heartbeat, every)
     ) as heartbeat:
         keeper.ensure()
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, heartbeat.current().generation)

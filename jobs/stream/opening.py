@@ -32,6 +32,7 @@ from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.spec.transform.passing import misfit_fix
 from jobs.state.epochs import DRIVER, Opener
 from jobs.state.lease import stream_lease
+from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
@@ -47,7 +48,7 @@ from jobs.stream.source_topics import coordinator_stamp, require_topics
 from jobs.stream.takeover import add_named_tables, claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
-from jobs.write.locations import local_folder, state_in_the_way, state_under
+from jobs.write.locations import local_folder, state_in_the_way
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
 from jobs.write.table_remaking import as_made_property, differs, is_as_made
@@ -83,6 +84,7 @@ def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
     folder = stream_folder(settings, spec.stream)
+    prove_store(folder.store)
     lease = stream_lease(settings, spec.stream)
     known = lease.read()
     lease.refuse_if_held()
@@ -281,8 +283,7 @@ def _targets(
     ensure_tables(spec, catalog, new)
     targets = known_targets(spec, catalog, remembered)
     for target in targets.values():
-        if state_under(target.table.location(), settings.state):
-            problem = state_in_the_way(settings.state, f"table {target.name}")
+        if problem := state_in_the_way(target.table.location(), settings, f"table {target.name}"):
             raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
     anchor = targets[spec.coordinator].newest
     others = [name for name, target in targets.items() if target.newest and target.newest.start]

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
+
+import msgspec
 
 from jobs.errors import FrazilError
 from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
-from jobs.supervise.launches import Launch, LaunchedProcess, read_launch, read_launched_process
+from jobs.supervise.launches import LAUNCH_KEY, Launch, LaunchedProcess, read_launch, read_launched_process
 from jobs.system.processes import is_alive
 
 T = TypeVar("T")
@@ -95,6 +97,7 @@ class ActualState:
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
             kept count, and then the wall clock has to do.
         unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
+        launched_elsewhere: The newest launch may be another machine's, whose driver has not said anything yet.
         keeper: The process of the newest launch's keeper, if it lives on this host.
         problem: A document of the state folder that cannot be read, in a sentence; `fix` is the next command. What the
             others say is here all the same.
@@ -110,6 +113,7 @@ class ActualState:
     launched_for: float = 0.0
     down_for: float | None = None
     unheld_for: float = 0.0
+    launched_elsewhere: bool = False
     keeper: int | None = None
     problem: str = ""
     fix: str | None = None
@@ -238,8 +242,8 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
             problems.append(problem)
         except OSError as problem:
             place = store.place("")
-            sentence = f"the state folder {place} cannot be read: {problem.strerror}"
-            problems.append(FrazilError(sentence, fix=f"ls -l {place}"))
+            sentence = f"the state {'store' if store.shared else 'folder'} {place} cannot be read: {problem.strerror}"
+            problems.append(FrazilError(sentence, fix="frazil validate" if store.shared else f"ls -l {place}"))
         return None
 
     # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
@@ -252,8 +256,9 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
         beat = read(lambda: read_heartbeat(store)) or beat
         process = beat.process_lives()
     launched = read(lambda: read_launched_process(store))
-    keeper = find_keeper(store, launch.attempt) if launch is not None else None
-    return ActualState(
+    keeper = find_keeper(store.local, launch.attempt) if launch is not None else None
+    launched_for = _launched_for(store, launch) if launch is not None else 0.0
+    actual = ActualState(
         lease=_holder(lease),
         heartbeat=beat,
         heartbeat_age=beat.age() if beat is not None else 0.0,
@@ -261,11 +266,21 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
         launch=launch,
         launched_process=launched,
         launched_process_lives=launched.process_lives() if launched is not None else None,
-        launched_for=max(0.0, time.time() - launch.at) if launch is not None else 0.0,
+        launched_for=launched_for,
         keeper=keeper.pid if keeper is not None else None,
         problem=problems[0].message if problems else "",
         fix=problems[0].fix if problems else None,
     )
+    if store.shared and actual.starting and actual.launched_process_lives is None:
+        return replace(actual, launched_elsewhere=True)
+    return actual
+
+
+def _launched_for(store: StateStore, launch: Launch) -> float:
+    if store.shared:
+        # It may be of another machine, whose clock says nothing here.
+        return store.unchanged_for(LAUNCH_KEY, msgspec.json.encode(launch))
+    return max(0.0, time.time() - launch.at)
 
 
 def _holder(record: LeaseRecord | None) -> LeaseHolder:

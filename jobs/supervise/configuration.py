@@ -12,7 +12,7 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import find_stream_file, load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
-from jobs.supervise.launches import SPEC_FILE
+from jobs.supervise.launches import launched_file
 from jobs.supervise.observation import Observation
 
 
@@ -31,6 +31,16 @@ class Configuration:
     file: Path
     generation: str
     problem: SpecError | None = None
+
+    @property
+    def note(self) -> str:
+        """What an action adds to its sentence where this is not the file's; empty where it is."""
+        if self.problem is None:
+            return ""
+        return (
+            f" {self.file} has problems, so the configuration that was launched last is used: "
+            f"{self.problem.problems[0]}"
+        )
 
 
 # Why a configuration could not run; None if nothing is known to be in its way.
@@ -80,7 +90,7 @@ def _unless_refused(config: Configuration, observed: Observation, judgement: Spe
 
 
 def _as_launched(observed: Observation, problem: SpecError) -> Configuration | None:
-    launch, kept = observed.actual.launch, observed.folder.root / SPEC_FILE
+    launch, kept = observed.actual.launch, launched_file(observed.folder)
     if launch is None or not kept.exists():
         return None
     spec = load_stream(kept)

@@ -1,6 +1,7 @@
 """Control request: what an operator last asked of a stream, in one small document that survives restarts of everything.
 
 Only control actions write it, under the stream's control lock; the driver reads it between batches, and while it waits.
+Of actions on several machines, each of which has that lock, the one that did not see the other's request is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ DesiredMode = Literal["running", "paused", "stopped"]
 DriverOrder = Literal["run", "pause", "end"]
 
 _POLL_SECONDS = 0.25
+# Where each look is a request to a service.
+_SHARED_POLL_SECONDS = 2.0
 
 
 class ControlRequest(msgspec.Struct, frozen=True):
@@ -62,7 +65,10 @@ def read_control(store: StateStore) -> ControlRequest:
     Raises:
         FrazilError: The document is damaged: nobody can tell what the operator wanted.
     """
-    content = store.get(KEY)
+    return _decoded(store, store.get(KEY))
+
+
+def _decoded(store: StateStore, content: bytes | None) -> ControlRequest:
     if content is None:
         return ControlRequest()
     try:
@@ -75,9 +81,28 @@ def read_control(store: StateStore) -> ControlRequest:
         ) from None
 
 
-def write_control(store: StateStore, control: ControlRequest) -> None:
-    """Replace the request durably."""
-    store.put(KEY, msgspec.json.encode(control))
+def write_control(store: StateStore, control: ControlRequest, former: ControlRequest | None = None) -> None:
+    """Replace the request durably.
+
+    Args:
+        former: The request that was read before this one was thought of; None: whatever there is.
+
+    Raises:
+        FrazilError: Another machine has asked for something else since.
+    """
+    content = msgspec.json.encode(control)
+    if former is None or not store.shared:
+        # Whoever writes holds the stream's control lock.
+        store.put(KEY, content)
+        return
+    found = store.get(KEY)
+    if _decoded(store, found) != former or not store.replace_if_unchanged(KEY, found, content):
+        later = read_control(store)
+        raise FrazilError(
+            f"something else was asked of the stream at the same time: {later.action or 'nothing'} by {later.by}, with "
+            f"the reason: {later.reason}.",
+            fix="run this again, if it is still wanted",
+        )
 
 
 class ControlReader:
@@ -97,6 +122,7 @@ class ControlReader:
         self._attempt: int = attempt
         self._last: ControlRequest = ControlRequest()
         self._reported: str | None = None
+        self._read_at: float | None = None
         self.signalled: bool = False
         self.superseded: Callable[[], bool] = lambda: False
 
@@ -105,7 +131,7 @@ class ControlReader:
         if self.signalled or self.superseded():
             return "end"
         try:
-            self._last = read_control(self._store)
+            self._last = self._read()
             self._reported = None
         except (FrazilError, OSError) as problem:
             if self._reported != str(problem):
@@ -114,6 +140,13 @@ class ControlReader:
         if self._last.mode == "stopped" or self._last.end_attempt >= self._attempt:
             return "end"
         return "pause" if self._last.mode == "paused" else "run"
+
+    def _read(self) -> ControlRequest:
+        now = time.monotonic()
+        if self._store.shared and self._read_at is not None and now - self._read_at < _SHARED_POLL_SECONDS:
+            return self._last
+        self._read_at = now
+        return read_control(self._store)
 
     def wait_while(self, order: DriverOrder, seconds: float = float("inf")) -> None:
         """Wait until something else is to be done, or so long."""

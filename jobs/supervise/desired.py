@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.supervise.control_request import ControlRequest
-from jobs.supervise.launches import SPEC_FILE, Launch
+from jobs.supervise.launches import Launch
 from jobs.supervise.stall import STALLED_SECONDS, stalled_after
 
 FileState = Literal["valid", "invalid", "none", "unsure"]
@@ -126,7 +126,7 @@ def desired_state(
     stream: str,
     files: StreamFiles,
     settings: Settings,
-    folder: Path,
+    launched: Callable[[], Path],
     control: ControlRequest,
     launch: Launch | None,
     *,
@@ -135,7 +135,7 @@ def desired_state(
     """What is wanted of one stream. Never raises for what its files hold.
 
     Args:
-        folder: Its state folder.
+        launched: Finds the configuration of its newest launch, where its file cannot be read.
         launch: Its newest launch.
         refused: Why its file, which can be read, could not run; as if it could not be read.
     """
@@ -150,7 +150,7 @@ def desired_state(
             errors = tuple(error for error in files.errors if error.path is None)
     problem = files.absence if file == "unsure" else "; ".join(dict.fromkeys("; ".join(e.problems) for e in errors))
     error = errors[0] if errors else None
-    spec = files.specs[stream] if file == "valid" else launched_spec(folder)
+    spec = files.specs[stream] if file == "valid" else launched_spec(launched)
     if spec is None:
         return DesiredState(stream, file, problem=problem, error=error, launchable=False, control=control)
     now, launchable = None, True
@@ -187,14 +187,14 @@ def file_stamp(path: Path) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def launched_spec(folder: Path) -> StreamSpec | None:
+def launched_spec(launched: Callable[[], Path]) -> StreamSpec | None:
     """The stream as it was launched last; None if it never was, or if that cannot be read.
 
     Args:
-        folder: Its state folder.
+        launched: Finds that configuration.
     """
-    path = folder / SPEC_FILE
     try:
+        path = launched()
         return _launched(path, file_stamp(path))
     except (OSError, FrazilError):
         return None

@@ -21,6 +21,8 @@ from jobs.system.processes import lives_here
 
 KEY = "heartbeat.json"
 HEARTBEAT_SECONDS = 2.0
+# Where each heartbeat is two requests to a service.
+SHARED_HEARTBEAT_SECONDS = 5.0
 
 State = Literal[
     "starting",  # takes the lease, claims the tables, starts Spark
@@ -248,10 +250,14 @@ def read_heartbeat(store: StateStore) -> Heartbeat | None:
         return None
     with contextlib.suppress(*DAMAGED):
         beat = _DECODER.decode(content)
-        if is_ahead(beat.boot, beat.beat_wall):
-            # Written under a clock ahead of ours: it is as old as it has been seen unchanged.
+        if is_ahead(beat.boot, beat.beat_wall) or (store.shared and beat.boot != boot_id()):
+            # Written under a clock ahead of ours, or another machine's: it is as old as it has been seen unchanged.
             seen = store.unchanged_for(KEY, content)
             return msgspec.structs.replace(beat, beat_wall=time.time() - seen)
+        if store.shared:
+            # A service that has just come back may not have been written yet.
+            seen = store.unchanged_for(KEY, content)
+            return msgspec.structs.replace(beat, beat=max(beat.beat, boot_clock() - seen))
         return beat
     return None
 

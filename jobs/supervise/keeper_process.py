@@ -1,7 +1,8 @@
 """Keeper process of a stream: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
 
 While the driver runs it only waits, with a few megabytes: it imports little. What it needs to judge, and to launch, is
-imported when something has happened. There is one per stream at most, by a lock that goes with its process.
+imported when something has happened, the client of a shared state store included. There is one per stream and machine
+at most, by a lock that goes with its process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.state.local_store import LocalStore
-from jobs.supervise.keeper_record import write_keeper
+from jobs.supervise.keeper_record import BEAT_MARK, LAUNCH_MARK, write_keeper
 from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive
 
@@ -38,28 +39,33 @@ def main() -> int:
             return 0
         with contextlib.suppress(OSError):
             write_keeper(LocalStore(folder), int(order["attempt"]))
-        wait_for_driver(folder, int(order["pid"]), str(order["started"]))
+        marks = (LAUNCH_MARK, BEAT_MARK) if "store" in order else ("launch.json", "heartbeat.json")
+        wait_for_driver(folder, int(order["pid"]), str(order["started"]), marks)
         from jobs.supervise.kept_stream import KeptStream
 
         kept = KeptStream(order)
         while kept.run_once():
-            wait_for_driver(folder, kept.pid, kept.started)
+            wait_for_driver(folder, kept.pid, kept.started, marks)
     return 0
 
 
-def wait_for_driver(folder: Path, pid: int, started: str) -> None:
+def wait_for_driver(
+    folder: Path, pid: int, started: str, marks: tuple[str, str] = ("launch.json", "heartbeat.json")
+) -> None:
     """Wait until a driver has ended, has been silent for a while, or something was launched since.
 
     Args:
         folder: The stream's state folder.
         pid, started: The driver's process.
+        marks: The files of the folder that change with a launch, and with a heartbeat.
     """
-    launched, beaten = _changed(folder / "launch.json"), _changed(folder / "heartbeat.json")
+    launch, heartbeat = (folder / mark for mark in marks)
+    launched, beaten = _changed(launch), _changed(heartbeat)
     heard = time.monotonic()
     with contextlib.ExitStack() as opened:
         ended = _end_of(pid, opened)
-        while is_alive(pid, started) and _changed(folder / "launch.json") == launched:
-            beat = _changed(folder / "heartbeat.json")
+        while is_alive(pid, started) and _changed(launch) == launched:
+            beat = _changed(heartbeat)
             if beat != beaten:
                 beaten, heard = beat, time.monotonic()
             if time.monotonic() - heard > _QUIET_SECONDS:

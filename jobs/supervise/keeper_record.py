@@ -17,6 +17,9 @@ from jobs.system.boot import boot_id
 from jobs.system.processes import lives_here, start_time
 
 KEY = "keeper.json"
+# Of a driver whose documents are in a store that machines share: touched in its folder with each heartbeat, and when
+# this machine launches another one. To look at the store itself would take a client of many megabytes.
+BEAT_MARK, LAUNCH_MARK = ".beaten", ".launched"
 
 
 @dataclass(frozen=True, slots=True)

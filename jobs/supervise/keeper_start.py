@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,7 @@ from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
     from jobs.spec.restart import Restart
+    from jobs.spec.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,13 @@ def keeper_policy(restart: Restart) -> RestartPolicy:
 
 
 def keeper_command(
-    folder: StreamFolder, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: RestartPolicy
+    folder: StreamFolder,
+    stream: str,
+    attempt: int,
+    pid: int,
+    arguments: Sequence[str],
+    policy: RestartPolicy,
+    settings: Settings,
 ) -> tuple[str, ...]:
     """What starts a keeper.
 
@@ -56,8 +63,9 @@ def keeper_command(
         attempt: The launch that it keeps; `pid` its process.
         arguments: What a driver is started with, but for its attempt.
         policy: When it is started again.
+        settings: Name the store of the stream's documents, if its folder does not have them.
     """
-    order = {
+    order: dict[str, Any] = {
         "folder": str(folder.root),
         "stream": stream,
         "attempt": attempt,
@@ -66,6 +74,9 @@ def keeper_command(
         "arguments": list(arguments),
         "policy": msgspec.to_builtins(policy),
     }
+    if settings.state_store is not None:
+        # Secrets are references in it, to variables of the environment that the keeper gets.
+        order |= {"state": str(settings.state), "store": settings.state_store.model_dump(mode="json")}
     return (sys.executable, "-m", "jobs.supervise.keeper_process", json.dumps(order))
 
 
@@ -80,14 +91,24 @@ class KeeperStarter:
         attempt: The driver's own.
         arguments: What a driver is started with, but for its attempt.
         policy: When it is started again.
+        settings: Of the deployment.
     """
 
     def __init__(
-        self, folder: StreamFolder, stream: str, attempt: int, arguments: Sequence[str], policy: RestartPolicy
+        self,
+        folder: StreamFolder,
+        stream: str,
+        attempt: int,
+        arguments: Sequence[str],
+        policy: RestartPolicy,
+        settings: Settings,
     ) -> None:
         self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
-        self._store: StateStore = folder.store
-        self._command: tuple[str, ...] = keeper_command(folder, stream, attempt, os.getpid(), arguments, policy)
+        # A keeper is of this machine, and so is what it says of itself.
+        self._store: StateStore = folder.store.local
+        self._command: tuple[str, ...] = keeper_command(
+            folder, stream, attempt, os.getpid(), arguments, policy, settings
+        )
         root = str(Path(__file__).resolve().parents[2])
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))

@@ -56,7 +56,7 @@ class KeptStream:
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self._folder: StreamFolder = StreamFolder.at(Path(order["folder"]))
+        self._folder: StreamFolder = _folder(order)
         self._stream: str = order["stream"]
         self._attempt: int = order["attempt"]
         self._arguments: list[str] = order["arguments"]
@@ -74,10 +74,15 @@ class KeptStream:
             if is_alive(self.pid, self.started):
                 return self._observe_living()
             return self._restart(f"attempt {self._attempt} (process {self.pid}) ended without a last word")
+        except (UnreadableStateError, OSError) as problem:
+            if not self._folder.store.shared:
+                return self._end(str(problem))
+            # A service comes back, and then it is known again what was asked of the stream.
+            self._report(f"waits: {problem}")
+            time.sleep(_AGAIN_SECONDS)
+            return True
         except FrazilError as problem:
             return self._end(problem.message)
-        except OSError as problem:
-            return self._end(str(problem))
         finally:
             reap_drivers()
 
@@ -114,9 +119,11 @@ class KeptStream:
         if actual.fresh or actual.holds_lease:
             return False
         try:
-            write_keeper(self._folder.store, self._attempt)
+            write_keeper(self._folder.store.local, self._attempt)
+            if self._folder.store.shared:
+                write_keeper(self._folder.store, self._attempt)
         except OSError:
-            # The disk is full, or away: a driver that is well cannot write either then, and waits for room.
+            # Disk full, or store away: a driver that is well cannot write either then, and waits.
             return False
         return True
 
@@ -138,7 +145,7 @@ class KeptStream:
             self._report(f"{why}; it is started again" + (f" in {decision.pause:.0f} s" if decision.pause else ""))
             # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
             with contextlib.suppress(OSError):
-                write_keeper(self._folder.store, self._attempt, decision.pause)
+                write_keeper(self._folder.store.local, self._attempt, decision.pause)
         while decision.restart:
             left = decision.pause - (time.monotonic() - died)
             if left <= 0:
@@ -177,7 +184,7 @@ class KeptStream:
         step("keeper_after_launch")
         self._launched_at = time.monotonic()
         with contextlib.suppress(OSError):
-            write_keeper(self._folder.store, attempt)
+            write_keeper(self._folder.store.local, attempt)
         return True
 
     def _decision(self, actual: ActualState, *, living: bool = False) -> KeeperDecision:
@@ -202,3 +209,16 @@ class KeptStream:
     def _report(self, sentence: str) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         print(f"{at} keeper of attempt {self._attempt}: {sentence}", file=sys.stderr, flush=True)
+
+
+def _folder(order: dict[str, Any]) -> StreamFolder:
+    root = Path(order["folder"])
+    if "store" not in order:
+        return StreamFolder.at(root)
+    # Imported here: only who shares its state needs a client.
+    from jobs.spec.state import StateSettings
+    from jobs.state.chosen_store import shared_store
+
+    state = Path(order["state"])
+    store = shared_store(StateSettings.model_validate(order["store"]), state)
+    return StreamFolder(root, store.below(root.relative_to(state).as_posix()))

@@ -70,8 +70,11 @@ class LaunchedDriver:
         return not self.lives() and beat is not None and beat.attempt == self.attempt and not beat.final
 
     def heartbeat(self) -> Heartbeat | None:
-        """The newest heartbeat of the driver that was launched; None before the first."""
-        beat = read_heartbeat(self.folder.store)
+        """The newest heartbeat of the driver that was launched; None before the first, or while nobody can tell."""
+        beat = None
+        with contextlib.suppress(*((OSError,) if self.folder.store.shared else ())):
+            # A service that does not answer for a moment is no reason to kill it.
+            beat = read_heartbeat(self.folder.store)
         return beat if beat is not None and beat.attempt >= self.attempt else None
 
 

@@ -7,18 +7,24 @@ is kept, so that a stream can be started again as it was while its file in `stre
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import msgspec
 
+from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.keeper_record import LAUNCH_MARK
 from jobs.system.processes import lives_here
 
 LAUNCH_KEY = "launch.json"
 PROCESS_KEY = "process.json"
 # A driver reads it as a file of its folder: what is wrong with it is told by file and line.
 SPEC_FILE = "launched.yaml"
+# The configuration of the newest launch, where another machine made it.
+_ELSEWHERE = "launched-elsewhere.yaml"
 
 
 class KeptRestart(msgspec.Struct, frozen=True):
@@ -65,15 +71,51 @@ _LAUNCHES = msgspec.json.Decoder(Launch)
 
 def read_launch(store: StateStore) -> Launch | None:
     """The newest launch; None if the stream was never launched."""
+    return _decoded(store.get(LAUNCH_KEY))
+
+
+def _decoded(content: bytes | None) -> Launch | None:
     with contextlib.suppress(*DAMAGED):
-        return _LAUNCHES.decode(store.get(LAUNCH_KEY) or b"")
+        return _LAUNCHES.decode(content or b"")
     return None
 
 
+class LaunchedElsewhereError(FrazilError):
+    """Another machine has launched the stream at the same time."""
+
+
 def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
-    """Record a launch durably, its configuration first."""
-    store.put(SPEC_FILE, spec_text.encode())
-    store.put(LAUNCH_KEY, msgspec.json.encode(launch))
+    """Record a launch durably, its configuration first.
+
+    Raises:
+        LaunchedElsewhereError: Another machine was quicker: nothing may be launched here.
+    """
+    text, content = spec_text.encode(), msgspec.json.encode(launch)
+    store.put(SPEC_FILE, text)
+    if not store.shared:
+        # Whoever launches holds the stream's control lock.
+        store.put(LAUNCH_KEY, content)
+        return
+    store.local.put(SPEC_FILE, text)
+    former = store.get(LAUNCH_KEY)
+    newest = _decoded(former)
+    taken = newest is not None and newest.attempt >= launch.attempt
+    if taken or not store.replace_if_unchanged(LAUNCH_KEY, former, content):
+        raise LaunchedElsewhereError("another machine has just launched the stream.", fix="frazil status")
+    # Whoever was slower may have written his over it.
+    store.put(SPEC_FILE, text)
+    store.local.put(LAUNCH_MARK, b"", durable=False)
+
+
+def launched_file(folder: StreamFolder) -> Path:
+    """The configuration of the newest launch, as a file of this machine; it need not be there."""
+    store = folder.store
+    if not store.shared:
+        return folder.root / SPEC_FILE
+    content, local = store.get(SPEC_FILE), store.local
+    if content is not None and local.get(_ELSEWHERE) != content:
+        local.put(_ELSEWHERE, content)
+    return folder.root / _ELSEWHERE
 
 
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:

@@ -27,7 +27,7 @@ from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, re
 from jobs.supervise.desired import read_stream_files
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error, launched_driver
-from jobs.supervise.launches import Launch, failures_in_a_row
+from jobs.supervise.launches import Launch, LaunchedElsewhereError, failures_in_a_row
 from jobs.supervise.observation import Observation, observe
 from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait_until
 from jobs.system.locks import exclusive
@@ -85,7 +85,7 @@ class Lifecycle:
         files = read_stream_files(self._streams)
         # Before its folder is looked for, which may be anywhere with such a name.
         observed = observe(self._stream, files, settings) if _NAME.fullmatch(self._stream) else None
-        if observed is None or (observed.desired.file in _FILELESS and not observed.folder.root.is_dir()):
+        if observed is None or (observed.desired.file in _FILELESS and not observed.folder.kept()):
             close = difflib.get_close_matches(self._stream, files.specs, n=1)
             known = f"; it has {', '.join(sorted(files.specs))}." if files.specs else "."
             raise FrazilError(
@@ -129,7 +129,7 @@ class Lifecycle:
         """
         settings = load_settings(self._settings_file, home=self._home)
         folder = stream_folder(settings, self._stream)
-        if not (_NAME.fullmatch(self._stream) and folder.root.is_dir()):
+        if not (_NAME.fullmatch(self._stream) and folder.kept()):
             # There may be no such stream, and then nothing is made for it.
             folder = self._observe(settings).folder
         private_folder(folder.root)
@@ -148,7 +148,7 @@ class Lifecycle:
     ) -> None:
         """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
         ended = max(now.control.end_attempt, end_attempt)
-        write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time()))
+        write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time()), now.control)
         step("after_wish")
 
     def launchable(self, now: Observation) -> Configuration:
@@ -194,8 +194,15 @@ class Lifecycle:
                 driver, note = now.driver, ""
                 if driver is None:
                     config = self.launchable(now)
-                    note = _old_configuration(config)
-                    launching = stack.enter_context(self._launched(now, config, reason, count_failures))
+                    note = config.note
+                    try:
+                        if now.actual.launched_elsewhere:
+                            raise LaunchedElsewhereError(f"another machine launched attempt {now.last_attempt}.")
+                        launching = stack.enter_context(self._launched(now, config, reason, count_failures))
+                    except LaunchedElsewhereError as problem:
+                        return ActionResult(
+                            f"{self._stream} is started elsewhere: {problem.message}{ended}", now.heartbeat
+                        )
                 elif driver.local:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
@@ -221,7 +228,7 @@ class Lifecycle:
     def _held_back(self, now: Observation) -> str:
         """What is wrong with the file of a stream whose driver runs on as it was."""
         with contextlib.suppress(FrazilError):
-            return _old_configuration(self.launchable(now))
+            return self.launchable(now).note
         return ""
 
     def end(self, now: Observation, driver: Driver) -> str:
@@ -286,12 +293,3 @@ def _state_of(beat: Heartbeat, already: bool) -> str:
     if beat.state == "starting":
         return f"is still starting: {who}; its log is {beat.log}"
     return f"runs{' already' if already else ''}: {who}"
-
-
-def _old_configuration(config: Configuration) -> str:
-    if config.problem is None:
-        return ""
-    return (
-        f" {config.file} has problems, so the configuration that was launched last is used: "
-        f"{config.problem.problems[0]}"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
@@ -11,6 +12,7 @@ from jobs.supervise.actual import ActualState, Driver, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.launches import launched_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
     except (FrazilError, OSError) as error:
         if not actual.problem:
             known = isinstance(error, FrazilError)
-            sentence = error.message if known else f"{folder.root} cannot be read ({error.strerror})"
+            sentence = error.message if known else f"{folder.store.place('')} cannot be read ({error.strerror})"
             actual = replace(actual, problem=sentence, fix=error.fix if known else None)
-    desired = desired_state(stream, files, settings, folder.root, control, actual.launch)
+    desired = desired_state(stream, files, settings, partial(launched_file, folder), control, actual.launch)
     return Observation(stream, folder, settings, desired, actual)

@@ -19,6 +19,7 @@ from jobs.system.processes import is_alive, session_members, start_time, was_giv
 
 DRIVER_VARIABLE = "FRAZIL_DRIVER"
 _POLL_SECONDS = 0.05
+_DISTANT_POLL_SECONDS = 1.0
 _LEFTOVERS_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 
@@ -47,13 +48,13 @@ def driver_id(stream: str, attempt: int) -> str:
     return f"{stream}:{attempt}"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float, poll_seconds: float = _POLL_SECONDS) -> bool:
     """Wait until `condition` holds; False if it does not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)
     return True
 
 
@@ -117,7 +118,7 @@ def _await_distant(stream: str, driver: Driver, timeouts: Timeouts, find: Callab
         now = find()
         return now is None or now.attempt > driver.attempt
 
-    if not wait_until(ended, timeouts.grace_seconds):
+    if not wait_until(ended, timeouts.grace_seconds, _DISTANT_POLL_SECONDS):
         raise FrazilError(
             f"stream {stream} is driven by {driver.name}, which this host cannot reach: it was asked to end, and did "
             f"not within {timeouts.grace_seconds:.0f} s.",

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
 
 
 def local_folder(location: str) -> Path | None:
@@ -36,10 +37,30 @@ def state_under(location: str, state: Path) -> bool:
     return Path(os.path.realpath(state)).is_relative_to(os.path.realpath(folder))
 
 
-def state_in_the_way(state: Path, place: str) -> FrazilError:
-    """The error for a state folder that lies within the location `place`, a table's or the warehouse's."""
+def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilError | None:
+    """The error for a state folder, or a prefix of a state store, that lies within a location; None if none does.
+
+    Args:
+        location: Of the table, or of the warehouse.
+        place: What the message calls it, a table or the warehouse.
+    """
+    store = settings.state_store.store if settings.state_store is not None else None
+    if store is not None and _below(store, location):
+        return FrazilError(
+            f"the state store {store} with its leases lies within {place}, where the removal of orphan files would "
+            "take it away",
+            fix="set `state.store` in frazil.yaml to a folder of a bucket elsewhere",
+        )
+    if not state_under(location, settings.state):
+        return None
     return FrazilError(
-        f"the state folder {state} with its leases and checkpoints lies within {place}, where the removal of orphan "
-        "files would take it away",
+        f"the state folder {settings.state} with its leases and checkpoints lies within {place}, where the removal of "
+        "orphan files would take it away",
         fix="set `state` in frazil.yaml to a folder elsewhere, and move there what is in it",
     )
+
+
+def _below(store: str, location: str) -> bool:
+    """Whether a store's prefix lies in an object store's location; Hadoop calls the same buckets s3a and s3n."""
+    scheme, _, path = location.partition("://")
+    return scheme in ("s3", "s3a", "s3n") and f"{store}/".startswith(f"s3://{path.rstrip('/')}/")

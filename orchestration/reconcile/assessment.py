@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from assets.stream_checks import CheckOutcome
@@ -13,6 +14,7 @@ from jobs.spec.loading import find_stream_file
 from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
 from jobs.supervise.desired import StreamFiles, desired_state
+from jobs.supervise.launches import launched_file
 from jobs.supervise.observation import Observation, observe
 from orchestration.reconcile.check_outcomes import check_outcomes, settings_outcome
 from orchestration.reconcile.cursor import StreamCursor, due
@@ -93,7 +95,8 @@ def assess_file_change(observed: Observation, files: StreamFiles, remote: Remote
         refused = SpecError([why])
     if refused is None:
         return observed
-    invalid = desired_state(stream, files, settings, observed.folder.root, desired.control, launch, refused=refused)
+    launched = partial(launched_file, observed.folder)
+    invalid = desired_state(stream, files, settings, launched, desired.control, launch, refused=refused)
     return replace(observed, desired=invalid)
 
 

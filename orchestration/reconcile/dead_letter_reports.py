@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import dagster as dg
 
@@ -14,6 +14,7 @@ from assets.metadata import instant, snapshot_metadata, snapshot_tags
 from assets.stream_checks import evaluation, totals_of
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.spec.models import StreamSpec
+from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamCursor, due, report_seconds
@@ -62,7 +63,7 @@ def dead_letter_events(
     beat = observed.heartbeat
     snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
     is_new = snapshot is not None and snapshot != memory.dead
-    replays = _replays_watermark(observed.folder.root)
+    replays = _replays_watermark(observed.folder)
     asked = is_new or replays != memory.replays or memory.uncounted
     if not asked or not due(now, memory.dead_at, report_seconds(spec)):
         return
@@ -95,10 +96,15 @@ def dead_letter_events(
         yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
 
 
-def _replays_watermark(folder: Path) -> int:
+def _replays_watermark(folder: StreamFolder) -> int:
     """Changes whenever a replay, or a decision about letters, has begun or ended; 0 before the first. Reads no file."""
     try:
-        newest = max((each.stat().st_mtime_ns for each in (folder / "replay").iterdir()), default=0)
+        if folder.store.shared:
+            keys = folder.store.keys("replay/*")
+            leases = [key for key in keys if key.startswith("replay/lease-")]
+            written = folder.store.written_at(leases[-1]) if leases else None
+            return zlib.crc32(f"{keys} {written}".encode()) if keys else 0
+        newest = max((each.stat().st_mtime_ns for each in (folder.root / "replay").iterdir()), default=0)
     except OSError:
         return 0
     return newest // 1000 & 0xFFFFFFFF

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
-from jobs.state.stream_folder import streams_with
+from jobs.state.stream_folder import state_store, streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.observation import observe
 from resources.deployment import Deployment
+
+# When the streams of a store were listed, each time some requests to a service; by where the store is.
+_KEPT: dict[str, tuple[float, tuple[str, ...]]] = {}
+_KEPT_SECONDS = 60.0
 
 
 def read_files(deployment: Deployment) -> StreamFiles:
@@ -39,8 +44,18 @@ def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
     """Every stream that has a file or a state folder, in order."""
     ids = {*files.specs, *files.claimed}
     with contextlib.suppress(OSError):
-        ids.update(streams_with(settings, LAUNCH_KEY), streams_with(settings, HEARTBEAT))
+        ids.update(_kept_streams(settings))
     return sorted(ids)
+
+
+def _kept_streams(settings: Settings) -> Iterable[str]:
+    """The streams of which something is kept; of a shared store as they were within the last minute."""
+    store, now = state_store(settings), time.monotonic()
+    at, known = _KEPT.get(store.place(""), (-_KEPT_SECONDS, ()))
+    if not store.shared or now - at >= _KEPT_SECONDS:
+        known = (*streams_with(settings, LAUNCH_KEY), *streams_with(settings, HEARTBEAT))
+        _KEPT[store.place("")] = now, known
+    return known
 
 
 def as_launched(

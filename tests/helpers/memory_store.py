@@ -24,6 +24,8 @@ class InMemoryStore:
         durable: The whole keys of the documents that were last written durably.
     """
 
+    shared: bool = False
+
     def __init__(self, within: InMemoryStore | None = None, prefix: str = "") -> None:
         self._prefix: str = prefix
         self.documents: dict[str, bytes] = within.documents if within else {}
@@ -33,6 +35,10 @@ class InMemoryStore:
         self._written: dict[str, float] = within._written if within else {}
         self._seen: dict[str, tuple[bytes, float]] = within._seen if within else {}
         self._lock: threading.RLock = within._lock if within else threading.RLock()
+
+    @property
+    def local(self) -> StateStore:
+        return self
 
     def get(self, key: str) -> bytes | None:
         self._reach("get")
@@ -53,6 +59,16 @@ class InMemoryStore:
             self._write(key, content)
             self.durable.add(self._prefix + key)
             return True
+
+    def replace_if_unchanged(self, key: str, former: bytes | None, content: bytes) -> bool:
+        self._reach("replace_if_unchanged")
+        with self._lock:
+            if self.documents.get(self._prefix + key) != former:
+                return False
+            self._write(key, content)
+            self.durable.add(self._prefix + key)
+        self._told("replace_if_unchanged")
+        return True
 
     def delete(self, key: str) -> None:
         self._reach("delete")

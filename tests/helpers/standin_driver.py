@@ -24,11 +24,12 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.local_store import LocalStore
-from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.state.store import StateStore
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
+from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launches import SPEC_FILE
 
@@ -49,17 +50,22 @@ def main() -> int:
     while "silent" in how:
         time.sleep(_POLL_SECONDS)
     settings = load_settings(options.settings, home=options.home)
-    folder = stream_folder(settings, options.stream).root
-    spec = load_stream(folder / SPEC_FILE)
-    lease = Lease(LocalStore(folder), spec.stream, settings.lease_ttl.total_seconds())
-    log = folder / "logs" / "driver.log"
-    arguments = ["--home", str(options.home), "--stream", options.stream]
-    keeper = KeeperStarter(
-        StreamFolder.at(folder), spec.stream, options.attempt, arguments, keeper_policy(spec.restart)
-    )
-    on_heartbeat = keeper.ensure if "kept" in how else lambda: None
+    folder = stream_folder(settings, options.stream)
+    spec = load_stream(folder.root / SPEC_FILE)
+    lease = Lease(folder.store, spec.stream, settings.lease_ttl.total_seconds())
+    log = folder.root / "logs" / "driver.log"
+    given = ["--settings", str(options.settings)] if options.settings else []
+    arguments = ["--home", str(options.home), *given, "--stream", options.stream]
+    keeper = KeeperStarter(folder, spec.stream, options.attempt, arguments, keeper_policy(spec.restart), settings)
+
+    def on_heartbeat() -> None:
+        if "kept" in how:
+            keeper.ensure()
+        if folder.store.shared:
+            folder.store.local.put(BEAT_MARK, b"", durable=False)
+
     with HeartbeatThread(
-        LocalStore(folder), spec.stream, generation(spec, settings), options.attempt, log, on_heartbeat
+        folder.store, spec.stream, generation(spec, settings), options.attempt, log, on_heartbeat
     ) as heartbeat:
         on_heartbeat()
         if "lands" in how:
@@ -81,14 +87,14 @@ def main() -> int:
                 kind = "operator" if "operator" in how else "error"
                 heartbeat.change(state="failed", error=_error(kind, "the broker is made of cheese.", "eat it"))
                 return 1
-            return _drive(folder, options.attempt, heartbeat, terminated, deaf="deaf" in how)
+            return _drive(folder.store, options.attempt, heartbeat, terminated, deaf="deaf" in how)
         finally:
             lease.release()
 
 
-def _drive(folder: Path, attempt: int, heartbeat: HeartbeatThread, terminated: list[int], *, deaf: bool) -> int:
+def _drive(store: StateStore, attempt: int, heartbeat: HeartbeatThread, terminated: list[int], *, deaf: bool) -> int:
     while True:
-        control = read_control(LocalStore(folder))
+        control = read_control(store)
         if not deaf and (control.mode == "stopped" or control.end_attempt >= attempt):
             heartbeat.change(state="stopped")
             return 0

@@ -12,7 +12,7 @@ from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings
-from jobs.state.stream_folder import stream_folder, streams_with
+from jobs.state.stream_folder import state_store, stream_folder, streams_with
 from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
 from jobs.supervise.keeper_record import KEY as KEEPER
@@ -93,7 +93,8 @@ def streams_with_drivers(settings: Settings) -> list[str]:
 
 def attended_streams(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
-    notes = {stream: read_keeper(stream_folder(settings, stream).store) for stream in streams_with(settings, KEEPER)}
+    kept = [key.split("/")[1] for key in state_store(settings).local.keys(f"streams/*/{KEEPER}")]
+    notes = {stream: read_keeper(stream_folder(settings, stream).store.local) for stream in kept}
     return sorted({*streams_with_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
 
 

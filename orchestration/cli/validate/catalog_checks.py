@@ -22,8 +22,10 @@ from jobs.spec.column_problems import contract_problems_of, letter_contract_prob
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.spec.transform.passing import misfit_fix
+from jobs.state.store_proof import prove_store
+from jobs.state.stream_folder import state_store
 from jobs.write.dry_run import check_new_table_writable, check_writable
-from jobs.write.locations import state_in_the_way, state_under
+from jobs.write.locations import state_in_the_way
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
@@ -60,15 +62,24 @@ def _missing_folder(settings: Settings) -> Path | None:
 
 
 def check_state(settings: Settings) -> Iterator[Finding]:
-    """Whether the warehouse lies in the state folder, where it must not be."""
+    """Whether the state lies in the warehouse, where it must not be; and whether its store can be relied on."""
     warehouse = settings.catalog.properties.get("warehouse")
-    if isinstance(warehouse, str) and state_under(warehouse, settings.state):
-        yield _in_the_way(settings, f"the warehouse {warehouse}", None, "settings")
-
-
-def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str) -> Finding:
-    problem = state_in_the_way(settings.state, place)
-    return Finding(stream, subject, "wrong", problem.message, problem.fix)
+    if isinstance(warehouse, str):
+        problem = state_in_the_way(warehouse, settings, f"the warehouse {warehouse}")
+        if problem is not None:
+            yield Finding(None, "settings", "wrong", problem.message, problem.fix)
+    if settings.state_store is None:
+        return
+    try:
+        store = state_store(settings)
+        prove_store(store)
+    except FrazilError as problem:
+        yield Finding(None, "state", "wrong", problem.message, problem.fix)
+    except OSError as problem:
+        sentence = f"the state store cannot be reached: {problem.strerror or problem}"
+        yield Finding(None, "state", "unchecked", sentence, "check `state` in frazil.yaml, then run `frazil validate`")
+    else:
+        yield Finding(None, "state", "ok", f"{store.place('')} keeps conditions of writes")
 
 
 def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
@@ -217,9 +228,9 @@ def _contract_findings(spec: StreamSpec, problems: Sequence[tuple[Location, str]
 
 def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:
     for table in tables:
-        if state_under(table.location(), settings.state):
-            place = f"table {'.'.join(table.name())} at {table.location()}"
-            yield _in_the_way(settings, place, spec.stream, "table")
+        place = f"table {'.'.join(table.name())} at {table.location()}"
+        if problem := state_in_the_way(table.location(), settings, place):
+            yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix)
 
 
 def _holds_dead_letters(table: Table) -> bool:

@@ -1,0 +1,129 @@
+"""State block of the settings: the folder of this machine, and the store of the deployment where it is another one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from jobs.spec.base import LocalPath, Location, SpecModel, local_path, problems_at
+from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.units import Duration
+from jobs.spec.validation import suggestion
+
+# As PyIceberg names them for its files, and what botocore calls them.
+S3_PROPERTIES = {
+    "s3.endpoint": "endpoint_url",
+    "s3.region": "region_name",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.force-virtual-addressing": "",
+}
+# As libpq names them, and the table.
+POSTGRES_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey", "table")
+DEFAULT_TABLE = "frazil_state"
+
+_EXAMPLES = "such as s3://bucket/frazil or postgresql://user@host:5432/database"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
+_TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
+
+
+def _store_url(value: str) -> str:
+    url = value.strip().rstrip("/")
+    if "${" in url:
+        raise ValueError("is not a secret; write the password as ${env:NAME} under properties")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"must be a URL {_EXAMPLES}") from None
+    if parts.scheme not in ("s3", "postgresql"):
+        raise ValueError(f"must begin with s3:// or postgresql://, {_EXAMPLES}")
+    if problem := literal_secret_problem("url", url):
+        raise ValueError(problem)
+    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+        raise ValueError("has a password in it; write password: ${env:NAME} under properties")
+    if parts.scheme == "postgresql":
+        if not host or not parts.path.strip("/") or "/" in parts.path.strip("/"):
+            raise ValueError("must name a host and a database, such as postgresql://user@host:5432/database")
+        return url
+    path = parts.path.strip("/")
+    if "@" in parts.netloc or parts.query or parts.fragment or not _BUCKET.fullmatch(parts.netloc):
+        raise ValueError("must be a bucket and a folder in it, such as s3://bucket/frazil")
+    if path and not _PREFIX.fullmatch(path):
+        raise ValueError("must end with a folder of letters, digits, _, -, = and ., such as s3://bucket/frazil")
+    return url
+
+
+class StateSettings(SpecModel):
+    """Where the state is.
+
+    Args:
+        folder: Of this machine: logs, locks, Spark's scratch; and the documents of the deployment, unless a store has
+            them. None: the embedded default.
+        store: Of the deployment's documents, for every machine that runs its streams; None: the folder.
+        properties: How to get to the store: `s3.endpoint` and the like, or `password` and `table`.
+        timeout: How long an answer of the store is waited for.
+    """
+
+    folder: LocalPath | None = None
+    store: Annotated[str, AfterValidator(_store_url)] | None = None
+    properties: Properties = Field(default_factory=dict)
+    timeout: Duration = timedelta(seconds=5)
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> StateSettings:
+        problems: list[tuple[Location, str]] = []
+        known = tuple(S3_PROPERTIES) if self.kind == "s3" else POSTGRES_PROPERTIES if self.kind else ()
+        for key in self.properties:
+            if self.store is None:
+                problems.append((("properties", key), f"is for a store; write store: {_EXAMPLES}"))
+            elif key not in known:
+                near = suggestion(key, known)
+                hint = f"did you mean '{near}'? " if near else ""
+                problems.append((("properties", key), f"is not known; {hint}known: {', '.join(known)}"))
+        table = self.properties.get("table", DEFAULT_TABLE)
+        if self.kind == "postgresql" and not (isinstance(table, str) and _TABLE.fullmatch(table)):
+            problems.append(
+                (("properties", "table"), "must be a name in lower case, with or without a schema, such as ops.frazil")
+            )
+        pair = ("s3.access-key-id", "s3.secret-access-key")
+        if self.kind == "s3" and sum(key in self.properties for key in pair) == 1:
+            problems.append((("properties",), f"{' and '.join(pair)} belong together"))
+        if not timedelta(seconds=0.5) <= self.timeout <= timedelta(seconds=30):
+            problems.append((("timeout",), "must be between 500ms and 30s"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def kind(self) -> Literal["s3", "postgresql"] | None:
+        """Of the store; None without one."""
+        if self.store is None:
+            return None
+        return "s3" if self.store.startswith("s3:") else "postgresql"
+
+    @property
+    def secrets(self) -> Iterator[Secret]:
+        """Those of its properties that are references."""
+        return (value for value in self.properties.values() if isinstance(value, Secret))
+
+    def revealed(self) -> dict[str, str]:
+        """The properties with the secrets' present values; see `secrets.revealed`."""
+        return revealed(self.properties)
+
+
+def state_settings(value: Any, info: ValidationInfo) -> Any:
+    """What stands at `state`: a path alone is the folder."""
+    if value is None or isinstance(value, (dict, StateSettings)):
+        return value
+    return {"folder": local_path(value, info)}
+
+
+State = Annotated[StateSettings | None, BeforeValidator(state_settings)]

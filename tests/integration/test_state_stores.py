@@ -1,0 +1,283 @@
+"""State stores on real services, SeaweedFS and PostgreSQL: the contract, sequences of writes, and bad connections."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
+from jobs.spec.state import StateSettings
+from jobs.state import chosen_store
+from jobs.state.chosen_store import shared_store
+from jobs.state.lease import Lease
+from jobs.state.shared_store import SharedStore
+from jobs.state.store import NotWrittenError
+from jobs.state.store_proof import StoreRefusedError, prove_store
+from orchestration.cli.validate.catalog_checks import check_state
+from tests.helpers.database_server import PASSWORD, DatabaseServer
+from tests.helpers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from tests.helpers.object_server import SECRET, ObjectServer
+from tests.helpers.services import database_state, new_state, new_store, objects_state
+from tests.helpers.store_contract import StoreContract
+from tests.helpers.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+SERVICES = ("objects", "database")
+KEYS = ("launch.json", "streams/a/launch.json", "streams/b/launch.json", "streams/b/lease-00000001.json")
+
+
+@pytest.fixture(params=SERVICES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStore:
+    return new_store(request, tmp_path / "state")
+
+
+class TestStore(StoreContract):
+    pass
+
+
+class Writes(RuleBasedStateMachine):
+    """Two machines write to one store, and it holds what a dictionary would."""
+
+    state: StateSettings
+    folder: Path
+    keys = st.sampled_from(KEYS)
+    contents = st.binary(max_size=3)
+    machines = st.integers(0, 1)
+
+    @initialize()
+    def begin(self) -> None:
+        store = shared_store(self.state, self.folder)
+        self.stores = [store, shared_store(self.state, self.folder / "other")]
+        self.model: dict[str, bytes] = {}
+        for key in KEYS:
+            store.delete(key)
+
+    @rule(machine=machines, key=keys, content=contents, durable=st.booleans())
+    def put(self, machine: int, key: str, content: bytes, durable: bool) -> None:
+        self.stores[machine].put(key, content, durable=durable)
+        self.model[key] = content
+
+    @rule(machine=machines, key=keys, content=contents)
+    def create(self, machine: int, key: str, content: bytes) -> None:
+        assert self.stores[machine].create_if_absent(key, content) == (key not in self.model)
+        self.model.setdefault(key, content)
+
+    @rule(machine=machines, key=keys, former=st.none() | contents, content=contents)
+    def replace(self, machine: int, key: str, former: bytes | None, content: bytes) -> None:
+        same = self.model.get(key) == former
+        assert self.stores[machine].replace_if_unchanged(key, former, content) == same
+        if same:
+            self.model[key] = content
+
+    @rule(machine=machines, key=keys)
+    def delete(self, machine: int, key: str) -> None:
+        self.stores[machine].delete(key)
+        self.model.pop(key, None)
+
+    @rule(machine=machines)
+    def read(self, machine: int) -> None:
+        store = self.stores[machine]
+        assert {key: content for key in KEYS if (content := store.get(key)) is not None} == self.model
+        assert store.keys("streams/*/*.json") == sorted(key for key in self.model if key.startswith("streams"))
+        assert store.below("streams").keys("*/launch.json") == sorted(
+            key.removeprefix("streams/") for key in self.model if key.endswith("/launch.json")
+        )
+
+
+@pytest.mark.parametrize("state", SERVICES, indirect=True)
+def test_it_holds_what_was_written_whoever_wrote_it(state: StateSettings, tmp_path: Path) -> None:
+    machine = type("WritesOfOneStore", (Writes,), {"state": state, "folder": tmp_path})
+    few = settings(max_examples=10, stateful_step_count=12, suppress_health_check=[HealthCheck.too_slow])
+    run_state_machine_as_test(machine, settings=few)
+
+
+@pytest.fixture
+def state(request: pytest.FixtureRequest) -> StateSettings:
+    return new_state(request)
+
+
+@pytest.mark.parametrize("state", SERVICES, indirect=True)
+def test_a_real_store_is_proven_and_says_where_it_is_without_secrets(state: StateSettings, tmp_path: Path) -> None:
+    store = shared_store(state, tmp_path)
+    prove_store(store)
+    assert store.keys("probes/*") == []
+    documents = chosen_store._documents(state)
+    shown = f"{state!r} {state.model_dump()} {store.place('a/b.json')} {documents!r} {vars(documents)!r}"
+    assert "a/b.json" in shown and SECRET not in shown and PASSWORD not in shown
+
+
+@pytest.mark.parametrize("state", SERVICES, indirect=True)
+def test_a_wrong_secret_is_an_error_and_nothing_to_wait_for(
+    state: StateSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("FRAZIL_TEST_S3_SECRET", "FRAZIL_TEST_PASSWORD"):
+        monkeypatch.setenv(variable, "mistaken")
+    store = shared_store(state, tmp_path)
+    with pytest.raises(StoreRefusedError, match="The state store refuses what is asked of it: ") as refused:
+        prove_store(store)
+    assert "mistaken" not in str(refused.value)
+    with pytest.raises(NotWrittenError):
+        store.put("control.json", b"{}")
+
+
+@pytest.mark.parametrize("state", SERVICES, indirect=True)
+def test_frazil_validate_tries_the_store(state: StateSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Settings.embedded(tmp_path).model_copy(update={"state_store": state})
+    (found,) = check_state(chosen)
+    assert (found.subject, found.verdict) == ("state", "ok") and "keeps conditions of writes" in found.sentence
+    monkeypatch.setenv("FRAZIL_TEST_S3_SECRET", "mistaken")
+    monkeypatch.setenv("FRAZIL_TEST_PASSWORD", "mistaken")
+    other = state.model_copy(update={"timeout": timedelta(seconds=4)})
+    (found,) = check_state(chosen.model_copy(update={"state_store": other}))
+    assert (found.verdict, found.fix) == (
+        "wrong",
+        "check state.store, its properties and its rights in frazil.yaml, then run `frazil validate`",
+    )
+    nobody = state.model_copy(
+        update={"store": "postgresql://me@127.0.0.1:1/ops"}
+        if state.kind == "postgresql"
+        else {"properties": {**state.properties, "s3.endpoint": "http://127.0.0.1:1"}}
+    )
+    (found,) = check_state(chosen.model_copy(update={"state_store": nobody}))
+    assert found.verdict == "unchecked" and found.sentence.startswith("the state store cannot be reached: ")
+
+
+def test_a_bucket_that_is_not_there_is_named(objects: ObjectServer, tmp_path: Path) -> None:
+    state = objects_state(objects).model_copy(update={"store": "s3://no-such-bucket/state"})
+    with pytest.raises(FrazilError, match="s3://no-such-bucket/state: NoSuchBucket"):
+        prove_store(shared_store(state, tmp_path))
+
+
+@pytest.fixture
+def objects_proxy(objects: ObjectServer) -> Iterator[FaultyProxy]:
+    with faulty_proxy(objects.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def database_proxy(database: DatabaseServer) -> Iterator[FaultyProxy]:
+    with faulty_proxy(database.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(objects: ObjectServer, objects_proxy: FaultyProxy, tmp_path: Path) -> tuple[SharedStore, FaultyProxy]:
+    state = objects_state(objects, endpoint=f"http://127.0.0.1:{objects_proxy.port}", timeout="1s")
+    return shared_store(state, tmp_path), objects_proxy
+
+
+@pytest.mark.parametrize("fault", ["slow", "cut", "twice", "refused", "503", "409"])
+def test_a_put_over_a_bad_connection_is_done_once(behind: tuple[SharedStore, FaultyProxy], fault: Fault) -> None:
+    store, proxy = behind
+    for number, write in enumerate(
+        (
+            lambda: store.create_if_absent("launch.json", b"0"),
+            lambda: store.replace_if_unchanged("launch.json", b"0", b"1"),
+            lambda: store.put("launch.json", b"2") is None,
+        )
+    ):
+        proxy.arm(fault, only=b"PUT ")
+        assert write()
+        assert proxy.times == 0
+        assert store.get("launch.json") == str(number).encode()
+    proxy.arm(fault, only=b"PUT ")
+    assert not store.create_if_absent("launch.json", b"3")
+
+
+def test_a_store_that_does_not_answer_leaves_it_open_whether_it_has_written(
+    behind: tuple[SharedStore, FaultyProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, proxy = behind
+    monkeypatch.setattr("jobs.state.shared_store.RETRY_SECONDS", 0.0)
+    proxy.arm("silent", 1, b"PUT ")
+    with pytest.raises(OSError, match="may have been written all the same") as unclear:
+        store.put("launch.json", b"1")
+    assert not isinstance(unclear.value, NotWrittenError)
+    proxy.arm("refused", 99, b"GET ")
+    with pytest.raises(NotWrittenError):
+        store.put("launch.json", b"1")
+    proxy.arm("", 0)
+    assert store.get("launch.json") is None
+
+
+def test_a_database_whose_connections_are_cut_writes_once(
+    database: DatabaseServer, database_proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    url = database.url.replace(str(database.port), str(database_proxy.port))
+    store = shared_store(database_state(database, url=url, timeout="1s"), tmp_path)
+    assert store.create_if_absent("launch.json", b"0")
+    for number, write in enumerate(
+        (
+            lambda: store.replace_if_unchanged("launch.json", b"0", b"1"),
+            lambda: store.create_if_absent("control.json", b"1"),
+        ),
+        start=1,
+    ):
+        database_proxy.arm("cut", only=b"RETURNING")
+        assert write()
+        assert database_proxy.times == 0
+        assert store.get("launch.json") == b"1", number
+    database_proxy.arm("silent", only=b"RETURNING")
+    assert store.replace_if_unchanged("launch.json", b"1", b"2")
+
+
+def test_a_database_that_is_stuck_is_waited_for_no_longer_than_asked(database: DatabaseServer, tmp_path: Path) -> None:
+    store = shared_store(database_state(database, timeout="1s"), tmp_path)
+    store.put("launch.json", b"1")
+    # Its processes for connections are children of the first.
+    children = Path(f"/proc/{database.pid}/task/{database.pid}/children")
+    if not children.exists():
+        pytest.skip("needs Linux to find the server's processes")
+    stopped = [database.pid, *map(int, children.read_text().split())]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        with pytest.raises(OSError, match="postgresql://127"):
+            store.get("launch.json")
+        assert time.monotonic() - begun < 10
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: _reads(store), "it to answer again")
+
+
+def _reads(store: SharedStore) -> bool:
+    try:
+        return store.get("launch.json") == b"1"
+    except OSError:
+        return False
+
+
+def test_a_lease_goes_over_to_another_machine_by_what_that_one_sees(store: SharedStore, tmp_path: Path) -> None:
+    """The holder's process is gone and its host's clock is a year ahead; only that nothing changes is to be seen."""
+    import msgspec
+
+    from jobs.state.lease_record import LeaseRecord
+
+    holder = Lease(store, "payments", 1.0)
+    assert holder.acquire(above=0) == 1
+    holder.release()
+    key = store.keys("lease-*.json")[0]
+    record = msgspec.json.decode(store.get(key) or b"", type=LeaseRecord)
+    lost = msgspec.structs.replace(
+        record, released=False, host="vanished", boot="of-the-vanished", renewed_wall=time.time() + 365 * 86400
+    )
+    store.put(key, msgspec.json.encode(lost))
+    there = SharedStore(store._documents, tmp_path / "there", store._prefix)
+    assert (read := Lease(there, "payments", 1.0).read()) is not None and read.held()
+    begun = time.monotonic()
+    successor = Lease(there, "payments", 1.0)
+    assert successor.acquire(above=0) == 2
+    assert time.monotonic() - begun >= 1.0
+    successor.release()

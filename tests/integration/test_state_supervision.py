@@ -1,0 +1,227 @@
+"""Supervision of streams whose state is in SeaweedFS, by machines that cannot see each other's processes.
+
+The drivers only beat and hold the lease. Another machine is a process with another host's name and another boot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import load_settings
+from jobs.state.store import StateStore
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.supervise.actual import ActualState, read_actual
+from jobs.supervise.control_request import ControlRequest, read_control, write_control
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.keeper_record import read_keeper
+from jobs.supervise.launches import Launch, LaunchedElsewhereError, read_launch, write_launch
+from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.termination import Timeouts
+from jobs.system.processes import session_members
+from tests.helpers.object_server import ObjectServer
+from tests.helpers.services import objects_state
+from tests.helpers.waiting import wait_for
+from tests.unit.orchestration.deployments import STREAM
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
+STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
+TIMEOUTS = Timeouts(grace_seconds=20, term_seconds=2, first_heartbeat_seconds=60, ready_seconds=30, lock_seconds=20)
+WHY = ("a test", "supervisor")
+TTL_SECONDS = 4.0
+ENSURE = """
+import sys
+from pathlib import Path
+from jobs.supervise.stream_control import StreamControl
+command = (sys.executable, "-m", "tests.helpers.standin_driver")
+control = StreamControl(Path(sys.argv[1]), Path(sys.argv[2]), "payments", command=command)
+print(control.ensure_running("a test", "there").sentence)
+"""
+
+
+class Machine:
+    """One of the machines of a deployment: its settings differ in the folder alone."""
+
+    def __init__(self, home: Path, name: str, state: dict[str, object]) -> None:
+        self.home, self.file = home, home / f"{name}.yaml"
+        (home / "streams").mkdir(parents=True, exist_ok=True)
+        (home / "streams" / "payments.yaml").write_text(STREAM.format(stream="payments", topic="payments.v1"))
+        self.file.write_text(
+            yaml.safe_dump({"state": state | {"folder": str(home / name)}, "lease_ttl": f"{TTL_SECONDS:.0f}s"})
+        )
+
+    def folder(self) -> StreamFolder:
+        return stream_folder(load_settings(self.file, home=self.home), "payments")
+
+    def store(self) -> StateStore:
+        return self.folder().store
+
+    def control(self) -> StreamControl:
+        return StreamControl(self.home, self.file, "payments", timeouts=TIMEOUTS, command=STANDIN)
+
+    def beat(self) -> Heartbeat:
+        beat = read_heartbeat(self.store())
+        assert beat is not None
+        return beat
+
+    def actual(self) -> ActualState:
+        return read_actual(self.store(), "payments")
+
+    def end(self) -> None:
+        keeper, beat = read_keeper(self.store().local), read_heartbeat(self.store())
+        for pid in [*([keeper.pid] if keeper else []), *(session_members(beat.pid) if beat else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, objects: ObjectServer) -> Iterator[tuple[Machine, Machine]]:
+    state = objects_state(objects).model_dump(mode="json", exclude_none=True)
+    here, there = Machine(tmp_path, "here", state), Machine(tmp_path, "there", state)
+    yield here, there
+    for machine in (there, here):
+        machine.end()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> list[str]:
+    """What runs a command as on another machine."""
+    boot = tmp_path / "boot"
+    boot.write_text("the-boot-of-another-machine")
+    script = f'mount --bind {boot} /proc/sys/kernel/random/boot_id && hostname machine-b && exec "$@"'
+    for user in ([], ["-r"]):
+        words = ["unshare", *user, "-m", "-u", "sh", "-c", script, "sh"]
+        if not shutil.which("unshare"):
+            break
+        if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+            return words
+    pytest.skip("needs a machine on which namespaces can be made")
+
+
+def start_there(there: Machine, elsewhere: list[str], how: str) -> str:
+    done = subprocess.run(
+        [*elsewhere, sys.executable, "-c", ENSURE, str(there.home), str(there.file)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "STANDIN": how},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_driver_whose_machine_vanishes_is_followed_by_one_of_another(
+    machines: tuple[Machine, Machine], elsewhere: list[str]
+) -> None:
+    here, there = machines
+    assert "payments runs" in start_there(there, elsewhere, "lands")
+    first = here.beat()
+    assert (first.host, first.attempt) == ("machine-b", 1)
+    driver = here.actual().driver
+    assert driver is not None and not driver.local, "its number says nothing here"
+    assert "payments runs already: process" in here.control().ensure_running(*WHY).sentence
+    os.kill(first.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    assert here.actual().lease.state == "live", "it has not been seen unchanged for so long"
+    wait_for(lambda: here.actual().lease.state == "expired", "its lease to run out")
+    assert time.monotonic() - killed >= TTL_SECONDS - 2
+    # The heartbeat of another machine counts for half a minute from when it was last seen to change.
+    wait_for(lambda: here.actual().driver is None, "its heartbeat to be old", 60)
+    before = time.monotonic()
+    assert "payments runs: process" in here.control().ensure_running(*WHY).sentence
+    second = here.beat()
+    assert (second.attempt, second.epoch) == (2, first.epoch + 1)
+    assert time.monotonic() - before < 30
+    launch = read_launch(here.store())
+    assert launch is not None and launch.attempt == 2
+
+
+def test_a_driver_there_is_stopped_from_here(machines: tuple[Machine, Machine], elsewhere: list[str]) -> None:
+    here, there = machines
+    start_there(there, elsewhere, "")
+    assert here.control().stop("maintenance", "ann").sentence == "payments is stopped: attempt 1 ended on machine-b."
+    assert read_control(there.store()).by == "ann"
+
+
+def test_of_two_supervisors_at_once_one_starts_the_driver(machines: tuple[Machine, Machine]) -> None:
+    said: list[str] = []
+    at_once = threading.Barrier(2)
+
+    def supervise(machine: Machine) -> None:
+        control = machine.control()
+        at_once.wait()
+        try:
+            said.append(control.ensure_running(*WHY).sentence)
+        except FrazilError as problem:
+            said.append(problem.message)
+
+    threads = [threading.Thread(target=supervise, args=(machine,)) for machine in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    launch = read_launch(machines[0].store())
+    assert launch is not None and launch.attempt == 1, said
+    assert machines[0].beat().attempt == 1
+    assert any("payments runs" in sentence for sentence in said)
+
+
+def test_who_launches_second_is_told_and_launches_nothing(machines: tuple[Machine, Machine]) -> None:
+    here, there = machines
+    write_launch(there.store(), Launch(1, "g", "payments.yaml", 0, time.time()), "# there\n")
+    with pytest.raises(LaunchedElsewhereError, match="another machine has just launched"):
+        write_launch(here.store(), Launch(1, "g", "payments.yaml", 0, time.time()), "# here\n")
+    actual = here.actual()
+    assert actual.starting and actual.launched_elsewhere
+    assert "is started elsewhere: another machine launched attempt 1." in here.control().ensure_running(*WHY).sentence
+    # Nobody has said that its process was started.
+    wait_for(lambda: not here.actual().starting, "the launch to count as failed")
+    assert "payments runs: process" in here.control().ensure_running(*WHY).sentence
+    assert here.beat().attempt == 2
+
+
+def test_an_operators_word_is_not_overwritten_by_who_did_not_see_it(machines: tuple[Machine, Machine]) -> None:
+    here, there = machines
+    seen = read_control(here.store())
+    write_control(there.store(), ControlRequest("stopped", action="stop", by="ann", reason="audit"), seen)
+    with pytest.raises(FrazilError, match="something else was asked of the stream at the same time: stop by ann"):
+        write_control(here.store(), ControlRequest("running", action="roll"), seen)
+    assert read_control(here.store()).mode == "stopped"
+
+
+def test_a_killed_driver_is_started_again_by_its_keeper_from_the_store(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = machines
+    monkeypatch.setenv("STANDIN", "kept,lands")
+    here.control().start(*WHY)
+    first = here.beat()
+    wait_for(lambda: (note := read_keeper(here.store().local)) is not None and note.lives(), "its keeper")
+    keeper = read_keeper(here.store().local)
+    assert keeper is not None
+    command = Path(f"/proc/{keeper.pid}/cmdline")
+    if command.exists():
+        assert os.environ["FRAZIL_TEST_S3_SECRET"].encode() not in command.read_bytes()
+    mapped = Path(f"/proc/{keeper.pid}/maps")
+    assert not mapped.exists() or "_ssl" not in mapped.read_text(), "it has loaded no client"
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: here.beat().attempt == 2 and here.beat().state == "running", "the next driver")
+    launch = read_launch(here.store())
+    assert launch is not None and (launch.attempt, launch.kept) == (2, 1)
+    monkeypatch.delenv("STANDIN")
+    here.control().stop(*WHY)

@@ -1,0 +1,302 @@
+"""What a shared store makes of a service that is late, busy, silent, or answers a write twice."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.state import shared_store
+from jobs.state.local_store import LocalStore
+from jobs.state.shared_store import BusyStoreError, Expected, SharedStore, Version, matcher
+from jobs.state.store import NotWrittenError, StateStore
+from jobs.state.store_proof import UnsafeStoreError, prove_store
+from tests.helpers.store_contract import StoreContract
+
+KEY = "streams/orders/launch.json"
+
+
+class Service:
+    """Documents of this process, with conditions kept, and requests treated as a test says.
+
+    Attributes:
+        plans: For the next writes, what becomes of each: `twice`: it is sent again, and the second answer counts;
+            `lost`: it is carried out, and no answer comes; `dropped`: neither; `late`: it is carried out with
+            `deliver`, and no answer comes; `busy` and `refused`: it is answered so.
+        late: Writes that are on their way.
+    """
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Version] = {}
+        self.plans: list[str] = []
+        self.late: list[Callable[[], bool]] = []
+        self.reads: int = 0
+        self.silent: Callable[[], None] = lambda: None
+        self._tags: itertools.count[int] = itertools.count()
+
+    def read(self, key: str) -> Version | None:
+        self.reads += 1
+        self.silent()
+        return self.documents.get(key)
+
+    def write(self, key: str, content: bytes, nonce: str, expected: Expected) -> bool:
+        def carry_out() -> bool:
+            found = self.documents.get(key)
+            if expected is not True and (found.tag if found is not None else None) != expected:
+                return False
+            self.documents[key] = Version(content, str(next(self._tags)), nonce)
+            return True
+
+        plan = self.plans.pop(0) if self.plans else ""
+        if plan == "busy":
+            raise BusyStoreError(errno.EAGAIN, "busy")
+        if plan == "unsent":
+            raise NotWrittenError(errno.EIO, "no connection")
+        if plan == "refused":
+            raise PermissionError(errno.EACCES, "refused")
+        if plan == "late":
+            self.late.append(carry_out)
+        if plan == "lost":
+            carry_out()
+        if plan in ("late", "lost", "dropped"):
+            raise OSError(errno.EIO, "no answer")
+        if plan == "twice":
+            carry_out()
+        return carry_out()
+
+    def deliver(self) -> None:
+        """Carry out what is on its way."""
+        while self.late:
+            self.late.pop(0)()
+
+    def remove(self, key: str) -> None:
+        self.documents.pop(key, None)
+
+    def keys(self, pattern: str) -> list[str]:
+        return [key for key in self.documents if matcher(pattern).fullmatch(key)]
+
+    def written_at(self, key: str) -> float | None:
+        import time
+
+        return time.time() if key in self.documents else None
+
+    def place(self, key: str) -> str:
+        return f"service:{key}"
+
+
+@pytest.fixture
+def store(service: Service, tmp_path: Path) -> StateStore:
+    return SharedStore(service, tmp_path)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write is tried for a second time."""
+    monkeypatch.setattr(shared_store, "RETRY_SECONDS", 0.0)
+
+
+class TestSharedStore(StoreContract):
+    pass
+
+
+@pytest.mark.parametrize("plans", [["twice"], ["lost"], ["dropped"], ["busy", "busy"], ["late"], ["unsent", "lost"]])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.create_if_absent(KEY, b"new"),
+        lambda store: store.replace_if_unchanged(KEY, None, b"new"),
+        lambda store: store.put(KEY, b"new") is None,
+    ],
+)
+def test_a_write_that_is_answered_badly_succeeds_once_all_the_same(
+    store: StateStore, service: Service, plans: list[str], write: Callable[[StateStore], bool]
+) -> None:
+    service.plans = plans
+    assert write(store)
+    before = service.documents[KEY]
+    service.deliver()
+    assert service.documents[KEY] == before, "what comes late changes nothing"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("plan", ["lost", "dropped", "late"])
+def test_a_write_without_an_answer_may_be_there(store: StateStore, service: Service, plan: str) -> None:
+    store.put(KEY, b"old")
+    service.plans = [plan]
+    with pytest.raises(OSError, match=r"no answer \(it may have been written all the same\)") as unclear:
+        store.put(KEY, b"new")
+    assert not isinstance(unclear.value, NotWrittenError)
+    assert store.get(KEY) == (b"new" if plan == "lost" else b"old")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("plan", ["busy", "unsent", "refused"])
+def test_a_write_that_was_not_carried_out_is_told_from_one_that_may_have_been(
+    store: StateStore, service: Service, plan: str
+) -> None:
+    for write in (
+        lambda: store.put(KEY, b"new"),
+        lambda: store.create_if_absent(KEY, b"new"),
+        lambda: store.put(KEY, b"new", durable=False),
+    ):
+        service.plans = [plan]
+        with pytest.raises(NotWrittenError if plan != "refused" else OSError):
+            write()
+        assert service.documents == {}
+
+
+def test_a_refusal_is_not_tried_again_and_a_former_attempt_stays_in_doubt(store: StateStore, service: Service) -> None:
+    service.plans = ["late", "refused"]
+    with pytest.raises(OSError, match=r"refused \(it may have been") as unclear:
+        store.put(KEY, b"new")
+    assert not isinstance(unclear.value, NotWrittenError)
+
+
+@pytest.mark.usefixtures("impatient")
+@given(st.lists(st.tuples(st.sampled_from(["", "lost", "dropped", "late"]), st.booleans()), max_size=6))
+def test_what_comes_late_never_overwrites_what_was_written_since(writes: list[tuple[str, bool]]) -> None:
+    """Two machines write one after the other; whatever is on its way arrives when all have written, or in between."""
+    service, root = Service(), Path("/nonexistent/state")
+    stores = [SharedStore(service, root), SharedStore(service, root)]
+    for number, (plan, delivered) in enumerate(writes):
+        service.plans = [plan]
+        with contextlib.suppress(OSError):
+            stores[number % 2].put(KEY, str(number).encode())
+        if not plan:
+            written = service.documents[KEY]
+            assert written.content == str(number).encode()
+            if delivered:
+                service.deliver()
+                assert service.documents[KEY] == written
+
+
+def test_a_launch_that_another_machine_has_taken_is_not_made_by_a_late_write(
+    store: StateStore, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SharedStore(service, tmp_path / "other")
+    service.plans = ["late"]
+    monkeypatch.setattr(shared_store, "RETRY_SECONDS", 0.0)
+    with pytest.raises(OSError, match="no answer"):
+        store.replace_if_unchanged(KEY, None, b"attempt 1 here")
+    assert other.replace_if_unchanged(KEY, None, b"attempt 1 there")
+    service.deliver()
+    assert store.get(KEY) == b"attempt 1 there"
+
+
+def test_a_document_counts_as_seen_from_when_it_was_read_not_from_when_the_answer_came(tmp_path: Path) -> None:
+    service, now = Service(), [100.0]
+    store = SharedStore(service, tmp_path, clock=lambda: now[0])
+    store.put("lease.json", b"one")
+    assert store.get("lease.json") == b"one"
+    assert store.unchanged_for("lease.json", b"one") == 0.0
+    now[0] = 110.0
+    service.silent = lambda: now.__setitem__(0, now[0] + 4.0)
+    assert store.get("lease.json") == b"one"
+    assert store.unchanged_for("lease.json", b"one") == 10.0, "asked at 110, answered at 114"
+
+
+def test_while_the_store_cannot_be_read_nothing_grows_old(tmp_path: Path) -> None:
+    """Nobody can have renewed a lease then; whoever holds it gets the time to do so when the store is back."""
+    service, now = Service(), [100.0]
+    store = SharedStore(service, tmp_path, clock=lambda: now[0])
+    store.put("lease.json", b"one")
+    assert store.get("lease.json") == b"one"
+    assert store.unchanged_for("lease.json", b"one") == 0.0
+
+    def silent() -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    now[0], service.silent = 110.0, silent
+    with pytest.raises(OSError, match="no answer"):
+        store.get("lease.json")
+    now[0], service.silent = 150.0, lambda: None
+    assert store.get("lease.json") == b"one"
+    assert store.unchanged_for("lease.json", b"one") == 0.0
+    now[0] = 165.0
+    assert store.get("lease.json") == b"one"
+    assert store.unchanged_for("lease.json", b"one") == 15.0
+
+
+def test_what_one_process_saw_the_next_one_on_this_machine_knows(tmp_path: Path) -> None:
+    service, now = Service(), [100.0]
+    store = SharedStore(service, tmp_path, clock=lambda: now[0]).below("streams").below("orders")
+    store.put("lease.json", b"one")
+    assert store.unchanged_for("lease.json", b"one") == 0.0
+    now[0] = 130.0
+    again = SharedStore(service, tmp_path, clock=lambda: now[0]).below("streams/orders")
+    assert again.unchanged_for("lease.json", b"one") in (0.0, 30.0)
+    elsewhere = SharedStore(service, tmp_path / "elsewhere", clock=lambda: now[0]).below("streams/orders")
+    assert elsewhere.unchanged_for("lease.json", b"one") == 0.0
+
+
+def test_who_looks_at_many_documents_does_not_wait_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    store = SharedStore(service, tmp_path)
+
+    def silent() -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    service.silent = silent
+    monkeypatch.setattr(shared_store, "_SLOW_SECONDS", -1.0)
+    for part in (store, store.below("streams"), store):
+        with pytest.raises(OSError, match=r"did not answer a moment ago|no answer"):
+            part.get("heartbeat.json")
+    assert service.reads == 1
+    monkeypatch.setattr(shared_store, "_SILENCE_SECONDS", 0.0)
+    store._silence.until = 0.0
+    service.silent = lambda: None
+    assert store.get("heartbeat.json") is None, "and asks again soon"
+
+
+def test_the_part_of_this_machine_alone_is_a_folder(store: StateStore, tmp_path: Path) -> None:
+    assert store.shared
+    store.below("streams/orders").local.put("keeper.json", b"{}")
+    assert (tmp_path / "streams" / "orders" / "keeper.json").read_bytes() == b"{}"
+    assert store.keys("streams/orders/*") == []
+    folder = LocalStore(tmp_path)
+    assert not folder.shared and folder.local is folder
+
+
+class Lax(Service):
+    """A service that passes over conditions, as some object stores do."""
+
+    def __init__(self, passed_over: Callable[[Expected], bool]) -> None:
+        super().__init__()
+        self.passed_over: Callable[[Expected], bool] = passed_over
+
+    def write(self, key: str, content: bytes, nonce: str, expected: Expected) -> bool:
+        return super().write(key, content, nonce, True if self.passed_over(expected) else expected)
+
+
+def test_a_store_that_keeps_conditions_is_proven_and_nothing_is_left(store: StateStore, service: Service) -> None:
+    prove_store(store)
+    assert service.documents == {}
+    prove_store(LocalStore(Path("/nonexistent")))
+
+
+@pytest.mark.parametrize(
+    ("passed_over", "message"),
+    [
+        (lambda expected: expected is None, "creates a document that is there already .If-None-Match., so two drivers"),
+        (lambda expected: isinstance(expected, str), "replaces a document that has changed meanwhile .If-Match."),
+    ],
+)
+def test_a_store_that_passes_over_conditions_is_refused(
+    tmp_path: Path, passed_over: Callable[[Expected], bool], message: str
+) -> None:
+    service = Lax(passed_over)
+    with pytest.raises(UnsafeStoreError, match=message) as unsafe:
+        prove_store(SharedStore(service, tmp_path))
+    assert "service:" in unsafe.value.message and unsafe.value.fix and "state-store.md" in unsafe.value.fix
+    assert service.documents == {}
