@@ -6,10 +6,11 @@ file may change as well. Steps that change columns have the decoded ones kept wi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyiceberg.schema import index_by_id
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.name_mapping import changed_mapping
@@ -23,8 +24,10 @@ from jobs.schema.long_properties import whole_property
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import fitting_table
+from jobs.spec.transform.shaping import can_be_taken, fitting_table
 from jobs.write.uuid_columns import uuid_properties
+
+_MOST_DOUBTFUL = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,10 @@ def opening_columns(
     fit = Fitting()
     if spec.transform and spec.decode.declared is None:
         fit = fitting_table(spec, metadata, spec.decoded_for(table, properties), relax_missing=relax_missing)
+    if fit.changes and not relax_missing and _has_made(spec, metadata):
+        # Its rows had all of that, so the file has not changed, but the table.
+        said = f"it had what the steps make, and somebody has altered it: {'; '.join(map(str, fit.changes))}"
+        return OpeningColumns(metadata, decoded, (), (said,))
     return OpeningColumns(metadata, decoded, fit.changes, fit.refused)
 
 
@@ -132,16 +139,46 @@ def has_landed(spec: StreamSpec, metadata: TableMetadata) -> bool:
 
 
 def _first(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], DecodedColumns] | None) -> DecodedColumns:
-    table, name = metadata.schema(), decoded_property(spec.stream)
+    name = decoded_property(spec.stream)
     if stamped_digest(metadata.properties, spec.stream) is not None:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has lost its property {name}, which keeps the columns that "
             "the stream decodes: without it nobody knows what the table's columns are made of.",
             fix="set it again as an older version of the table's metadata has it, or give the stream another id",
         )
-    if new is None or has_landed(spec, metadata):
-        return spec.decoded_for(table, metadata.properties)
-    return new()
+    return _of_table(spec, metadata) if new is None or has_landed(spec, metadata) else new()
+
+
+def _of_table(spec: StreamSpec, metadata: TableMetadata) -> DecodedColumns:
+    """The columns of a table as those that were decoded until now.
+
+    A column of a name that a step gives may be one of them, or what steps before have added. It is decoded, as far as
+    the steps can be taken so, but asked of no record.
+    """
+    table = metadata.schema()
+    known = spec.decoded_for(table, metadata.properties)
+    names, own = {each.name for each in known.rows.fields}, spec.record_columns.names
+    doubtful = [each for each in table.fields if each.name in spec.made_columns - own - names]
+    if spec.decode.declared is not None or len(doubtful) > _MOST_DOUBTFUL:
+        return known
+    for count in range(len(doubtful), -1, -1):
+        for chosen in itertools.combinations(doubtful, count):
+            more = {each.name for each in chosen}
+            fields = [
+                each.model_copy(update={"required": each.required and each.name in names})
+                for each in table.fields
+                if each.name in names | more
+            ]
+            found = replace(known, rows=Schema(*fields))
+            if can_be_taken(spec, metadata, found):
+                return found
+    return known
+
+
+def _has_made(spec: StreamSpec, metadata: TableMetadata) -> bool:
+    """Whether rows of these very steps have landed in the table."""
+    stamp = _stamp(metadata.properties, spec.stream)
+    return stamp is not None and has_landed(spec, metadata) and stamp.config == spec.config_hash
 
 
 def _stamp(properties: Mapping[str, str], stream: str) -> Stamp | None:

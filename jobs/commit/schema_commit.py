@@ -20,7 +20,6 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
-    TableUpdate,
 )
 
 from jobs.commit.operations import ChangeSchema
@@ -34,7 +33,7 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
 
     Args:
         table: The table as loaded.
-        change: The new schema; where it is the one that the table has, only properties are set.
+        change: The new schema.
     """
     metadata = table.metadata
     schema = change.schema.model_copy(update={"schema_id": max(each.schema_id for each in metadata.schemas) + 1})
@@ -43,13 +42,10 @@ def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
     def is_in(now: TableMetadata) -> bool:
         return any(change.token in _whole(now.properties, name) for name in change.properties)
 
-    updates: tuple[TableUpdate, ...] = (
-        AddSchemaUpdate.model_validate({"schema": schema}),
-        SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
-    )
     return PreparedCommit(
         (
-            *(() if change.schema == metadata.schema() else updates),
+            AddSchemaUpdate.model_validate({"schema": schema}),
+            SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
             SetPropertiesUpdate(updates=properties_in_parts(change.properties, property_limit(table.catalog))),
         ),
         (

@@ -33,6 +33,7 @@ from jobs.replay.outcome import ReplayOutcome
 from jobs.replay.routing import not_located, routed_to, without_table
 from jobs.replay.row_tables import RowTables
 from jobs.replay.whole_letters import WholeLetters, WholeRows
+from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.mask import NO_MASK
@@ -149,17 +150,18 @@ class ReplayPipeline:
         self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
         self._routed: Routed | None = routed_to(spec, tables) if spec.route else None
-        self._made: tuple[Schema, PartitionSpec, str | None, Pipeline, Pipeline] | None = None
+        self._made: tuple[Schema, PartitionSpec, str | None, str | None, Pipeline, Pipeline] | None = None
 
     def _pipelines(self, sink: Table) -> tuple[Pipeline, Pipeline]:
         """Those for all batches: the decoder learns; others when the table's columns or partitions change meanwhile."""
-        now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING)
-        if self._made is None or self._made[:3] != now:
+        decoded = decoded_digest(sink.properties, self._spec.stream)
+        now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING), decoded
+        if self._made is None or self._made[:4] != now:
             records = dead_letter_pipeline(
                 self._spec, sink, self._schemas, routed=self._routed, batch_time=self.batch_time
             )
             self._made = *now, records, row_pipeline(self._spec, sink)
-        return self._made[3:]
+        return self._made[4:]
 
     def _run(self, letters: pa.RecordBatch) -> tuple[list[_Rows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""

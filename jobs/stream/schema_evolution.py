@@ -64,7 +64,7 @@ class SchemaEvolution:
         self._in_vain: bool = False
         # Columns that were proposed since: as many as could be added, or documents would be without an end.
         self._proposed: int = 0
-        self._schema_id: int = -1
+        self._columns: tuple[int, str | None] = (-1, None)
         self._since: float = time.monotonic()
 
     def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
@@ -168,6 +168,12 @@ class SchemaEvolution:
         now, before = self._table.seen(), seen[self._table.name]
         return (now.schema_id, now.decoded) != (before.schema_id, before.decoded)
 
+    @property
+    def _columns_now(self) -> tuple[int, str | None]:
+        """By what the table's columns, and the decoded ones that it keeps, are known to be others."""
+        now = self._table.seen()
+        return now.schema_id, now.decoded
+
     def _surveys(self) -> bool:
         spec = self._stream.spec
         if self._in_vain or not spec.evolution.surveys or not FORMATS[spec.decode.format].surveys:
@@ -176,9 +182,8 @@ class SchemaEvolution:
 
     def _forget(self) -> None:
         """Ask anew about what was refused: once the table is another one, or as many columns may come again."""
-        schema_id = self._table.table.metadata.current_schema_id
-        if schema_id != self._schema_id or time.monotonic() - self._since > _HOUR_SECONDS:
-            self._settled, self._schema_id, self._since = set(), schema_id, time.monotonic()
+        if self._columns_now != self._columns or time.monotonic() - self._since > _HOUR_SECONDS:
+            self._settled, self._columns, self._since = set(), self._columns_now, time.monotonic()
             self._proposed, self._in_vain = 0, False
             self._stream.refused.clear()
             self._stream.refused_changes.clear()
@@ -252,7 +257,7 @@ class SchemaEvolution:
 
     def _remember(self) -> None:
         if not self._settled and not self._in_vain:
-            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
+            self._columns, self._since = self._columns_now, time.monotonic()
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""

@@ -17,6 +17,7 @@ from pyiceberg.types import NestedField, StringType, StructType
 from jobs.schema.decoded_columns import DecodedColumns
 from jobs.schema.evolution import Evolution, protected_columns
 from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
@@ -59,6 +60,8 @@ def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | N
     columns, struct = spec.record_columns.key, None
     if key is not None and columns is not None and columns.into is not None:
         struct = Schema(NestedField(1_000_000, columns.into, StructType(*key), required=columns.required))
+    if spec.table.force_optional and not spec.table.identifiers and spec.decode.declared is None:
+        rows = optional_columns(rows, ())
     return DecodedColumns(spec.decode.with_extra_column(rows), struct)
 
 
@@ -137,6 +140,16 @@ def fitting_table(
         relax_missing=relax_missing,
         maintained=spec.maintenance.enabled,
     )
+
+
+def can_be_taken(spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColumns) -> bool:
+    """Whether all steps and rules of a stream can be taken on decoded columns, whatever its table is."""
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    try:
+        rules_of(spec.rules).output(chain_of(spec.transform).output(Columns.of(columns)))
+    except (StepProblem, TransformProblem):
+        return False
+    return True
 
 
 def shaped(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evolution:

@@ -230,3 +230,11 @@ def test_a_key_that_is_left_to_the_table_goes_with_steps_that_add_columns_only()
     said = r"with decode\.key\.schema 'table' nothing says .* or write 'registry'; or"
     with pytest.raises(ValidationError, match=said):
         StreamSpec.model_validate(document | {"decode": decode})
+
+
+def test_columns_that_are_to_be_optional_are_asked_of_no_record() -> None:
+    spec = spec_of([UNWRAP], force_optional=True)
+    decoded = first_decoded(spec, rows_of(EVENTS), None)
+    assert not any(column.required for _, column in columns_of(decoded.rows))
+    made = spec.table_schema_of(decoded.rows)
+    assert not any(each.required for each in made.fields if not each.name.startswith("_kafka"))

@@ -10,6 +10,7 @@ from pyiceberg.types import LongType
 
 from jobs.catalog import connect_catalog
 from jobs.commit.columns_operation import columns_operation
+from jobs.commit.errors import HeadMovedError
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
@@ -167,7 +168,7 @@ def test_a_second_run_decodes_by_the_columns_of_the_first(home: Path) -> None:
     first.land(*records)
     one = interrupted(home / "interrupted", *records, **options)
     assert one.letters == {} and one.rows == first.rows == [{"id": "a", "n": "1", "__op": "c"}]
-    # Neither the table's head nor its schema has changed with this.
+    # The table's schema has not changed with this.
     wider = SchemaChange("widen", ("after", "n"), LongType())
     before = one.table.metadata
     operation = columns_operation(one.spec, before, (wider,), by="somebody")
@@ -258,3 +259,55 @@ def test_rows_are_those_of_a_file_that_declares_the_columns(home: Path, steps: l
         inferred.land(record, batch=number)
     assert inferred.rows == declared.rows
     assert inferred.letters == declared.letters
+
+
+def test_of_two_who_change_the_decoded_columns_alone_one_finds_another_head(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string, n int", more={"transform": [{"keep": ["id"]}]})
+    one.land({"id": "a"})
+    first, second = one.table, one.table
+    operations = [
+        columns_operation(one.spec, first.metadata, (SchemaChange("add", (name,), LongType()),), by="somebody")
+        for name in ("x", "y")
+    ]
+    assert all(each.schema == first.schema() for each in operations)
+    assert commit_once(first, operations[0], summary={}, properties={}) == first.metadata.current_schema_id
+    with pytest.raises(HeadMovedError):
+        commit_once(second, operations[1], summary={}, properties={})
+    kept = decoded_columns(one.table.properties, "payments")
+    assert kept is not None
+    assert kept.rows.column_names == ["id", "n", "x"]
+    one.land({"id": "b", "z": 1}, batch=1)
+    assert one.rows == [{"id": "a"}, {"id": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "steps", "row"),
+    [
+        ("id string, n int", [{"rename": {"n": "raw"}}, {"compute": {"n": "raw * 100"}}], {"raw": 2, "n": 200}),
+        ("id string, n int", [{"rename": {"n": "m"}}, {"set": {"site": "eu"}}], {"m": 2, "site": "eu"}),
+        ("id string not null, n int, note string", [{"drop": "n"}, {"compute": {"note": "id"}}], {"note": "b"}),
+    ],
+)
+def test_a_name_that_a_step_gives_may_be_a_column_that_is_decoded(
+    home: Path, columns: str, steps: list[Any], row: dict[str, Any]
+) -> None:
+    EvolvingStream(home, columns=columns).land({"id": "a", "n": 1, "note": "x"})
+    two = EvolvingStream(home, epoch=2, more={"transform": steps})
+    two.log = [b"{}"]
+    two.land({"id": "b", "n": 2}, batch=1)
+    assert two.letters == {}
+    assert two.rows[-1] == {"id": "b"} | row
+    kept = decoded_columns(two.table.properties, "payments")
+    assert kept is not None
+    assert set(kept.rows.column_names) >= {each.split()[0] for each in columns.split(", ")}
+
+
+def test_a_table_that_somebody_altered_stays_refused_at_the_next_start(home: Path) -> None:
+    steps = {"transform": [{"rename": {"n": "total"}}]}
+    one = EvolvingStream(home, columns="id string, n int", more=steps)
+    one.land({"id": "a", "n": 1})
+    with one.table.update_schema() as change:
+        change.rename_column("total", "sum")
+    with pytest.raises(FrazilError, match=r"somebody has altered it: add column total int") as no:
+        EvolvingStream(home, epoch=2, more=steps)
+    assert no.value.fix == "frazil schema apply payments, or correct streams/payments.yaml"
