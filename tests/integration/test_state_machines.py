@@ -1,11 +1,8 @@
-"""Streams whose state is in SeaweedFS or PostgreSQL: taken over by another machine, and a store that is away."""
+"""Streams whose state is in SeaweedFS or PostgreSQL, taken over by another machine with real drivers and tables."""
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,14 +11,7 @@ import yaml
 
 from jobs.spec.state import StateSettings
 from jobs.state.lease_record import LeaseRecord
-from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.termination import kill_session
-from jobs.system.processes import is_alive
-from tests.helpers.faulty_proxy import faulty_proxy
-from tests.helpers.object_server import ObjectServer
-from tests.helpers.services import new_state, objects_state
-from tests.helpers.waiting import wait_for
+from tests.helpers.services import new_state
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, Pipeline
 
 if TYPE_CHECKING:
@@ -65,46 +55,3 @@ def test_the_next_driver_needs_nothing_that_one_left_on_its_own_disk(
 @pytest.fixture
 def state(request: pytest.FixtureRequest) -> StateSettings:
     return new_state(request)
-
-
-@pytest.fixture
-def ended() -> Iterator[list[Pipeline]]:
-    """Pipelines whose drivers and keepers do not outlive the test."""
-    made: list[Pipeline] = []
-    yield made
-    for one in made:
-        keeper = read_keeper(one.folder().store.local)
-        if keeper is not None and is_alive(keeper.pid, keeper.started):
-            os.kill(keeper.pid, signal.SIGKILL)
-        beat = read_heartbeat(one.folder().store)
-        if beat is not None:
-            kill_session(beat.pid, beat.started, one.stream, beat.attempt)
-
-
-def test_a_driver_whose_store_is_away_waits_and_goes_on(
-    pipeline: Callable[..., Pipeline], objects: ObjectServer, ended: list[Pipeline]
-) -> None:
-    one = pipeline(lease_ttl="3s")
-    ended.append(one)
-    one.write_spec(trigger="as_fast_as_possible")
-    state = objects_state(objects)
-    with faulty_proxy(objects.port) as proxy:
-        behind = state.model_copy(
-            update={"properties": {**state.properties, "s3.endpoint": f"http://127.0.0.1:{proxy.port}"}}
-        )
-        share_state(one, behind)
-        one.produce({GOOD: 30})
-        one.control().start("the test", "tester")
-        one.wait_until_landed()
-        first = one.beat()
-        proxy.arm("refused", 10**9)
-        log = Path(first.log)
-        wait_for(lambda: "retrying" in log.read_text(), "the driver to wait for its store", 60)
-        one.produce({GOOD: 30})
-        proxy.arm("", 0)
-        one.wait_until_landed()
-        wait_for(lambda: one.beat().epoch > first.epoch, "its heartbeat")
-        assert one.beat().pid == first.pid, "it is the same process"
-        one.control().stop("the test ends", "tester")
-    share_state(one, state)
-    one.assert_exactly_once()

@@ -31,6 +31,7 @@ from jobs.supervise.launches import Launch, LaunchedElsewhereError, read_launch,
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
 from jobs.system.processes import session_members
+from tests.helpers.faulty_proxy import faulty_proxy
 from tests.helpers.object_server import ObjectServer
 from tests.helpers.services import objects_state
 from tests.helpers.waiting import wait_for
@@ -225,3 +226,26 @@ def test_a_killed_driver_is_started_again_by_its_keeper_from_the_store(
     assert launch is not None and (launch.attempt, launch.kept) == (2, 1)
     monkeypatch.delenv("STANDIN")
     here.control().stop(*WHY)
+
+
+def test_a_keeper_waits_for_a_store_that_is_away(
+    tmp_path: Path, objects: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STANDIN", "kept,lands")
+    with faulty_proxy(objects.port) as proxy:
+        state = objects_state(objects, endpoint=f"http://127.0.0.1:{proxy.port}").model_dump(
+            mode="json", exclude_none=True
+        )
+        here = Machine(tmp_path, "here", state)
+        here.control().start(*WHY)
+        first = here.beat()
+        wait_for(lambda: (note := read_keeper(here.store().local)) is not None and note.lives(), "its keeper")
+        proxy.arm("refused", 10**9)
+        os.kill(first.pid, signal.SIGKILL)
+        output = here.folder().root / "logs" / "driver.out"
+        wait_for(lambda: "waits: " in output.read_text(), "the keeper to find the store away")
+        proxy.arm("", 0)
+        wait_for(lambda: here.beat().attempt == 2 and here.beat().state == "running", "the next driver")
+        monkeypatch.delenv("STANDIN")
+        here.control().stop(*WHY)
+        here.end()
