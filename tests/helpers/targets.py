@@ -43,5 +43,13 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[
         without_named_tables=without_named_tables,
         branch_of=lambda table: MAIN_BRANCH,
         disagreements_with=lambda schema, name=None, properties=None: [],
-        **{"evolution": NO_EVOLUTION, "event_time": None, "route": None, "shapes": False, **more},
+        **{
+            "evolution": NO_EVOLUTION,
+            "event_time": None,
+            "route": None,
+            "shapes": False,
+            "transform": (),
+            "rules": (),
+            **more,
+        },
     )

@@ -48,7 +48,12 @@ class NamedWorld(World):
 
     def spec(self, config: str) -> Any:
         route = SimpleNamespace(
-            to="orders.{value}", table_names=(), limit=99, unmatched="dead_letter", recreate=self.recreate
+            to="orders.{value}",
+            table_names=(),
+            limit=99,
+            unmatched="dead_letter",
+            recreate=self.recreate,
+            asks=frozenset(),
         )
         plain = super().spec(config)
         given = {"config_hash": config, "source": plain.source, "errors": plain.errors, "table": plain.table}
