@@ -26,7 +26,8 @@ LETTERS_WAITING = "letters_waiting"
 REPLAY_WOULD_HELP = "replay_would_help"
 LETTER_DESCRIPTIONS = {
     LETTERS_WAITING: (
-        "No letter is parked, and no more wait, of all records read, than slo.dead_letter_ratio allows. "
+        "No letter is parked, none waits for a table that is parked or was, and no more of records that failed, of all "
+        "records read, than slo.dead_letter_ratio allows. "
         "Letters wait that are new, failed again or parked."
     ),
     REPLAY_WOULD_HELP: (
@@ -57,6 +58,8 @@ def tally_metadata(counted: DeadLetterTally) -> dict[str, Any]:
     """The tally of dead letters as metadata: each number in every report; and the table of reasons and states."""
     told: dict[str, Any] = {f"dead_letters_{state}": count for state, count in counted.by_state.items()}
     told |= {"dead_letters_total": counted.total, "dead_letters_waiting": counted.waiting}
+    if waiting := counted.waiting_for:
+        told["dead_letters_of_parked_tables"] = dg.MetadataValue.json(waiting)
     if counted.unreadable:
         told["dead_letters_unreadable"] = counted.unreadable
     if counted.total:
@@ -102,20 +105,27 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
     if counted.unreadable:
         wrong.append(f"{counted.unreadable:,} letters are in data files that cannot be read")
         nexts.append(f"frazil replay {stream} --dry-run, which names the files")
-    ratio = counted.waiting / read if read else 0.0
+    apart = counted.waiting_for
+    failed = counted.waiting - sum(apart.values())
+    ratio = failed / read if read else 0.0
     if read >= RATIO_MIN_RECORDS:
         figures["waiting_ratio"] = round(ratio, 6)
         if ratio > allowed:
             wrong.append(
-                f"{counted.waiting:,} letters wait, {ratio:.2%} of the {read:,} records read since the stream's first "
+                f"{failed:,} letters wait, {ratio:.2%} of the {read:,} records read since the stream's first "
                 f"run; {allowed:.2%} are allowed"
             )
             nexts.append(f"frazil replay {stream} --dry-run")
+    for table, count in apart.items():
+        figures[f"waiting_for_{table}"] = count
+        wrong.append(f"{count:,} letters wait for table {table}, which is parked or was")
+        nexts.append(f"frazil status {stream}, which tells whether it still is; then frazil replay {stream}")
     if parked:
         wrong.append(f"{parked:,} letters are parked: replays failed {spec.errors.replay.park_after} times")
         nexts.append(f"frazil letters {stream} --state parked")
     if wrong:
         code = f"waiting:{bool(counted.unreadable)}:{ratio > allowed}:{bool(parked)}"
+        code += f":{','.join(apart)}" if apart else ""
         sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
         return CheckOutcome(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
     if not counted.waiting:

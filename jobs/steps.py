@@ -38,6 +38,7 @@ Kind = Literal[
     "route",
     "named tables",
     "dropped tables",
+    "parking",
     "event time",
     "tag",
 ]
@@ -77,6 +78,18 @@ STEPS: dict[str, Step] = {
     ),
     "after_dropped_tables": Step(
         "dropped tables", "The coordinator names the dropped tables no more; a record that does makes them anew."
+    ),
+    "before_parking": Step(
+        "parking", "A table takes no commits, and the coordinator does not say so yet; whoever comes next parks it."
+    ),
+    "between_parking": Step(
+        "parking", "The place of the table begins among the letters, the coordinator still names the table itself."
+    ),
+    "after_parking": Step(
+        "parking", "The coordinator says that letters hold the place of the table; what it may lack is made letters of."
+    ),
+    "after_unpark_claim": Step(
+        "parking", "The table is claimed and still counts as parked; the same answer is given again.", "action"
     ),
     "after_claims": Step("take over", "No driver of an older epoch can commit any more; no record has moved."),
     "before_recovery": Step("recovery", "A pending record was found; nothing was committed from it here."),

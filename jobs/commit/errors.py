@@ -84,11 +84,7 @@ class RolledBackError(StreamStopped):
 
 
 class TargetRecreatedError(StreamStopped):
-    """A target is not the table that the stream wrote before."""
-
-
-class TableGoneError(TargetRecreatedError):
-    """A target was dropped, or renamed.
+    """A target is not the table that the stream wrote before.
 
     Attributes:
         table: Its name.
@@ -99,8 +95,16 @@ class TableGoneError(TargetRecreatedError):
         self.table: str = table
 
 
+class TableGoneError(TargetRecreatedError):
+    """A target was dropped, or renamed."""
+
+
 class TableDroppedError(FrazilError):
     """A table that values name was dropped under a driver: whoever opens the stream next begins it anew."""
+
+
+class TableUnableError(FrazilError):
+    """A table that is to be parked takes no commits: whoever opens the stream next parks it."""
 
 
 class TopicRecreatedError(StreamStopped):
@@ -175,6 +179,7 @@ def table_recreated(stream: str, table: str, before: str, now: str) -> TargetRec
         f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
         "what the stream had landed in it is gone.",
         fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
+        table=table,
     )
 
 

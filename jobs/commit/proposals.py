@@ -121,7 +121,7 @@ def batch(
             position=_known_to(pointwise_max([at, stamp.position]), stamp),
             totals=carried + stamp.counts,
             rows=_still_named(newest, stamp),
-        )
+        ).as_known(newest)
         return Proposal(ProposalOutcome.LANDED, Append(files), full)
 
     return propose

@@ -71,16 +71,17 @@ class CommitSession:
         finally:
             self.lease.release()
 
-    def claim_of(self, newest: Stamp | None, first: Positions = NOWHERE) -> Stamp:
+    def claim_of(self, newest: Stamp | None, first: Positions = NOWHERE, stream: str = "") -> Stamp:
         """What this session claims a table with.
 
         Args:
             newest: The table's newest stamp.
             first: Where the table stands without one.
+            stream: The id under which the table is stamped, if that is not the session's.
         """
         if newest is not None:
             return newest.claimed(self.epoch, self.generation)
-        nothing = Stamp(self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
+        nothing = Stamp(stream or self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
         return replace(nothing, generation=self.generation)
 
     def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:

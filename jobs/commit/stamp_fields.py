@@ -20,6 +20,8 @@ AnswerName = Literal[
     "rollback_keep",
     "rollback_reland",
     "reset",
+    "parked",
+    "unparked",
 ]
 ANSWERS: tuple[str, ...] = get_args(AnswerName)
 

@@ -102,6 +102,8 @@ class Stamp:
         batch_ms: With `batch`, on the anchor, of a stream whose expressions ask for it: the time of the batch that
             now() gave, so that whoever completes it elsewhere gives the same; milliseconds since 1970. Kept as
             `schema_id` is.
+        parked: On the anchor: the targets whose place letters hold, and since when; milliseconds since 1970. Read
+            without the table's properties, those of a stamp that holds bitmaps are not told.
     """
 
     stream: str
@@ -136,6 +138,7 @@ class Stamp:
     published: Mapping[str, int] = field(default_factory=dict)
     before_ms: int | None = None
     batch_ms: int | None = None
+    parked: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def last_move(self) -> int | None:
@@ -199,7 +202,14 @@ class Stamp:
         then, should it be a target again: the anchor's stamp does not name it.
         """
         kept = {name: uuid for name, uuid in self.targets.items() if name in targets or self.rows.get(name)}
-        return replace(self, targets=kept)
+        return replace(self, targets=kept, parked={name: at for name, at in self.parked.items() if name in kept})
+
+    def as_known(self, newest: Stamp | None) -> Self:
+        """With what the anchor's newest stamp says of its targets: a pending record may be older than an answer."""
+        if newest is None or not self.targets:
+            return self
+        targets = {name: newest.targets.get(name, uuid) for name, uuid in self.targets.items()}
+        return replace(self, targets=targets, parked={n: at for n, at in newest.parked.items() if n in targets})
 
     @property
     def in_bitmaps(self) -> bool:
@@ -243,11 +253,13 @@ class Stamp:
             "now": self.batch_ms,
             "unknown": list(self.unknown_ids),
             "columns": self.decoded,
+            "parked": dict(self.parked),
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
             optional |= {"rows": None, "targets": None}
             document["of"] = [directory.bitmap(each, self.targets) for each in (self.targets, receiving)]
+            optional["parked"] = directory.numbered(self.parked, self.targets)
         document |= {key: value for key, value in optional.items() if value}
         names = pack_names(self.names)
         for key, said in (("moved", self.moved), ("schema", self.schema_id), ("failed", self.failed), ("names", names)):
@@ -275,6 +287,7 @@ class Stamp:
             directory = TargetDirectory.of(properties, document["stream"])
             document["targets"], receiving = (directory.named(each) for each in document["of"])
             document["rows"] = dict.fromkeys(receiving, 1)
+            document["parked"] = directory.by_name(document.get("parked", ()))
         return Stamp(
             stream=document["stream"],
             kind=document["kind"],
@@ -308,4 +321,5 @@ class Stamp:
             published=document.get("published", {}),
             before_ms=document.get("before"),
             batch_ms=document.get("now"),
+            parked=parked if isinstance(parked := document.get("parked", {}), dict) else {},
         )

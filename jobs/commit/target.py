@@ -88,6 +88,16 @@ class Target:
         return str(self.table.metadata.table_uuid)
 
     @property
+    def identity(self) -> str:
+        """The uuid under which the stream knows the table whose target this is."""
+        return self.uuid
+
+    @property
+    def owner(self) -> str:
+        """The stream whose target it is, as its file calls it."""
+        return self.stream
+
+    @property
     def snapshot_id(self) -> int | None:
         """The head of the branch, as last loaded."""
         snapshot = self.table.metadata.current_snapshot()
@@ -131,7 +141,7 @@ class Target:
         self._load()
         past = stamp_history.history_of(self.table, self.stream)
         if past.rolled_back:
-            raise rolled_back(self.stream, self.name, past, self.branch)
+            raise rolled_back(self.owner, self.name, past, self.branch)
         self.newest, self._stale = past.newest, False
         return self.newest
 

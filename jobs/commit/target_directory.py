@@ -8,7 +8,7 @@ the commit that first needs an entry, and only grows: what an older stamp says i
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,6 +72,15 @@ class TargetDirectory:
         for name in names:
             bits |= 1 << (ordinals[name, uuids[name]] if name in uuids else newest[name])
         return base64.b64encode(bits.to_bytes(-(-bits.bit_length() // 8), "little")).decode()
+
+    def numbered(self, values: Mapping[str, int], uuids: Mapping[str, str]) -> list[list[int]]:
+        """Numbers of some targets as `[[ordinal, number], …]`; see `bitmap` for the ordinals."""
+        ordinals = {entry: number for number, entry in enumerate(self.entries)}
+        return [[ordinals[name, uuids[name]], value] for name, value in values.items() if name in uuids]
+
+    def by_name(self, numbered: Iterable[Sequence[int]]) -> dict[str, int]:
+        """The inverse of `numbered`."""
+        return {self.entries[ordinal][0]: value for ordinal, value in numbered}
 
     def named(self, bitmap: str) -> dict[str, str]:
         """The tables of a bitmap: uuids by name.

@@ -29,6 +29,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.deadletter.parked_letters import TARGET, not_of_parked
 from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
 from jobs.formats.problems import DISCARDED, LATE
@@ -74,6 +75,7 @@ class Selection:
         where: A predicate over the table's columns, in SQL.
         limit: The most letters; data files with the oldest letters come first.
         left_out: Values of `error_class` that are not meant, unless `reasons` name some.
+        parked: Tables whose letters are not meant: they are parked, and take no rows yet.
     """
 
     reasons: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class Selection:
     where: str | None = None
     limit: int | None = None
     left_out: tuple[str, ...] = ()
+    parked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.states) - set(STATES))
@@ -113,6 +116,8 @@ class Selection:
         ]
         if self.left_out and not self.reasons:
             parts.append(NotIn("error_class", set(self.left_out)))
+        if self.parked and TARGET in schema.column_names:
+            parts.append(Or(not_of_parked(schema), NotIn(TARGET, set(self.parked))))
         if self.since is not None:
             parts.append(GreaterThanOrEqual("first_seen", self.since.astimezone(UTC).isoformat()))
         if self.until is not None:

@@ -46,6 +46,7 @@ REPLAY_STATE_FIELDS = (
     NestedField(31, "note", StringType(), False, "Why, where a person set it."),
     NestedField(32, "masked", StringType(), False, "What is not kept: value, field:path, key, headers."),
     NestedField(33, "row_before", StringType(), False, "The row as the step met it that refused it, as JSON, cut."),
+    NestedField(34, "target", StringType(), False, "The table that was parked, of a letter that waits for it alone."),
 )
 DEAD_LETTER_SCHEMA = Schema(
     NestedField(1, "stream", StringType(), required=True, doc="Id of the stream."),
@@ -87,7 +88,7 @@ def _arrow_schema(fields: Sequence[NestedField]) -> pa.Schema:
     return pa.schema([pa.field(each.name, _ARROW[type(each.field_type)], nullable=each.optional) for each in fields])
 
 
-OF_THE_RECORD = ("masked", "row_before")
+OF_THE_RECORD = ("masked", "row_before", "target")
 """Those of the later columns that are written with the letter, where there is anything to say; replays leave them."""
 REPLAY_STATE_ARROW = _arrow_schema([field for field in REPLAY_STATE_FIELDS if field.name not in OF_THE_RECORD])
 # Without the columns of the replay state, and those of `OF_THE_RECORD`.

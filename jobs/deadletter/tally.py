@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.deadletter.parked_letters import TARGET
 from jobs.deadletter.reader import UnreadableDeadLettersError, read_data_file
 from jobs.deadletter.selection import ONLY_NAMED, REPLAYABLE
 from jobs.deadletter.table import STATES
@@ -25,11 +26,17 @@ MOST_FILES = 20_000
 
 
 class LetterKind(NamedTuple):
-    """What a tally counts letters by: `config` is the hash of the configuration under which they failed first."""
+    """What a tally counts letters by.
+
+    Attributes:
+        config: The hash of the configuration under which they failed first.
+        target: The table that they wait for; empty of letters of records that failed.
+    """
 
     state: str
     reason: str
     config: str
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,15 @@ class DeadLetterTally:
     def waiting(self) -> int:
         """Letters that have not come back, and that nobody has dismissed."""
         return sum(n for kind, n in self.kinds.items() if kind.state in WAITING)
+
+    @property
+    def waiting_for(self) -> dict[str, int]:
+        """The same of letters that wait for a table which is, or was, parked, by its name."""
+        found: dict[str, int] = {}
+        for kind, n in self.kinds.items():
+            if kind.target and kind.state in WAITING:
+                found[kind.target] = found.get(kind.target, 0) + n
+        return dict(sorted(found.items()))
 
     def table(self) -> dict[str, dict[str, int]]:
         """`{reason: {state: letters}}`, the reasons with the most waiting letters first."""
@@ -110,7 +126,7 @@ class KnownFiles:
 def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = None) -> DeadLetterTally:
     """Count a stream's letters at the snapshot that the table stands at in memory.
 
-    Reads four columns of the files that `known` does not have, and the manifests. What a call that is given up has
+    Reads five columns of the files that `known` does not have, and the manifests. What a call that is given up has
     counted is of use to the next.
 
     Args:
@@ -137,7 +153,8 @@ def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = Non
 
 
 def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, LetterKind], int]:
-    names = [name for name in ("stream", "state", "error_class", "config_hash") if name in table.schema().column_names]
+    wanted = ("stream", "state", "error_class", "config_hash", TARGET)
+    names = [name for name in wanted if name in table.schema().column_names]
     batches = list(read_data_file(table, task, tuple(names)))
     counts: dict[tuple[str, LetterKind], int] = {}
     if not batches:
@@ -145,7 +162,8 @@ def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, LetterKind], i
     grouped = pa.Table.from_batches(batches).group_by(names).aggregate([([], "count_all")])
     for row in grouped.to_pylist():
         state = row.get("state")
-        kind = LetterKind(state if state in STATES else "new", row["error_class"] or "", row.get("config_hash") or "")
+        config, target = row.get("config_hash") or "", row.get(TARGET) or ""
+        kind = LetterKind(state if state in STATES else "new", row["error_class"] or "", config, target)
         key = (row["stream"] or "", kind)
         counts[key] = counts.get(key, 0) + row["count_all"]
     return counts

@@ -12,6 +12,7 @@ from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
@@ -21,11 +22,13 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.operator.unpark import refuse_unless_parked, unpark_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.write.table_remaking import is_as_made
 
 
@@ -39,6 +42,7 @@ class Answer:
         lost_topic: Go on without what a deleted topic still held.
         recreated_topic: Read the topic of that name from its beginning.
         recreated_table: Begin the table of that name anew.
+        unpark: Take the parked table of that name for a target again.
     """
 
     rollback: str | None = None
@@ -46,6 +50,7 @@ class Answer:
     lost_topic: str | None = None
     recreated_topic: str | None = None
     recreated_table: str | None = None
+    unpark: str | None = None
 
 
 def record_answer(
@@ -73,11 +78,23 @@ def _record(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Callable[[], KafkaLog], answer: Answer, note: str
 ) -> dict[str, Decision]:
     spec = with_named_tables(spec, catalog)
-    targets = {
-        name: Target(catalog, name, spec.stream, branch=spec.branch_of(name))
-        for name in spec.target_names
-        if catalog.table_exists(name)
-    }
+    anchored = coordinator_stamp(spec, catalog)
+    if answer.unpark:
+        # Before the lease is taken: a stream that has no such table is left as it is.
+        refuse_unless_parked(spec, answer.unpark, anchored)
+    if anchored is not None and answer.recreated_table in anchored.parked:
+        raise NothingToAcceptError(
+            f"table {answer.recreated_table} is parked: letters of its records wait for it",
+            fix=f"frazil accept {spec.stream} --unpark {answer.recreated_table}, which makes it if it is gone",
+        )
+    targets: dict[str, Target] = {}
+    for name in spec.target_names:
+        if anchored is not None and name in anchored.parked:
+            targets[name] = ParkedTarget(
+                *(catalog, spec.dead_letter_table, spec.stream, name, anchored.targets.get(name, ""))
+            )
+        elif catalog.table_exists(name):
+            targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
     aside = _rolled_back_aside(spec, catalog) if answer.rollback else {}
     if answer.rollback == "keep":
         targets |= aside
@@ -91,7 +108,7 @@ def _record(
             "read under what the file said then, and cannot be landed again",
             fix=f"`frazil accept {spec.stream} --rollback keep` to leave the records out",
         )
-    new = _decision(spec, kafka, answer, targets, histories)
+    new = {} if answer.unpark else _decision(spec, kafka, answer, targets, histories)
     if answer.recreated_table in targets:
         anchored = histories[spec.coordinator].newest if spec.coordinator in histories else None
         held = lease.read()
@@ -104,10 +121,15 @@ def _record(
             if content is not None and _takes_back(spec, answer, targets, content):
                 folder.store.delete(record)
         histories = {name: target.history() for name, target in targets.items()}
+        if answer.unpark:
+            stamped = unpark_table(session, spec, catalog, answer.unpark, note)
+            uuids = {name: target.identity for name, target in targets.items() if name != answer.unpark}
+            lease.remember(uuids)
+            return stamped
         new = _decision(spec, kafka, answer, targets, histories)
         session.answer({name: stamp.naming_only(spec.target_names) for name, stamp in new.items()}, note)
         if answer.recreated_table:
-            lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
+            lease.remember({name: t.identity for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
 
 

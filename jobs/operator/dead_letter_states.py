@@ -28,6 +28,7 @@ from jobs.replay.session import BATCHES, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
+from jobs.stream.source_topics import parked_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,12 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
         FrazilError: The table's rows do not say where they come from.
     """
     name, spec = replay_id(spec.stream), with_named_tables(spec, catalog)
-    names = spec.target_names if spec.route else (spec.table.name, spec.dead_letter_table)
+    parked = parked_tables(spec, catalog)
+    names = (
+        [each for each in spec.target_names if each not in parked]
+        if spec.route
+        else (spec.table.name, spec.dead_letter_table)
+    )
     targets = [Target(catalog, table, name, branch=spec.branch_of(table)) for table in names]
     of_rows = [each for each in targets if each.name != spec.dead_letter_table]
     kafka = spec.kafka_columns

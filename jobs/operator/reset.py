@@ -191,7 +191,7 @@ def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
     """As a driver's claim, but under the configuration that ran last: nothing is run here."""
     if newest is None and name == stream.anchor.name:
         complete_positions(stream.spec.stream, {}, name)
-    claimed = stream.claim_of(newest)
+    claimed = stream.claim_of(newest, stream=stream.targets[name].stream)
     return claimed if newest is None or name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
 
 

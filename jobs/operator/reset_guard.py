@@ -14,6 +14,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.open_stream import known_targets
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import LOCK, read_control
 from jobs.system.locks import exclusive
@@ -78,7 +79,8 @@ def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str
         ResetRefusedError: The stream has never run.
         StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
     """
-    names = spec.target_names
+    coordinator = coordinator_stamp(spec, catalog)
+    names = [name for name in spec.target_names if coordinator is None or name not in coordinator.parked]
     missing = [name for name in names if not catalog.table_exists(name)]
     if missing and not remembered:
         complete_positions(spec.stream, {}, spec.coordinator)

@@ -41,11 +41,13 @@ def dry_run(
     """
     began = time.monotonic()
     spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
+    request = request.for_tables_of(spec, catalog)
     sink, letters = requested_tables(spec, catalog, request)
     refuse_unlocated(spec, request.corrected(spec), sink)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.selected = request.count(letters, spec.stream)
-    pipeline = ReplayPipeline(request.corrected(spec), ReadTables(spec, catalog), schemas)
+    tables, parked = ReadTables(spec, catalog), request.selection.parked
+    pipeline = ReplayPipeline(request.corrected(spec), tables, schemas, parked)
     for batch in requested_batches(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(letters, batch)
         result.add(outcome)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -17,20 +17,22 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.deadletter.parked_letters import TARGET
 from jobs.deadletter.row_json import carried_columns, row_decoder
 from jobs.formats.decoder import Failure
 from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import DISCARDED
+from jobs.formats.problems import DISCARDED, UNROUTED
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Indices
 from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
+from jobs.pipeline.route import STAGE
 from jobs.pipeline.row_steps import RowSteps, row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
-from jobs.replay.routing import not_located, routed_to, without_table
+from jobs.replay.routing import not_located, restricted_to, routed_to, without_table
 from jobs.replay.row_tables import RowTables
 from jobs.replay.whole_letters import WholeLetters, WholeRows
 from jobs.schema.decoded_columns import decoded_digest
@@ -139,34 +141,40 @@ class ReplayPipeline:
         spec: The stream, corrected or not, with the tables that values have named.
         tables: Its tables of rows.
         schemas: Finds the writer schemas of records that name theirs.
+        parked: Its tables that take no rows at the moment.
 
     Attributes:
         batch_time: Of the run: what now() is in the stream's expressions.
     """
 
-    def __init__(self, spec: StreamSpec, tables: RowTables, schemas: SchemaLookup | None = None) -> None:
+    def __init__(
+        self,
+        spec: StreamSpec,
+        tables: RowTables,
+        schemas: SchemaLookup | None = None,
+        parked: Collection[str] = (),
+    ) -> None:
         self.batch_time: datetime = datetime.now(UTC).replace(microsecond=0)
         self._spec: StreamSpec = spec
         self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
-        self._routed: Routed | None = routed_to(spec, tables) if spec.route else None
-        self._made: tuple[Schema, PartitionSpec, str | None, str | None, Pipeline, Pipeline] | None = None
+        self._parked: Collection[str] = parked
+        self._made: dict[str | None, tuple[Schema, PartitionSpec, str | None, str | None, Pipeline, Pipeline]] = {}
 
-    def _pipelines(self, sink: Table) -> tuple[Pipeline, Pipeline]:
+    def _pipelines(self, sink: Table, only: str | None) -> tuple[Pipeline, Pipeline]:
         """Those for all batches: the decoder learns; others when the table's columns or partitions change meanwhile."""
         decoded = decoded_digest(sink.properties, self._spec.stream)
         now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING), decoded
-        if self._made is None or self._made[:4] != now:
-            records = dead_letter_pipeline(
-                self._spec, sink, self._schemas, routed=self._routed, batch_time=self.batch_time
-            )
-            self._made = *now, records, row_pipeline(self._spec, sink)
-        return self._made[4:]
+        if only not in self._made or self._made[only][:4] != now:
+            routed = routed_to(self._spec, self._tables, only, self._parked) if self._spec.route else None
+            records = dead_letter_pipeline(self._spec, sink, self._schemas, routed=routed, batch_time=self.batch_time)
+            self._made[only] = *now, records, row_pipeline(self._spec, sink)
+        return self._made[only][4:]
 
-    def _run(self, letters: pa.RecordBatch) -> tuple[list[_Rows], list[Failure]]:
+    def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
         own = self._spec.table.name
-        records, rows = self._pipelines(self._tables.table(own))
+        records, rows = self._pipelines(self._tables.table(own), only)
         as_rows = are_rows(letters)
         made: list[_Rows] = []
         failures: list[Failure] = []
@@ -176,9 +184,10 @@ class ReplayPipeline:
             if number and not len(those):
                 continue
             block = pipeline.run(letters if len(those) == letters.num_rows else letters.take(pa.array(those)))
-            if number or self._routed is None:
+            if number or self._spec.route is None:
                 made.append(_Rows(own, block.rows, those[block.positions]))
             else:
+                block = restricted_to(block, only, self._parked)
                 made += [_Rows(name, each.rows, those[each.positions]) for name, each in block.routed.items()]
                 block = replace(
                     block, failures=sorted([*block.failures, *without_table(block)], key=lambda each: each.row)
@@ -194,23 +203,55 @@ class ReplayPipeline:
 
         Returns:
             Rows for each table, and which letters they are of: of a stream with a route only those that the table
-            lacks. A letter of a record that another letter lands counts as already landed.
+            lacks. A letter of a record that another letter lands counts as already landed. One that waits for a table
+            lands there alone.
         """
+        made, outcomes = list[_Rows](), list[ReplayOutcome]()
+        first, taken = first_of(letters), dict[str, Indices]()
+        for only, those in _by_target(letters):
+            part = letters if len(those) == letters.num_rows else letters.take(pa.array(those))
+            rows, outcome = self._processed(table, part, only)
+            moved = [_Rows(each.table, each.rows, those[each.letters]) for each in rows]
+            once = [_first_time(each, first, taken.setdefault(each.table, _NONE)) for each in moved]
+            for each in once:
+                taken[each.table] = np.union1d(taken[each.table], first[each.letters])
+            landed = np.unique(np.concatenate([_NONE, *(each.letters for each in once)]))
+            again = np.setdiff1d(those[outcome.landed], landed, assume_unique=True)
+            outcomes.append(
+                ReplayOutcome(
+                    np.setdiff1d(those[outcome.landed], again, assume_unique=True),
+                    np.concatenate([those[outcome.already_landed], again]),
+                    [failure.at(int(those[failure.row])) for failure in outcome.failures],
+                )
+            )
+            made += once
+        return _joined(made), ReplayOutcome(
+            np.concatenate([_NONE, *(each.landed for each in outcomes)]),
+            np.concatenate([_NONE, *(each.already_landed for each in outcomes)]),
+            [failure for each in outcomes for failure in each.failures],
+        )
+
+    def _processed(self, table: Table, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], ReplayOutcome]:
+        """As `process`, of letters that wait for the same table, or for none in particular."""
+        if only is not None and only not in {each.name for each in self._spec.targets if each.role == "rows"}:
+            why = f"waits for a row in {only}, which is no table of the stream any more"
+            every = range(letters.num_rows)
+            return [], ReplayOutcome(_NONE, _NONE, [Failure(row, STAGE, UNROUTED, why, None) for row in every])
         # What a route says of a letter is known behind the pipeline only.
-        there = self._stands(table, letters) if self._routed is None else np.zeros(letters.num_rows, dtype=bool)
+        there = self._stands(table, letters) if self._spec.route is None else np.zeros(letters.num_rows, dtype=bool)
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
-        made, failures = self._run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)))
+        made, failures = self._run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)), only)
         made = [_Rows(each.table, each.rows, kept[each.letters]) for each in made]
-        if self._routed is not None:
+        if self._spec.route is not None:
             every = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
             made = [self._lacking(each, letters) for each in made]
         else:
             every = _NONE
         landed = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
         there[np.setdiff1d(every, landed, assume_unique=True)] = True
-        home = landed if self._routed is None else every
+        home = landed if self._spec.route is None else every
         outcome = ReplayOutcome(
             landed,
             np.flatnonzero(there | (~alone & np.isin(first, home))),
@@ -219,11 +260,10 @@ class ReplayPipeline:
         # Another letter of a record that failed may keep more of it.
         rest = np.flatnonzero(~there & ~alone & ~np.isin(first, home))
         if not len(rest):
-            return _joined(made), outcome
-        rows, others = self.process(table, letters.take(pa.array(rest)))
-        more = [_Rows(name, each, _NONE) for name, each in rows.items()]
+            return made, outcome
+        rows, others = self._processed(table, letters.take(pa.array(rest)), only)
         return (
-            _joined([*made, *more]),
+            [*made, *(_Rows(each.table, each.rows, rest[each.letters]) for each in rows)],
             ReplayOutcome(
                 np.concatenate([landed, rest[others.landed]]),
                 np.concatenate([outcome.already_landed, rest[others.already_landed]]),
@@ -254,6 +294,23 @@ class ReplayPipeline:
             again = And(replayed, EqualTo("error_class", DISCARDED))
             found[discarded] = already_landed(table, letters, columns=LETTER_COLUMNS, only=again)[discarded]
         return found
+
+
+def _by_target(letters: pa.RecordBatch) -> list[tuple[str | None, Indices]]:
+    """Letters by the table that they wait for; first those that wait for none."""
+    index = letters.schema.get_field_index(TARGET)
+    if index < 0 or letters.column(index).null_count == letters.num_rows:
+        return [(None, np.arange(letters.num_rows, dtype=np.int64))]
+    found: dict[str | None, list[int]] = {}
+    for row, table in enumerate(letters.column(index).to_pylist()):
+        found.setdefault(table, []).append(row)
+    return [(table, np.array(found[table], np.int64)) for table in sorted(found, key=lambda each: each or "")]
+
+
+def _first_time(rows: _Rows, first: Indices, taken: Indices) -> _Rows:
+    """Rows without those of records of which another letter of the batch lands one in the same table."""
+    new = ~np.isin(first[rows.letters], taken)
+    return rows if new.all() else _Rows(rows.table, rows.rows.filter(pa.array(new)), rows.letters[new])
 
 
 def _joined(made: Sequence[_Rows]) -> dict[str, pa.RecordBatch]:

@@ -23,6 +23,7 @@ from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
+from jobs.stream.source_topics import parked_tables
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
@@ -61,6 +62,10 @@ class ReplayRequest:
             return self
         spec = with_named_tables(self.correction.spec, catalog)
         return replace(self, correction=replace(self.correction, spec=spec))
+
+    def for_tables_of(self, spec: StreamSpec, catalog: Catalog) -> ReplayRequest:
+        """The request without the letters of tables that are parked."""
+        return replace(self, selection=replace(self.selection, parked=tuple(sorted(parked_tables(spec, catalog)))))
 
     def new_result(self, stream: str, *, dry_run: bool = False) -> ReplayResult:
         """A result in which nothing is counted yet."""

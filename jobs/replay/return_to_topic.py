@@ -21,6 +21,7 @@ from jobs.commit.branch import stream_table
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
+from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.discarded import are_rows, stand_in_table
@@ -40,7 +41,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 
 GROUP = "frazil-replay-"
-STANDING, ELSEWHERE, ROW = "stands_in_table", "of_another_topic", "row_as_json"
+STANDING, ELSEWHERE, ROW, WAITS = "stands_in_table", "of_another_topic", "row_as_json", "waits_for_its_table"
 MAX_LETTERS = 5_000
 
 
@@ -148,6 +149,8 @@ def _returnable(
     leave(MASKED, np.asarray(letters.column("masked").is_valid()))
     leave(UNREADABLE, np.asarray(letters.column("value").is_null()))
     leave(ROW, are_rows(letters))
+    # All else that its record became of has landed, and would land again.
+    leave(WAITS, np.array([each == TABLE_PARKED for each in letters.column("error_class").to_pylist()], dtype=bool))
     if spec.source.reads(topic):
         # The stream reads them again: what has landed would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))

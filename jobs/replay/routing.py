@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED
@@ -24,16 +29,50 @@ _NO_TABLE = (
 )
 
 
-def routed_to(spec: StreamSpec, tables: RowTables) -> Routed:
+def routed_to(spec: StreamSpec, tables: RowTables, only: str | None = None, parked: Collection[str] = ()) -> Routed:
     """The tables of a routed stream's rows, each asked for when the first row is for it.
 
     Args:
         spec: The stream, with the tables that values have named.
         tables: Gives them.
+        only: Rows are fitted to this table alone: its letters land nowhere else.
+        parked: Tables that take no rows; none is fitted to them.
     """
     names = [each.name for each in spec.targets if each.role == "rows"]
-    fits = {name: _fit(spec, tables, name) for name in names}
+    fits = {
+        name: _as_they_are if name in parked or only not in (None, name) else _fit(spec, tables, name) for name in names
+    }
     return Destinations(spec.table.name, spec.route), fits, naming_state(spec, {}, decided=False)
+
+
+def _as_they_are(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Block:
+    """What a replay lands of a block behind the route.
+
+    Args:
+        block: Of letters.
+        only: The table that the letters wait for: its rows alone, and what does not go there any more has failed.
+        parked: Without such a table: a record that one of these is for lands nowhere, and stays a letter.
+    """
+    if only is None:
+        held = {name: rows for name, rows in block.routed.items() if name in parked}
+        stays = np.unique(np.concatenate([np.zeros(0, np.int64), *(rows.positions for rows in held.values())]))
+        if not len(stays):
+            return block
+        why = _PARKED.format(tables=", ".join(sorted(held)))
+        left = {name: rows.without(stays) for name, rows in block.routed.items() if name not in held}
+        failures = [Failure(int(row), PARKED_STAGE, TABLE_PARKED, why, None) for row in stays]
+    else:
+        left = {name: rows for name, rows in block.routed.items() if name == only}
+        known = [np.array([each.row for each in block.failures], np.int64), *(each.positions for each in left.values())]
+        known += list(block.unnamed.values())
+        others = np.setdiff1d(np.arange(block.records.num_rows, dtype=np.int64), np.concatenate(known))
+        why = _ELSEWHERE.format(table=only)
+        failures = [Failure(int(row), STAGE, UNROUTED, why, None) for row in others]
+    return replace(block, routed=left, failures=sorted([*block.failures, *failures], key=lambda each: each.row))
 
 
 def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
@@ -47,6 +86,10 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
         return TableFit(table.schema(), table.spec()).apply(rows)
 
     return fit
+
+
+_PARKED = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
+_ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
 
 
 def without_table(block: Block) -> list[Failure]:
@@ -71,6 +114,20 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",
             fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
+        )
+
+
+def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
+    """Refuse to take a queue of Kafka Connect while tables are parked: its records land in all of theirs at once.
+
+    Raises:
+        FrazilError: Some are.
+    """
+    if parked:
+        name = min(parked)
+        raise FrazilError(
+            f"stream {spec.stream}: table {name} is parked, and a record of a queue lands in all its tables at once.",
+            fix=f"frazil accept {spec.stream} --unpark {name}; then run this again",
         )
 
 

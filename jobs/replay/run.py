@@ -58,6 +58,7 @@ def replay(
     """
     began = time.monotonic()
     spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
+    request = request.for_tables_of(spec, catalog)
     sink, letters = requested_tables(spec, catalog, request)
     refuse_unlocated(spec, request.corrected(spec), sink)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
@@ -87,7 +88,7 @@ class _Replay:
         self._request: ReplayRequest = request
         self._spec: StreamSpec = request.corrected(session.spec)
         self._tables: SessionTables = SessionTables(session)
-        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, self._tables, schemas)
+        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, self._tables, schemas, request.selection.parked)
         at = self._pipeline.batch_time
         self._batch_ms: int | None = round(at.timestamp() * 1000) if asks_batch_time(self._spec) else None
         correction = request.correction.text if request.correction else None

@@ -71,8 +71,9 @@ def _drop_defaults(route: dict[str, Any]) -> None:
     """Leave out of a route what a later version brought, where it is not used."""
     if not route["recreate"]:
         del route["recreate"]
+    said = route["on_table_error"]
     for each in (route, *route["tables"]):
-        if each["on_table_error"] == "stop":
+        if each["on_table_error"] is None or each["on_table_error"] == said == "stop":
             del each["on_table_error"]
         for name in ("columns", "branch"):
             if name in each and each[name] is None:

@@ -34,6 +34,7 @@ from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.named_tables import value_of_table
 from jobs.spec.new_table import new_table_schema
+from jobs.spec.parking import parks
 from jobs.spec.publish import Publish, gated_policy
 from jobs.spec.restart import Restart
 from jobs.spec.route import RouteField
@@ -361,6 +362,12 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     def late_table(self) -> str | None:
         """The table that late rows have of their own; None of a stream that has none."""
         return late_table(self.table, self.event_time)
+
+    def parks(self, table: str) -> bool:
+        """Whether a table that rows are routed to is parked where it is gone or refuses its commit."""
+        if self.route is None or table in (self.coordinator, self.dead_letter_table, self.late_table):
+            return False
+        return table in (*self.route.table_names, *self._named) and parks(self.route, table)
 
     @property
     def target_names(self) -> tuple[str, ...]:

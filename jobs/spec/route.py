@@ -74,14 +74,12 @@ def _unmatched(value: object) -> Any:
 
 
 def _on_table_error(value: object) -> Any:
-    if value == "park":
-        raise ValueError("cannot be park yet: a table that is gone or refuses its commit stops the stream; write stop")
-    if value != "stop":
-        raise ValueError(f"must be stop; found '{value}'")
+    if value not in ("stop", "park"):
+        raise ValueError(f"must be stop or park; found '{value}'")
     return value
 
 
-OnTableError = Annotated[Literal["stop"], BeforeValidator(_on_table_error)]
+OnTableError = Annotated[Literal["stop", "park"], BeforeValidator(_on_table_error)]
 
 
 class RoutedTable(SpecModel):
@@ -96,7 +94,7 @@ class RoutedTable(SpecModel):
         location: Where a new table lies.
         columns: Those of the rows that it has; without it all.
         branch: Of the table, that the rows go to; without it as the block ``table`` says.
-        on_table_error: As the route's, of this table.
+        on_table_error: As the route's, of this table; without it the route's counts.
     """
 
     match: Annotated[str | tuple[str, ...], BeforeValidator(_match)]
@@ -107,7 +105,7 @@ class RoutedTable(SpecModel):
     location: TableLocation | None = None
     columns: TableColumnsField = None
     branch: BranchName | None = None
-    on_table_error: OnTableError = "stop"
+    on_table_error: OnTableError | None = None
 
     @property
     def own_settings(self) -> list[str]:
@@ -162,8 +160,8 @@ class Route(SpecModel):
             the table that is named; or it is dropped, and counted as filtered; or it stops the stream.
         limit: The most tables.
         columns: Those of the rows that each table has which a value names; without it all.
-        on_table_error: What becomes of the stream where a table is gone, was rolled back, or refuses its commit: it
-            stops, once the other tables have the batch.
+        on_table_error: What becomes of the stream where a table is gone, or refuses its commit: it stops, once the
+            other tables have the batch; or the table is parked, and its records wait as dead letters.
         recreate: A table that a value names and that is dropped is begun anew by itself, as if an operator had said so.
     """
 

@@ -26,6 +26,7 @@ from jobs.spec.column_problems import (
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
+from jobs.spec.parking import park_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import route_problems
 from jobs.spec.route_columns import chosen_columns_problems
@@ -75,6 +76,7 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     beside = {"publish": publish}
     given = [name for name, block in beside.items() if block is not None]
     problems.extend(route_problems(spec.route, table, letters, decode, given))
+    problems.extend(park_problems(spec.route, table, spec.errors.mask))
     return problems
 
 

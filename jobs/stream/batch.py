@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition, pointwise_max, spark_offsets
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
@@ -182,6 +183,7 @@ class BatchRunner:
             if stream.anchor.name in self._commit.committed:
                 self._counted += results.counts()
             return None
+        parked = {name for name, target in stream.targets.items() if isinstance(target, ParkedTarget)}
         return BatchDone(
             batch,
             results.counts(),
@@ -191,6 +193,7 @@ class BatchRunner:
             lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
             valid_through_ms=stamp.valid_through_ms,
             reasons=results.summed(lambda tally: tally.reasons),
+            parked={name: rows for name, rows in results.rows().items() if name in parked},
             warned=results.summed(lambda tally: tally.warned),
             unknown_fields=results.unknown_fields(),
             files=sum(len(files) for files in results.files.values()),

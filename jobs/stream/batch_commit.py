@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from jobs.commit.offsets import Positions, Ranges, pointwise_max
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
@@ -17,6 +18,7 @@ from jobs.steps import step
 from jobs.stream.batch_stamps import target_stamp
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_tables import UNABLE, unable_error
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.tasks import PreparedBatch
@@ -123,8 +125,20 @@ class BatchCommit:
                     step("after_table_commit")
             return outcome
 
-        again = []
-        for name, outcome in commit_each(names, commit, stream.most_commits).items():
+        again, unable = list[str](), dict[str, str]()
+
+        def commit_or_leave(name: str) -> ProposalOutcome | None:
+            try:
+                return commit(name)
+            except UNABLE as problem:
+                if not stream.spec.parks(name) or isinstance(stream.targets[name], ParkedTarget):
+                    raise
+                unable[name] = problem.message
+                return None
+
+        for name, outcome in commit_each(names, commit_or_leave, stream.most_commits).items():
+            if outcome is None:
+                continue
             reached = end
             if outcome is ProposalOutcome.RUN_AGAIN:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
@@ -134,6 +148,9 @@ class BatchCommit:
             else:
                 self.committed.add(name)
             stream.positions[name] = pointwise_max([stream.positions[name], reached])
+        if unable:
+            # The record stays: whoever opens the stream gives the others what they lack, and parks these.
+            raise unable_error(stream, unable)
         return again
 
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:

@@ -98,6 +98,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     """The batch's stamp as the target carries it, with what that target receives."""
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
+    stamp = replace(stamp, stream=stream.targets[target.name].stream)
     many = len(stream.targets) > MOST_NAMED
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
@@ -106,7 +107,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=stamp.counts.dead)
-    uuids = {name: each.uuid for name, each in stream.targets.items()}
+    uuids = {name: each.identity for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
     # Brokers that do not give an id now do not make one unknown that was known.

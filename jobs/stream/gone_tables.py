@@ -22,18 +22,23 @@ log = logging.getLogger(__name__)
 NOTE = "route.recreate: dropped, and begun anew by the driver"
 
 
-def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str]) -> None:
+def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
     """Refuse a table that is gone, before any is made: one made anew would look like the one that was there.
+
+    One that is parked, or is to be, is left as it is.
 
     Args:
         spec: The stream, with all of its targets.
         catalog: Where they are.
         written: The tables that the stream knows as its targets, by its coordinator and its lease.
+        newest: The coordinator's newest stamp, where tables may be parked.
 
     Raises:
         TargetRecreatedError: One of them is gone; the message names it, and the answer.
     """
     for name in spec.target_names:
+        if newest is not None and (name in newest.parked or spec.parks(name)):
+            continue
         if name in written and not catalog.table_exists(name):
             raise table_gone(spec.stream, name)
 

@@ -159,6 +159,21 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
     for rule, count in sorted(work.warned.items()):
         warned.add_metric([stream, rule], count)
     yield warned
+    letters = CounterMetricFamily(
+        "frazil_parked_letters", "Dead letters made for tables that are parked.", labels=["stream", "table"]
+    )
+    for table, count in sorted(work.parked_letters.items()):
+        letters.add_metric([stream, table], count)
+    yield letters
+    since = GaugeMetricFamily(
+        "frazil_parked_since_timestamp_seconds",
+        "Since when a table is parked, since 1970.",
+        labels=["stream", "table"],
+        unit="seconds",
+    )
+    for table, at in sorted(work.parked.items()):
+        since.add_metric([stream, table], at / 1000)
+    yield since
     unknown = CounterMetricFamily(
         "frazil_unknown_fields",
         "Landed records with a key that the schema does not declare.",

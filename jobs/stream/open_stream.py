@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.errors import refuse_recreated
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.parked_target import held_by_letters, parked_target
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
@@ -122,19 +123,30 @@ class OpenStream(CommitSession):
         return self.targets[self.spec.dead_letter_table]
 
 
-def known_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str]) -> dict[str, Target]:
+def known_targets(
+    spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str], *, parking: bool = False
+) -> dict[str, Target]:
     """The stream's tables, the coordinator first, read and seen to be the ones that it wrote before.
 
     Args:
-        spec: The stream, whose tables are there.
+        spec: The stream, whose tables are there, unless letters hold their places.
         catalog: Where they are.
         remembered: Uuids by name, from the lease.
+        parking: Whether letters hold the places of tables, too, that are to be parked.
 
     Raises:
         StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
     """
-    targets = {name: Target(catalog, name, spec.stream, branch=spec.branch_of(name)) for name in spec.target_names}
-    newest = {name: target.read() for name, target in targets.items()}[spec.coordinator]
+    anchor = Target(catalog, spec.coordinator, spec.stream, branch=spec.branch_of(spec.coordinator))
+    newest = anchor.read()
     before = {**remembered, **(newest.targets if newest else {})}
-    refuse_recreated(spec.stream, before, {name: target.uuid for name, target in targets.items()})
+    held = held_by_letters(spec, catalog, before, newest, parking=parking)
+    targets: dict[str, Target] = {anchor.name: anchor}
+    for name in spec.target_names:
+        if name in held:
+            targets[name] = parked_target(spec, catalog, name, held[name])
+        elif name != anchor.name:
+            targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
+            targets[name].read()
+    refuse_recreated(spec.stream, before, {name: target.identity for name, target in targets.items()})
     return targets

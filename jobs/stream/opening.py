@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -15,6 +15,7 @@ from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecr
 from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
+from jobs.commit.parked_target import ParkedTarget, held_by_letters
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.starting_point import starting_point
@@ -41,6 +42,7 @@ from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_wh
 from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening_record import keep_opening
+from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
@@ -102,12 +104,12 @@ def _held(
         folder=folder,
         log=state,
     )
-    with reopened_where_dropped(stream), stream.held():
+    with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
         try:
             keep_opening(stream, opener)
             stream.schemas = writer_schemas(spec, settings, state.topics)
             claim(stream, kafka)
-            lease.remember({name: target.uuid for name, target in stream.targets.items()})
+            lease.remember({name: target.identity for name, target in stream.targets.items()})
             resume(stream, catalog, kafka)
             with registry_watch(stream.schemas):
                 yield stream
@@ -190,20 +192,23 @@ def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> 
         )
 
 
-def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None = None) -> None:
+def ensure_tables(
+    spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None = None, *, without: Collection[str] = ()
+) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
     A table of the stream without rows, as frazil made it, is made as the spec declares now.
 
     Args:
         new: Gives the columns of a new table, of a stream whose file does not declare them.
+        without: Tables of its route that are left as they are.
 
     Raises:
         FrazilError: They cannot; the message names each column.
     """
     prepare_steps(spec)
     table = _row_table(spec, catalog, new)
-    ensure_routed_tables(spec, catalog)
+    ensure_routed_tables(spec, catalog, without)
     ensure_table(
         catalog,
         spec.dead_letter_table,
@@ -279,10 +284,13 @@ def _targets(
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     # The lease may be lost; the coordinator knows its targets all the same.
     newest = coordinator_stamp(spec, catalog)
-    refuse_gone(spec, catalog, {*remembered, *(newest.targets if newest else ())})
-    ensure_tables(spec, catalog, new)
-    targets = known_targets(spec, catalog, remembered)
+    known = {**remembered, **(newest.targets if newest else {})}
+    refuse_gone(spec, catalog, known, newest)
+    ensure_tables(spec, catalog, new, without=held_by_letters(spec, catalog, known, newest, parking=True))
+    targets = known_targets(spec, catalog, remembered, parking=True)
     for target in targets.values():
+        if isinstance(target, ParkedTarget):
+            continue
         if problem := state_in_the_way(target.table.location(), settings, f"table {target.name}"):
             raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
     anchor = targets[spec.coordinator].newest

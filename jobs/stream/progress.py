@@ -6,8 +6,9 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,8 @@ MOST_UNKNOWN_FIELDS = 20
 UNANSWERED_SECONDS = 20.0
 # What answers sooner is merely slow.
 LONG_SECONDS = 10.0
+
+NONE_PARKED: Mapping[str, int] = MappingProxyType({})
 
 
 class WorkLog:
@@ -49,18 +52,21 @@ class WorkLog:
         self._complete: float | None = None
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
-    def opened(self, position: Positions, recovered: int = 0) -> None:
+    def opened(self, position: Positions, recovered: int = 0, parked: Mapping[str, int] = NONE_PARKED) -> None:
         """The stream was opened, and stands here; refusals are counted from 0 again.
 
         Args:
             position: Where it stands.
             recovered: Batches that were committed from pending records while it was opened.
+            parked: The tables that are parked, and since when; milliseconds since 1970.
         """
         with self._guard:
             self._position = dict(position)
             self._refused_before = self._work.refusals
             recovered += self._work.recovered
-            self._work = msgspec.structs.replace(self._work, position=by_topic(position), recovered=recovered)
+            self._work = msgspec.structs.replace(
+                self._work, position=by_topic(position), recovered=recovered, parked=dict(parked)
+            )
             # An operator's answer may have taken the stream back since.
             self._complete = None
 
@@ -151,6 +157,8 @@ class WorkLog:
                 latest_ms=max(work.latest_ms, events.latest_ms),
                 event_ms=events.span_ms or work.event_ms,
                 warned=dict(Counter(work.warned) + Counter(batch.warned)),
+                parked=work.parked,
+                parked_letters=dict(Counter(work.parked_letters) + Counter(batch.parked)),
             )
             self._note_complete()
 

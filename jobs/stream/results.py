@@ -186,6 +186,7 @@ class BatchDone:
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
         warned: Landed rows that broke a rule which only warns, by the rule's name.
+        parked: Letters that were made for tables that are parked, by the table.
         unknown_fields: Keys that the schema does not declare, by path.
     """
 
@@ -198,6 +199,7 @@ class BatchDone:
     valid_through_ms: int | None
     reasons: dict[str, int] = field(default_factory=dict)
     warned: dict[str, int] = field(default_factory=dict)
+    parked: dict[str, int] = field(default_factory=dict)
     unknown_fields: dict[str, UnknownField] = field(default_factory=dict)
     files: int = 0
     letters: int = 0
@@ -208,7 +210,8 @@ class BatchDone:
 
     def after(self, part: BatchDone) -> BatchDone:
         """This with the files and letters of the batch's part that was completed before."""
-        return replace(self, files=self.files + part.files, letters=self.letters + part.letters)
+        parked = {name: self.parked.get(name, 0) + part.parked.get(name, 0) for name in {*self.parked, *part.parked}}
+        return replace(self, files=self.files + part.files, letters=self.letters + part.letters, parked=parked)
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:

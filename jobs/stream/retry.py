@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from jobs.catalog import CatalogUnavailableError
-from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError
+from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
 from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
@@ -66,6 +66,7 @@ _UNAVAILABLE_ERRORS = (
     CommitRefusedError,
     DiskFullError,
     TableDroppedError,
+    TableUnableError,
     SchemaAwaitedError,
     TopicsAwaitedError,
     RecordsAwaitedError,

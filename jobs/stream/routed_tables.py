@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -14,14 +16,19 @@ from jobs.write.table_remaking import as_made_property, differs, is_as_made
 from jobs.write.table_sort_order import sort_order
 
 
-def ensure_routed_tables(spec: StreamSpec, catalog: Catalog) -> None:
+def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection[str] = ()) -> None:
     """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
+
+    Args:
+        spec: The stream.
+        catalog: Where they are.
+        without: Tables that are left as they are.
 
     Raises:
         FrazilError: One cannot hold them; the message names each column.
     """
     for target in spec.targets:
-        if target.role == "rows" and not target.coordinator:
+        if target.role == "rows" and not target.coordinator and target.name not in without:
             ensure_routed_table(spec, catalog, target.name)
 
 

@@ -119,7 +119,8 @@ class StreamRunner:
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._heartbeat.change(epoch=stream.epoch)
             self._unknown = UnknownFieldsRecord(stream.folder.store, self._spec.config_hash)
-            self._heartbeat.work.opened(stream.begin.offsets, stream.recovered)
+            newest = stream.anchor.newest
+            self._heartbeat.work.opened(stream.begin.offsets, stream.recovered, newest.parked if newest else {})
             with (
                 LagWatch(self._spec, KafkaLog(settings.kafka), bootstrap, self._heartbeat.work) as watch,
                 self._publishing(settings),

@@ -41,6 +41,12 @@ def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool
     return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
+def parked_tables(spec: StreamSpec, catalog: Catalog) -> frozenset[str]:
+    """The stream's tables that are parked."""
+    newest = coordinator_stamp(spec, catalog) if spec.route is not None else None
+    return frozenset(newest.parked) if newest else frozenset()
+
+
 def coordinator_stamp(spec: StreamSpec, catalog: Catalog) -> Stamp | None:
     """The coordinator's newest stamp as its table has it, before any table is made; None if there is none."""
     if not catalog.table_exists(spec.coordinator):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
@@ -13,6 +13,7 @@ from jobs.commit.errors import table_gone
 from jobs.commit.log_state import another_topic
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.offsets import Positions, Ranges
+from jobs.commit.parked_target import parked_target
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.recovery import lacking_targets
@@ -25,6 +26,7 @@ from jobs.stream.commit_pool import commit_each
 from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_tables import parking_where_unable, take_places
 
 log = logging.getLogger(__name__)
 
@@ -52,28 +54,36 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
         claimed = stream.claim_of(newest, fresh_start)
         if newest is not None:
             return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
-        targets = {name: target.uuid for name, target in stream.targets.items()}
+        targets = {name: target.identity for name, target in stream.targets.items()}
         return replace(claimed, ends=_ends(stream, fresh_start, {}), targets=targets, topics=stream.log.topics)
-
-    def claim_other(newest: Stamp | None) -> Stamp:
-        claimed = stream.claim_of(newest)
-        return claimed.known_to(stream.anchor.newest) if newest is not None else claimed
 
     stream.anchor.claim(stream.epoch, claim_anchor)
     step("after_anchor_claim")
     begin_dropped_anew(stream)
+    parked = take_places(stream)
     add_named_tables(stream)
     back = _back_again(stream)
-    for target in back:
-        target.claim(stream.epoch, lambda newest: anew(stream, newest))
-    begun = [*_under_way(stream), *(target for target in stream.targets.values() if target.has_to_begin)]
-    for target in dict.fromkeys(begun):
-        if target not in back:
-            target.claim(stream.epoch, claim_other)
+    with parking_where_unable(stream) as on:
+        for name in back:
+            with on(name):
+                stream.targets[name].claim(stream.epoch, lambda newest: anew(stream, newest))
+        begun = [*_under_way(stream), *(name for name, target in stream.targets.items() if target.has_to_begin)]
+        for name in dict.fromkeys(begun):
+            if name not in back and name not in parked:
+                with on(name):
+                    stream.targets[name].claim(stream.epoch, _claim_other(stream, stream.targets[name]))
     step("after_claims")
 
 
-def _under_way(stream: OpenStream) -> list[Target]:
+def _claim_other(stream: OpenStream, target: Target) -> Callable[[Stamp | None], Stamp]:
+    def make(newest: Stamp | None) -> Stamp:
+        claimed = stream.claim_of(newest, stream=target.stream)
+        return claimed.known_to(stream.anchor.newest) if newest is not None else claimed
+
+    return make
+
+
+def _under_way(stream: OpenStream) -> list[str]:
     """The targets, but for the coordinator, that an older driver may be committing to; the dead letters in any case."""
     newest = stream.anchor.newest
     names = {name for name, rows in newest.rows.items() if rows} if newest else set[str]()
@@ -81,9 +91,9 @@ def _under_way(stream: OpenStream) -> list[Target]:
     uuids = {newest.targets[name] for name in names if name in newest.targets} if newest else set[str]()
     letters = {each.name for each in stream.spec.targets if each.role == "dead_letters"}
     return [
-        target
+        name
         for name, target in stream.targets.items()
-        if target is not stream.anchor and (name in names | letters or target.uuid in uuids)
+        if target is not stream.anchor and (name in names | letters or target.identity in uuids)
     ]
 
 
@@ -99,6 +109,11 @@ def add_named_tables(stream: OpenStream) -> None:
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
     for name in stream.spec.named_tables:
         if name not in stream.targets:
+            newest = stream.anchor.newest
+            if newest is not None and name in newest.parked:
+                uuid = newest.targets.get(name, "")
+                stream.targets[name] = parked_target(stream.spec, stream.anchor.catalog, name, uuid)
+                continue
             try:
                 stream.targets[name] = Target(
                     stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name)
@@ -108,19 +123,19 @@ def add_named_tables(stream: OpenStream) -> None:
             stream.targets[name].read()
 
 
-def _back_again(stream: OpenStream) -> list[Target]:
+def _back_again(stream: OpenStream) -> list[str]:
     """The targets that were none when the coordinator was stamped last, and had been before."""
     newest = stream.anchor.newest
     if newest is None or not newest.targets:
         return []
     uuids = set(newest.targets.values())
-    others = [target for target in stream.targets.values() if target is not stream.anchor]
+    others = [(name, target) for name, target in stream.targets.items() if target is not stream.anchor]
     return [
-        target
-        for target in others
+        name
+        for name, target in others
         # The stamp of a former coordinator, which names targets, speaks for itself.
         if target.newest and not target.newest.targets
-        if target.name not in newest.targets and target.uuid not in uuids
+        if name not in newest.targets and target.identity not in uuids
     ]
 
 
@@ -134,10 +149,12 @@ def forget_retired(stream: OpenStream) -> None:
         FencedError: A driver of a later epoch was here.
     """
     anchored = stream.anchor.newest
-    for target in stream.targets.values():
-        newest = target.newest
-        if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
-            target.claim(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored), again=True)
+    with parking_where_unable(stream) as on:
+        for name, target in list(stream.targets.items()):
+            newest = target.newest
+            if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
+                with on(name):
+                    target.claim(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored), again=True)
 
 
 def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
@@ -193,7 +210,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
         return False
 
     def commit(name: str) -> bool:
-        if landed := _commit_lacking(stream, targets[name], there[name], pending.batch):
+        if landed := _commit_lacking(stream, name, targets[name], there[name], pending.batch):
             step("after_recovery_commit")
         return landed
 
@@ -206,7 +223,14 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     if anchor in names and not commit(anchor):
         return False
     others = [name for name in names if name != anchor]
-    return any(commit_each(others, commit, stream.most_commits).values()) or anchor in names
+    with parking_where_unable(stream) as on:
+
+        def commit_or_park(name: str) -> bool:
+            with on(name):
+                return commit(name)
+            return False
+
+        return any(commit_each(others, commit_or_park, stream.most_commits).values()) or anchor in names
 
 
 def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:
@@ -225,9 +249,9 @@ def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[st
     return targets
 
 
-def _commit_lacking(stream: OpenStream, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
+def _commit_lacking(stream: OpenStream, name: str, target: Target, planned: PendingTarget, batch: Ranges) -> bool:
     """Commit a record's part for one table; False if that cannot be, so that the tasks have to run for it again."""
-    stream_id, name = stream.spec.stream, target.name
+    stream_id = stream.spec.stream
     if planned.seen.uuid != target.uuid and target is not stream.anchor:
         # Made for this batch, dropped, and made again by a driver that has landed the batch: its own record has that.
         log.warning("stream %s: table %s of the pending record is another one; its part is dropped", stream_id, name)

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import PartitionRange, Ranges
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import TargetNeed
@@ -141,9 +142,12 @@ def slice_plan(
     steps = row_steps_of(spec, resolved.schema, columns)
 
     def of(target: TargetSpec) -> TargetPlan:
-        wanted, table = needs[target.name], stream.targets[target.name].table
-        metadata = rows if target.name == spec.table.name else table.metadata
-        return TargetPlan(target, task_metadata(metadata), wanted.skip, wanted.floors, dict(table.io.properties))
+        wanted, held = needs[target.name], stream.targets[target.name]
+        metadata = rows if target.name == spec.table.name else held.table.metadata
+        return TargetPlan(
+            *(target, task_metadata(metadata), wanted.skip, wanted.floors, dict(held.table.io.properties)),
+            parked=isinstance(held, ParkedTarget),
+        )
 
     return TaskPlan(
         stream=spec.stream,

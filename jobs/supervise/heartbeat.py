@@ -110,6 +110,8 @@ class Work(msgspec.Struct, frozen=True):
         latest_ms: By how much the latest of them did.
         event_ms: The least and the greatest event time of the newest batch with any; milliseconds since 1970.
         warned: Landed rows that broke a rule of severity `warn`, by the rule's name.
+        parked: The tables that are parked, and since when; milliseconds since 1970.
+        parked_letters: Letters that were made for them, by the table.
     """
 
     batch: int | None = None
@@ -147,6 +149,8 @@ class Work(msgspec.Struct, frozen=True):
     latest_ms: int = 0
     event_ms: tuple[int, int] | None = None
     warned: dict[str, int] = {}
+    parked: dict[str, int] = {}
+    parked_letters: dict[str, int] = {}
 
     @property
     def made_progress(self) -> bool:

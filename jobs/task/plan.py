@@ -31,6 +31,7 @@ class TargetPlan:
         floors: Of partitions it has in part, the first offset it needs.
         io_properties: For the table's files: a catalog may hand out credentials per table. Never logged, and left out
             of the repr.
+        parked: Letters hold its place: `metadata` are those of the dead letters, and what it would get is kept there.
     """
 
     target: TargetSpec
@@ -38,6 +39,7 @@ class TargetPlan:
     skip: frozenset[TopicPartition] = frozenset()
     floors: Mapping[TopicPartition, int] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

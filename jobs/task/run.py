@@ -11,6 +11,7 @@ import gc
 import sys
 import zipimport
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, for_table
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
@@ -116,6 +118,9 @@ class _Split:
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: Sink = self._sink_of("rows")
         self._dead: Sink = self._sink_of("dead_letters")
+        # A letter is known by its record and when that was seen: those of one record for several tables differ in it.
+        parked = [name for name, sink in self._sinks.items() if sink.parked]
+        self._apart: dict[str, timedelta] = {name: timedelta(microseconds=1 + at) for at, name in enumerate(parked)}
         self._at: tuple[TopicPartition, dict[str, np.ndarray]] | None = None
         fetched = plan.columns.fetched | (plan.steps.asks if plan.steps else frozenset())
         self._pipeline: Pipeline = make_pipeline(
@@ -174,7 +179,7 @@ class _Split:
         if not self._plan.several:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
-            self._land_routed(tally, block, wanted)
+            self._land_routed(tally, fetched, block, wanted)
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
@@ -183,21 +188,36 @@ class _Split:
             keep_within_budget(self._sinks.values())
 
     def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:
-        letters = dead_letter_rows(
+        self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen))
+
+    def _letters(
+        self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, *, waits: bool = False
+    ) -> pa.RecordBatch:
+        # The topic of the letters repeats none that waits for a table: nothing is wrong with its record.
+        return dead_letter_rows(
             fetched.whole([failure.row for failure in failures]),
             failures,
             stream=self._plan.stream,
             config_hash=self._plan.config,
-            batch_id=self._plan.batch,
-            epoch=self._plan.epoch,
-            first_seen=self._plan.first_seen,
+            batch_id=None if waits else self._plan.batch,
+            epoch=None if waits else self._plan.epoch,
+            first_seen=first_seen,
             mask=self._plan.mask,
             rows=self._plan.resolved.schema,
             columns=self._plan.columns,
             json_fields=FORMATS[self._plan.resolved.decoder.kind].json_fields,
             names=self._plan.resolved.names,
         )
-        self._dead.writer.write(letters)
+
+    def _keep_parked(self, tally: Tally, fetched: FetchedBlock, target: str, records: np.ndarray) -> None:
+        """Keep the records of rows for a parked table: one letter each, which names it."""
+        if not len(records):
+            return
+        sink, message = self._sinks[target], f"table {target} is parked"
+        failures = [Failure(row, PARKED_STAGE, TABLE_PARKED, message, None) for row in records.tolist()]
+        letters = self._letters(fetched, failures, self._plan.first_seen + self._apart[target], waits=True)
+        sink.count(tally, letters.num_rows)
+        sink.writer.write(for_table(letters, target))
 
     def _land(self, tally: Tally, target: str, rows: pa.RecordBatch, wanted: np.ndarray) -> None:
         if not wanted.all():
@@ -206,9 +226,12 @@ class _Split:
             self._sinks[target].count(tally, rows.num_rows)
             self._sinks[target].writer.add(rows)
 
-    def _land_routed(self, tally: Tally, block: Block, wanted: dict[str, np.ndarray]) -> None:
+    def _land_routed(self, tally: Tally, fetched: FetchedBlock, block: Block, wanted: dict[str, np.ndarray]) -> None:
         tally.failures += len(block.failures)
         for target, routed in block.routed.items():
+            if self._sinks[target].parked:
+                self._keep_parked(tally, fetched, target, routed.positions[wanted[target][routed.positions]])
+                continue
             self._land(tally, target, routed.rows, wanted[target][routed.positions])
         own = block.routed.get(self._coordinator)
         landed = int(wanted[self._coordinator][block.positions].sum())

@@ -43,6 +43,11 @@ class Sink:
         self._writer: TargetWriter | None = None
 
     @property
+    def parked(self) -> bool:
+        """Whether letters hold the target's place."""
+        return self._plan.parked
+
+    @property
     def metadata(self) -> TableMetadata:
         """The table's, without its history."""
         if self._metadata is None:
@@ -68,7 +73,12 @@ class Sink:
         return self._writer.open_files if self._writer else 0
 
     def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the table holds them, without a writer for it. Raises as `TableFit.apply` does."""
+        """The rows as the table holds them, without a writer for it. Raises as `TableFit.apply` does.
+
+        Of a parked one nobody knows what it holds: its rows stay as they are, and are fitted when they come back.
+        """
+        if self.parked:
+            return rows
         if self._fit is None:
             self._fit = TableFit(self.metadata.schema(), self.metadata.spec())
         return self._fit.apply(rows)

@@ -11,6 +11,7 @@ from jobs.time_travel.offset_history import OffsetHistory, Passage
 Fate = Literal[
     "row",
     "dead_letter",
+    "parked",
     "tombstone",
     "filtered",
     "no_record",
@@ -24,7 +25,8 @@ Fate = Literal[
     "never_read",
     "gap",
 ]
-"""What became of a record; `undecided` where several of the first five are left, see `RecordFate.possible`."""
+"""What became of a record; `undecided` where several of the first six are left, see `RecordFate.possible`, but never
+`parked`: then letters alone have it, for tables that are parked or were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ def sentence(fate: RecordFate, landing: Passage | None, position: int | None, fi
             return "became a row, which was deleted since" if fate.deleted else "is a row"
         case "dead_letter":
             return "became a dead letter, which was deleted since" if fate.deleted else "is a dead letter"
+        case "parked":
+            return "is in no table yet: dead letters keep it for those that are parked, or were"
         case "tombstone":
             return "is a tombstone: a record without a value, which becomes no row"
         case "filtered":

@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.parked_letters import TABLE_PARKED, TARGET
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.formats.problems import DISCARDED
 from jobs.time_travel.offset_history import OffsetHistory, offset_history
@@ -37,6 +38,7 @@ class RecordAnswer:
         letters: Dead letters of the record, with what became of them.
         letter_commit: The commit that brought them.
         discarded: Dead letters of its row, which an operator took out before main had it.
+        waiting: Dead letters of it that wait, or have waited, for tables that are parked, or were.
         in_main: Of a record with such letters, whether main has a row of it all the same: one that came back.
     """
 
@@ -56,6 +58,7 @@ class RecordAnswer:
     discarded: tuple[dict[str, Any], ...] = ()
     in_main: bool = False
     pending: tuple[str, ...] = ()
+    waiting: tuple[dict[str, Any], ...] = ()
 
     def place_in(self, table: str) -> Place | None:
         """Where a table has its row; None if it does not."""
@@ -72,7 +75,8 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
     history = offset_history(rows_of(rows, tables.sink), partition, offset)
     landing = commit_of(tables, tables.sink, history.landing)
     every = letters_at(tables, partition, offset)
-    letters = [each for each in every if each.get("error_class") != DISCARDED]
+    letters = [each for each in every if each.get("error_class") not in (DISCARDED, TABLE_PARKED)]
+    waiting = tuple(each for each in every if each.get("error_class") == TABLE_PARKED)
     discarded = tuple(each for each in every if each.get("error_class") == DISCARDED)
     matched = _matching(letters, history)
     commit = _letter_commit(tables, rows, partition, offset, landing) if matched else None
@@ -82,6 +86,8 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
     fate = unlanded_fate(history, offset, first, position)
     places = places_of(tables, rows, history, partition, offset) if fate is None else ()
     found = RecordFate(fate) if fate is not None else _fate(tables, landing, places, matched)
+    if waiting and found.fate in ("row", "undecided") and not any(each.rows for each in places):
+        found = RecordFate("parked")
     kept = [commit_of(tables, tables.sink, each) for each in history.passages if each is not history.landing]
     return RecordAnswer(
         tables.spec.stream,
@@ -99,7 +105,12 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
         commit,
         discarded,
         bool(discarded) and _is_in_main(tables, partition, offset),
-        pending_tables(tables, landing) if fate is None else (),
+        tuple(
+            name
+            for name in (pending_tables(tables, landing) if fate is None else ())
+            if name not in {each.get(TARGET) for each in waiting}
+        ),
+        waiting,
     )
 
 

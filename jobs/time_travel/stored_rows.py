@@ -14,6 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import DataScan
 
 from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.parked_letters import TARGET
 from jobs.errors import FrazilError, first_line
 from jobs.schema.row_filters import filter_problem
 from jobs.time_travel.reading import Condition
@@ -22,7 +23,7 @@ from jobs.time_travel.stream_tables import LookedAt, StreamTables
 # Columns of a dead letter that say why it is one, and what became of it; never its value.
 _LETTER = (
     *("error_class", "stage", "field", "epoch", "batch_id", "first_seen"),
-    *("state", "replay", "run_id", "replay_snapshot_id"),
+    *("state", "replay", "run_id", "replay_snapshot_id", TARGET),
 )
 
 

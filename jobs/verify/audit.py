@@ -23,6 +23,7 @@ from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
 from jobs.verify.audit_totals import AuditTotals
@@ -34,6 +35,7 @@ from jobs.verify.found_rows import compare_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.ledger_table import ledger_tables
 from jobs.verify.other_writers import with_foreign_changes
+from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
 from jobs.verify.replayed_rows import ReplayedRows
 from jobs.verify.routed_rows import judge_routes
@@ -183,6 +185,9 @@ def _count(
         totals.add_comparison(comparison)
     totals.audit.scanned += rows_read
     totals.audit.problems += replays.problems
+    parked = ParkedRows(spec, dead_letters, coordinator_stamp(spec, catalog), audited)
+    totals.audit.problems += parked.problems()
+    totals.audit.notes += parked.notes
     if discarded is not None:
         totals.audit.problems += discarded.problems()
         totals.audit.notes += discarded.notes()

@@ -20,8 +20,9 @@ from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
+from jobs.stream.source_topics import parked_tables
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
-from jobs.verify.discarded_rows import not_of_discards
+from jobs.verify.discarded_rows import of_failed_records
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
 from jobs.verify.ledger_fill import fill_ledger
@@ -73,8 +74,8 @@ class AuditedTable:
         """Counts its rows; None if they do not say where they came from."""
         if self.table is None or missing_column(self.table, self.columns):
             return None
-        # The letters of discards are of rows that a batch landed, and are counted apart.
-        also = not_of_discards(self.table) if self.target.role == "dead_letters" else None
+        # The letters of discards are of rows that a batch landed, and are counted apart; so are those of parked tables.
+        also = of_failed_records(self.table) if self.target.role == "dead_letters" else None
         return RowCounter(self.table, self.columns, stream=self.rows_of(stream), also=also, on_rows=on_rows)
 
 
@@ -119,9 +120,12 @@ def load_audited_tables(
         rows = {name: rows_after(name) for name in tables}
         begins = {}
     followed: list[AuditedTable] = []
+    parked = parked_tables(spec, catalog)
     for target in wanted:
         table, name = tables[target.name], target.name
-        if table is None:
+        if table is None and name in parked and not rows[name]:
+            followed.append(AuditedTable(target, None, ExpectedRows(target), TableAudit(target)))
+        elif table is None:
             followed.append(_absent(target, catalog, found, was_there=bool(rows[name])))
         else:
             followed.append(_followed(target, table, rows[name], checkpoints.get(name), begins.get(name), found))

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.discards import Discard, Discards
 from jobs.commit.offsets import PartitionRange
+from jobs.deadletter.parked_letters import not_of_parked
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.formats.problems import DISCARDED
 from jobs.publish.discarded_letters import letters_of
@@ -32,10 +33,13 @@ from jobs.verify.row_counter import RowCounter
 OF_DISCARDS: BooleanExpression = EqualTo("error_class", DISCARDED)
 
 
-def not_of_discards(dead_letters: Table) -> BooleanExpression:
-    """Letters that a batch wrote, or a queue: those that the ledger counts; all of a table that does not tell."""
+def of_failed_records(dead_letters: Table) -> BooleanExpression:
+    """Letters of records that failed: those that the ledger counts as dead; all of a table that does not tell.
+
+    Not those of discards, and not those that wait for a parked table: of both a batch has landed the record.
+    """
     told = "error_class" in dead_letters.schema().column_names
-    return NotEqualTo("error_class", DISCARDED) if told else AlwaysTrue()
+    return And(NotEqualTo("error_class", DISCARDED), not_of_parked(dead_letters.schema())) if told else AlwaysTrue()
 
 
 class DiscardedRows:

@@ -16,7 +16,7 @@ from jobs.replay.session import landed_batches
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem
-from jobs.verify.discarded_rows import not_of_discards
+from jobs.verify.discarded_rows import of_failed_records
 from jobs.verify.row_counter import RowCounter
 
 
@@ -45,7 +45,7 @@ class ReplayedRows:
             self.pending = "a replay is under way, or was killed: `frazil replay` finishes it"
         elif landed < known:
             self.pending = f"a replay landed letters while {self._sink} was read"
-        columns, own = {column.name for column in dead_letters.schema().columns}, not_of_discards(dead_letters)
+        columns, own = {column.name for column in dead_letters.schema().columns}, of_failed_records(dead_letters)
         back = And(own, EqualTo("state", "replayed"))
         if "state" in columns:
             # Between a replay's two commits its rows are there, and its dead letters do not know it yet.

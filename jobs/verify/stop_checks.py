@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
+from jobs.commit.parked_target import newest_stamps
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
@@ -122,7 +123,7 @@ def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -
 
 def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
     anchor = spec.coordinator
-    newest = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    newest = newest_stamps(spec, tables)
     stamps = of_known_topics(newest, anchor)
     anchored = stamps.get(anchor)
     if anchored is None:
@@ -141,8 +142,7 @@ def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
 
 
 def _stands(spec: StreamSpec, tables: Tables) -> dict[str, Positions]:
-    pasts = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
-    return {name: newest.position for name, newest in pasts.items() if newest}
+    return {name: newest.position for name, newest in newest_stamps(spec, tables).items() if newest}
 
 
 def _sentence(message: str, fix: str | None) -> str:

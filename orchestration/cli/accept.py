@@ -40,6 +40,7 @@ def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
 @click.option("--lost-topic", metavar="TOPIC", help="Go on without what a deleted topic still held.")
 @click.option("--recreated-topic", metavar="TOPIC", help="Read a topic that was created anew from its beginning.")
 @click.option("--recreated", "recreated_table", metavar="TABLE", help="Begin a table that was dropped anew.")
+@click.option("--unpark", metavar="TABLE", help="Land in a parked table again; its letters wait for a replay.")
 @click.option("--reason", help="Kept in the tables' stamps, with your name; asked for if it is not given.")
 @click.pass_obj
 def accept(
@@ -50,6 +51,7 @@ def accept(
     lost_topic: str | None,
     recreated_topic: str | None,
     recreated_table: str | None,
+    unpark: str | None,
     reason: str | None,
 ) -> None:
     """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
@@ -57,11 +59,12 @@ def accept(
     The answer is stamped on the tables that it concerns, with your name and the reason. Nothing is read or landed yet:
     the next `frazil run` does that. The ranges of records that the answer is about are shown, and kept.
     """
-    answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table)
-    given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table]
+    answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table, unpark)
+    given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table, unpark]
     if sum(each is not None for each in given) != 1:
         raise FrazilError(
-            "Exactly one answer is needed: --rollback, --lost-offsets, --lost-topic, --recreated-topic or --recreated.",
+            "Exactly one answer is needed: --rollback, --lost-offsets, --lost-topic, --recreated-topic, --recreated or "
+            "--unpark.",
             fix=f"frazil run {stream}, whose message names the one that it waits for",
         )
     spec = deployment.stream(stream)
@@ -71,4 +74,5 @@ def accept(
         stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note)
     for line in decision_lines(stamped):
         click.echo(line)
-    click.echo(f"  Next: frazil run {stream}")
+    then = f", then frazil replay {stream}, which brings its letters back" if unpark else ""
+    click.echo(f"  Next: frazil run {stream}{then}")

@@ -39,7 +39,8 @@ def routed_events(
     partition, too.
 
     All tables of a stream are complete through the same time. So where its own table reads as fresh, each of them does,
-    also one that no record went to for long; and where not, what is new in one is observed.
+    also one that no record went to for long; and where not, what is new in one is observed. Of one that is parked
+    nothing is told.
 
     Args:
         own: The report of the stream's own table.
@@ -62,7 +63,11 @@ def routed_events(
     fresh, grown = isinstance(own, dg.AssetMaterialization), False
     group = named_tables_key(spec, observed.settings)
     told = state_metadata(stands, observed.heartbeat) | _complete(observed, lag)
+    parked = observed.heartbeat.work.parked
     for place, name in enumerate(names):
+        if name in parked:
+            # It is complete through nothing, as its records wait.
+            continue
         table = remote.table(name)
         head = as_written(table.metadata, spec.stream).current_snapshot() if table is not None else None
         if table is None or head is None:
@@ -96,7 +101,7 @@ def routed_events(
                 | look_up_metadata(spec.stream, head.snapshot_id),
             )
             grown = True
-    if group is not None and not grown and fresh and spec.named_tables:
+    if group is not None and not grown and fresh and spec.named_tables and not parked:
         # All of them are complete, though nothing new came.
         yield dg.AssetMaterialization(group, description=ALL_COMPLETE, metadata=told)
 

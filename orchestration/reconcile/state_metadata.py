@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
+
 from assets.metadata import driver_metadata, instant
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.heartbeat import Heartbeat, Work
 from orchestration.reconcile.assessment import assess_now
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_state import StreamState, stream_state
@@ -15,6 +18,17 @@ from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+
+def _parked(work: Work) -> dict[str, Any]:
+    """The tables that are parked, since when, and the letters that were made for each since the driver started."""
+    return {
+        name: {
+            "since": f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC",
+            "letters": work.parked_letters.get(name, 0),
+        }
+        for name, at in work.parked.items()
+    }
 
 
 def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any]:
@@ -31,6 +45,8 @@ def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any
         told["next"] = stands.fix
     if beat is not None and beat.error is not None and stands.code != "running":
         told["last_error"] = beat.error.message
+    if beat is not None and beat.work.parked:
+        told["parked_tables"] = dg.MetadataValue.json(_parked(beat.work))
     told["as_of"] = instant(stands.at)
     found = driver_metadata(beat)
     if not stands.lives:

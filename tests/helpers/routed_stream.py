@@ -14,6 +14,7 @@ from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.parked_target import held_by_letters, parked_target
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.commit.target_positions import restart_positions, target_positions
@@ -25,6 +26,7 @@ from jobs.stream import takeover
 from jobs.stream.gone_tables import without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
+from jobs.stream.source_topics import coordinator_stamp
 from tests.helpers.evolving_stream import SINK, EvolvingStream, MemoryRunner
 
 COLUMNS = "id string not null, type string, n int"
@@ -68,7 +70,10 @@ class RoutedStream(EvolvingStream):
         self.settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)
         self.spec = without_dropped(with_named_tables(self.spec, self.catalog), self.catalog)
-        ensure_tables(self.spec, self.catalog)
+        self.newest = coordinator_stamp(self.spec, self.catalog)
+        known = dict(self.newest.targets) if self.newest else {}
+        self.held = held_by_letters(self.spec, self.catalog, known, self.newest, parking=True)
+        ensure_tables(self.spec, self.catalog, without=self.held)
         self.keys: dict[int, bytes] = {}
         self.log: list[bytes | None] = []
         self.at = TopicPartition("payments", 0)
@@ -84,12 +89,13 @@ class RoutedStream(EvolvingStream):
     def _opened(self, home: Path, epoch: int) -> OpenStream:
         """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
-        targets = {
-            each: Target(self.catalog, each, "payments", branch=self.spec.branch_of(each))
-            for each in self.spec.target_names
-        }
-        for target in targets.values():
-            target.read()
+        targets: dict[str, Target] = {}
+        for each in self.spec.target_names:
+            if each in self.held:
+                targets[each] = parked_target(self.spec, self.catalog, each, self.held[each])
+            else:
+                targets[each] = Target(self.catalog, each, "payments", branch=self.spec.branch_of(each))
+                targets[each].read()
         folder = stream_folder(self.settings, "payments")
         folder.root.mkdir(parents=True, exist_ok=True)
         given = ("payments", self.spec.config_hash, lease, targets, "", epoch)
@@ -111,7 +117,13 @@ class RoutedStream(EvolvingStream):
 
     def placed(self) -> dict[str, list[int]]:
         """The offsets in each of its tables that has any."""
-        return {name: found for name in self.stream.spec.target_names if (found := self.offsets(name))}
+        there = [name for name in self.stream.spec.target_names if self.catalog.table_exists(name)]
+        return {name: found for name in there if (found := self.offsets(name))}
+
+    def letters_for(self, table: str) -> list[int]:
+        """The offsets of the letters that wait, or have waited, for a table."""
+        rows = self.catalog.load_table(self.spec.dead_letter_table).scan().to_arrow().to_pylist()
+        return sorted(each["offset"] for each in rows if each["target"] == table)
 
     def expected(self) -> dict[str, list[int]]:
         """The same as the route has it, one record at a time, of records that all decode."""

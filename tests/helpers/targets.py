@@ -17,21 +17,30 @@ def pair(table: str, dead_letters: str) -> tuple[TargetSpec, TargetSpec]:
     return TargetSpec(table, "rows", coordinator=True), TargetSpec(dead_letters, "dead_letters")
 
 
-def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[TargetSpec] = (), **more: Any) -> Any:
+def spec_with(
+    stream: str,
+    targets: Sequence[TargetSpec],
+    *,
+    nameable: Sequence[TargetSpec] = (),
+    parkable: Collection[str] = (),
+    **more: Any,
+) -> Any:
     """A stream's file as far as its targets go, under any configuration hash; its table is left alone.
 
     Args:
         nameable: The tables that values of records may name.
+        parkable: Those that are parked where they are gone or refuse their commit.
     """
+    given = {"nameable": nameable, "parkable": parkable, **more}
 
     def with_named_tables(names: Iterable[str]) -> Any:
         known, new = {target.name for target in targets}, set(names)
         found = [each for each in nameable if each.name in new - known]
-        return spec_with(stream, (*targets, *found), nameable=nameable, **more)
+        return spec_with(stream, (*targets, *found), **given)
 
     def without_named_tables(names: Collection[str]) -> Any:
         left = [each for each in targets if each not in nameable or each.name not in names]
-        return spec_with(stream, left, nameable=nameable, **more)
+        return spec_with(stream, left, **given)
 
     return SimpleNamespace(
         stream=stream,
@@ -42,6 +51,7 @@ def spec_with(stream: str, targets: Sequence[TargetSpec], *, nameable: Sequence[
         with_named_tables=with_named_tables,
         without_named_tables=without_named_tables,
         branch_of=lambda table: MAIN_BRANCH,
+        parks=lambda table: table in parkable,
         disagreements_with=lambda schema, name=None, properties=None: [],
         **{
             "evolution": NO_EVOLUTION,

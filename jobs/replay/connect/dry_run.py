@@ -27,10 +27,11 @@ from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Reasons, ReplayProgress
-from jobs.replay.routing import refuse_other_tables
+from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.gone_tables import without_dropped
+from jobs.stream.source_topics import parked_tables
 from jobs.stream.writer_schemas import schema_lookup
 
 
@@ -53,6 +54,7 @@ def dry_run_queue(
     began = time.monotonic()
     refuse_own_topic(spec, topic)
     spec, request = without_dropped(with_named_tables(spec, catalog), catalog), request.with_tables_of(catalog)
+    refuse_parked(spec, parked_tables(spec, catalog))
     for name in spec.target_names:
         if not catalog.table_exists(name):
             raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")

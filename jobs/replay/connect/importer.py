@@ -29,7 +29,7 @@ from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueT
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
-from jobs.replay.routing import refuse_other_tables
+from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
@@ -98,6 +98,7 @@ def import_queue(
     refuse_own_topic(spec, topic)
     every, newest = without_dropped(with_named_tables(spec, catalog), catalog), coordinator_stamp(spec, catalog)
     if spec.route is not None:
+        refuse_parked(spec, newest.parked if newest else ())
         refuse_gone(every, catalog, newest.targets if newest else ())
     ensure_tables(spec, catalog)
     spec, request = every, request.with_tables_of(catalog)

@@ -20,6 +20,7 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
+from jobs.spec.parking import without_parking
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.lease import stream_lease
@@ -38,7 +39,8 @@ def queue_id(stream: str) -> str:
 def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
     """The stream with the topic as its source: a queue holds what failed, so its failures stop nothing.
 
-    What stands in it is old, so nothing of it is late, and it says nothing of the stream's watermark.
+    What stands in it is old, so nothing of it is late, and it says nothing of the stream's watermark. None of its
+    tables is parked.
     """
     return spec.model_copy(
         update={
@@ -46,6 +48,7 @@ def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
             "source": Source(topics=(topic,)),
             "errors": spec.errors.model_copy(update={"tolerance": "all", "stop_above": None}),
             "event_time": None,
+            "route": without_parking(spec.route),
         }
     )
 

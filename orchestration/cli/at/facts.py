@@ -54,6 +54,7 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
         "pending_tables": list(answer.pending),
         "letters": [_letter(each) for each in answer.letters],
         "letters_landing": _commit_facts(answer.letter_commit) if answer.letter_commit else None,
+        "parked": [_letter(each) for each in answer.waiting],
         "discarded": [_letter(each) for each in answer.discarded],
         "others": [_commit_facts(each) for each in answer.others],
         "branch": where.branch,

@@ -36,6 +36,11 @@ def print_record(facts: dict[str, Any]) -> None:
         if letter.get("replay_snapshot_id"):
             run = f", Dagster run {letter['run_id']}" if letter.get("run_id") else ""
             _line("", f"came back by replay {letter.get('replay')}{run} in snapshot {letter['replay_snapshot_id']}")
+    for letter in facts["parked"]:
+        state = letter.get("state", "new")
+        _line("parked", f"a dead letter keeps it for table {letter.get('target')}; {state}")
+        if letter.get("replay_snapshot_id"):
+            _line("", f"came back by replay {letter.get('replay')}")
     for other in facts["others"]:
         _line("also", _other(other))
     if facts["to_be_read_again"]:

@@ -17,6 +17,7 @@ from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.offsets import TopicPartition, from_topics
+from jobs.commit.parked_target import parked_places
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
 from jobs.errors import FrazilError
@@ -223,6 +224,12 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
     status.last_commit = last_commit(table, status.stream) or status.last_commit
     dead = find_table(catalog, status.dead_letter_table)
     status.dead = total_rows(dead.metadata) if dead is not None else None
+    if newest is not None and newest.parked:
+        places = parked_places(dead.metadata, status.stream) if dead is not None else {}
+        for name, at in sorted(newest.parked.items()):
+            letters = places[name].totals.read if name in places else 0
+            status.parked[name] = (_instant(at), letters)
+        status.fix = status.fix or f"frazil accept {status.stream} --unpark {min(status.parked)}, once it takes commits"
 
 
 def _as_main_has_it(status: StreamStatus) -> None:

@@ -86,6 +86,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "epoch": thousands(status.epoch),
         "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
         **_route(status),
+        **{f"  parked: {name}": said for name, said in _parked(status).items()},
         **_branch(status),
         "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
         **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
@@ -257,7 +258,18 @@ def _troubles(status: StreamStatus) -> list[str]:
         troubles.append(status.decision or f"{status.state}; its log is {status.log or 'not there'}")
     if status.hangs:
         troubles.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
+    for name, said in _parked(status).items():
+        answer = f"frazil accept {status.stream} --unpark {name}"
+        troubles.append(f"table {name} is parked {said}; once it takes commits: {answer}")
     return troubles
+
+
+def _parked(status: StreamStatus) -> dict[str, str]:
+    """Since when tables are parked, and how many letters each has."""
+    return {
+        name: f"since {_instant(since)}: {letters:,} dead letters were made for it"
+        for name, (since, letters) in status.parked.items()
+    }
 
 
 def _generation(status: StreamStatus) -> str:

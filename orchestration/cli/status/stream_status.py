@@ -34,7 +34,8 @@ class StreamStatus:
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
         tables: Of a stream with a route, how many tables it has for rows, those that values have named among them.
-        landed: Of such a stream, the records that became rows of any.
+        landed: Of such a stream, the records that became rows of any, or wait for one that is parked.
+        parked: Of such a stream, its tables that are parked: since when, and how many dead letters were made for each.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
         unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
             the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
@@ -88,6 +89,7 @@ class StreamStatus:
     rows: int | None = None
     tables: int | None = None
     landed: int | None = None
+    parked: dict[str, tuple[datetime, int]] = field(default_factory=dict)
     dead: int | None = None
     ahead: BranchAhead | None = None
     reasons: dict[str, int] = field(default_factory=dict)
@@ -170,6 +172,9 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "rows": status.rows,
         "tables": status.tables,
         "landed": status.landed,
+        "parked": {
+            name: {"since": _time(since), "dead_letters": letters} for name, (since, letters) in status.parked.items()
+        },
         "dead": status.dead,
         "branch": status.ahead
         and {

@@ -86,6 +86,20 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
     assert "4 letters are in data files that cannot be read" in unreadable.sentence
 
 
+def test_letters_of_a_parked_table_are_named_and_count_for_no_ratio(spec: StreamSpec) -> None:
+    kinds = {
+        LetterKind("new", "table_parked", "a", "orders.a"): 400,
+        LetterKind("replayed", "table_parked", "a", "b"): 7,
+    }
+    judged = letters_waiting(spec, DeadLetterTally(1, {**kinds, LetterKind("new", "wrong_type", "a"): 2}), 1000)
+    assert (judged.passed, judged.warn) == (False, True)
+    assert judged.sentence.startswith(
+        "400 letters wait for table orders.a, which is parked or was. Next: frazil status"
+    )
+    assert judged.figures["waiting_for_orders.a"] == 400 and judged.figures["waiting_ratio"] == 0.002
+    assert letters_waiting(spec, DeadLetterTally(1, dict(list(kinds.items())[1:])), 1000).passed
+
+
 def test_the_file_says_how_many_may_wait(spec: StreamSpec) -> None:
     strict = spec.model_copy(update={"slo": spec.slo.model_copy(update={"dead_letter_ratio": 0.001})})
     letters = DeadLetterTally(1, {LetterKind("new", "wrong_type", "a"): 2})

@@ -15,6 +15,7 @@ from pyiceberg.typedef import Record
 
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import TargetNeed
 from jobs.formats.writer_schema import SchemaId
@@ -24,6 +25,7 @@ from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.open_stream import OpenStream, known_targets
+from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
@@ -110,8 +112,8 @@ class Driver:
         world: Any = self.world
         spec = without_dropped(with_named_tables(world.spec(self.config), world), world)
         newest = history(world.load_table(spec.coordinator).metadata, "payments").newest
-        refuse_gone(spec, world, newest.targets if newest else ())
-        targets = known_targets(spec, world, {})
+        refuse_gone(spec, world, newest.targets if newest else (), newest)
+        targets = known_targets(spec, world, {}, parking=True)
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
         stream = OpenStream(
             *("payments", self.config, EveryonesLease(world), targets),
@@ -120,7 +122,7 @@ class Driver:
             folder=StreamFolder(Path("nowhere"), world.store),
             log=world.state(None),
         )
-        with reopened_where_dropped(stream), stream.held():
+        with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
             takeover.claim(stream, world)
             opening.resume(stream, world, world)
             self._land(stream, world)
@@ -156,8 +158,10 @@ class Tasks(BatchRunner):
             if waits:
                 return TaskResults(files, [], undecided=True, tables=waits)
         for name in self._stream.targets:
+            parked = isinstance(self._stream.targets[name], ParkedTarget)
             rows = [
-                self._world.record(partition, offset)
+                # A letter says which table it is for.
+                (*self._world.record(partition, offset), name) if parked else self._world.record(partition, offset)
                 for partition, (start, end) in ranges.items()
                 if partition not in needs[name].skip
                 for offset in range(max(start, needs[name].floors.get(partition, start)), end)

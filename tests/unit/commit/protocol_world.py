@@ -188,6 +188,7 @@ class World:
         self.copies: list[Callable[[], None]] = []
         self.dropped: dict[str, FakeTable] = {}
         self.refusing: set[str] = set()
+        self.parkable: tuple[str, ...] = ()
 
     # What the project's code asks of Kafka.
     def state(self, source: Any) -> LogState:
@@ -316,6 +317,10 @@ class World:
         if name in self.dropped and name not in self.tables:
             self.tables[name] = self.dropped.pop(name)
 
+    def unpark(self, name: str) -> None:
+        """An operator says that a parked table takes commits again."""
+        raise AssertionError("no table is parked in this world")
+
     def mend(self) -> None:
         """All tables are back, and none refuses its commits.
 
@@ -357,6 +362,7 @@ class World:
             table=table,
             publish=None,
             dead_letter_table=DEAD,
+            parkable=self.parkable,
         )
 
     def destinations(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from jobs.commit import parked_target as parked_target_module
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target import Target
 from jobs.spec.targets import TargetSpec
 from jobs.stream import batch as batch_module
@@ -23,6 +25,7 @@ from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import gone_tables as gone_tables_module
 from jobs.stream import new_tables as new_tables_module
 from jobs.stream import open_stream as open_stream_module
+from jobs.stream import parked_tables as parked_tables_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from jobs.stream.commit_pool import commit_each
@@ -51,10 +54,14 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def put_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the code that runs find the world's tables, pause at its steps, and commit to tables in any order."""
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, batch_commit_module, takeover_module, new_tables_module, gone_tables_module):
+    for module in (
+        *(batch_module, batch_commit_module, takeover_module, new_tables_module, gone_tables_module),
+        parked_tables_module,
+    ):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
-    for module in (takeover_module, new_tables_module, open_stream_module):
+    for module in (takeover_module, new_tables_module, open_stream_module, parked_tables_module):
         monkeypatch.setattr(module, "Target", target_in_memory)
+    monkeypatch.setattr(parked_target_module, "ParkedTarget", parked_in_memory)
     monkeypatch.setattr(new_tables_module, "existing_table", lambda world, name: world.existing(name))
     monkeypatch.setattr(new_tables_module, "ensure_routed_table", lambda spec, world, name: world.ensure(name))
     for module in (batch_commit_module, takeover_module):
@@ -64,6 +71,11 @@ def put_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def target_in_memory(world: Any, name: str, stream: str, **more: Any) -> Target:
     """As the code that runs makes it."""
     return Target(world, name, stream, commit_once=world.commit_once, **more)
+
+
+def parked_in_memory(world: Any, *given: str) -> ParkedTarget:
+    """As the code that runs makes it."""
+    return ParkedTarget(world, *given, commit_once=world.commit_once)
 
 
 def commit_in_any_order(names: Sequence[str], commit: Callable[[str], Any], most: int) -> dict[str, Any]:
@@ -183,6 +195,8 @@ def play(world: World, story: list[tuple]) -> None:
             world.drop(world.named(arguments[0]))
         elif action == "put back":
             world.put_back(world.named(arguments[0]))
+        elif action == "unpark":
+            world.unpark(world.named(arguments[0]))
         elif action == "refuse":
             world.refusing ^= {world.named(arguments[0])}
         elif action == "alter":

@@ -1,0 +1,123 @@
+"""Parked target: the place of a table that takes no commits, held by letters of the records that are for it.
+
+The letters stand in the stream's dead-letter table, under a stamp id of their own. So the place has a position of its
+own, as any target has: which batches its letters are made of, a pending record, a claim or a second run of the tasks
+tell as for a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.stamp_history import history
+from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
+from jobs.commit.target import Target
+from jobs.spec.models import StreamSpec
+
+PARKED_PART = "~parked~"
+
+
+def parked_id(stream: str, table: str) -> str:
+    """The id under which the letters of a parked table are stamped; no stream can have it."""
+    return f"{stream}{PARKED_PART}{table}"
+
+
+class ParkedTarget(Target):
+    """The target that stands for a parked table.
+
+    Args:
+        catalog: Where the dead letters are.
+        letters: Their table.
+        stream: The stream's id.
+        parked: The table's name.
+        uuid: Under which the stream knows it.
+        more: As of `Target`.
+    """
+
+    def __init__(self, catalog: Catalog, letters: str, stream: str, parked: str, uuid: str, **more: Any) -> None:
+        super().__init__(catalog, letters, parked_id(stream, parked), **more)
+        self.parked: str = parked
+        self._known_as: str = uuid
+
+    @property
+    def identity(self) -> str:
+        """The uuid under which the stream knows the parked table."""
+        return self._known_as
+
+    @property
+    def owner(self) -> str:
+        """The stream whose target it is, as its file calls it."""
+        return self.stream.partition(PARKED_PART)[0]
+
+
+def held_by_letters(
+    spec: StreamSpec, catalog: Catalog, known: Mapping[str, str], newest: Stamp | None, *, parking: bool
+) -> dict[str, str]:
+    """The targets whose place letters hold: those that are parked, or are to be; with the uuids that they are known by.
+
+    Args:
+        spec: The stream, with all of its targets.
+        catalog: Where they are.
+        known: Uuids by name, of the tables that the stream knows.
+        newest: The coordinator's newest stamp.
+        parking: Whether those count as well that are gone or another one, and are parked for that.
+    """
+    if newest is None:
+        return {}
+    found = {name: known.get(name, "") for name in spec.target_names if name in newest.parked}
+    for name in spec.target_names if parking else ():
+        if name not in found and name in known and spec.parks(name) and uuid_of(catalog, name) != known[name]:
+            found[name] = known[name]
+    return found
+
+
+def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict[str, Stamp | None]:
+    """The newest stamp of each target of a stream; of a parked one, that of its place among the letters.
+
+    Args:
+        spec: The stream, with the tables that values have named.
+        tables: The metadata of those that are there.
+    """
+    found = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    anchored, letters = found.get(spec.coordinator), tables.get(spec.dead_letter_table)
+    if anchored is not None and letters is not None:
+        for name in anchored.parked:
+            found[name] = history(letters, parked_id(spec.stream, name)).newest
+    return found
+
+
+def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
+    """The newest stamp of the place of each table that ever was parked, by the table's name.
+
+    Args:
+        letters: Of the dead letters.
+        stream: The stream's id.
+    """
+    start = f"{PROPERTY_PREFIX}{stream}{PARKED_PART}"
+    names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
+    found = {name: history(letters, parked_id(stream, name)).newest for name in names}
+    return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+
+def uuid_of(catalog: Catalog, name: str) -> str | None:
+    """The uuid of a table; None if there is none of that name."""
+    try:
+        return str(catalog.load_table(name).metadata.table_uuid)
+    except NoSuchTableError:
+        return None
+
+
+def parked_target(spec: StreamSpec, catalog: Catalog, name: str, uuid: str) -> ParkedTarget:
+    """The target that stands for a parked table, read.
+
+    Raises:
+        RolledBackError: The dead letters were rolled back.
+    """
+    target = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
+    target.read()
+    return target

@@ -1,0 +1,98 @@
+"""Unparking of a table: an operator's word that it takes commits again, stamped on it and on the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.accept import signed_answer
+from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.session import CommitSession
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.commit.target_positions import of_known_topics, target_positions
+from jobs.errors import StreamStopped
+from jobs.spec.models import StreamSpec
+from jobs.steps import step
+from jobs.stream.routed_tables import ensure_routed_table
+
+
+def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:
+    """See that a table is parked.
+
+    Args:
+        spec: The stream, with the tables that values have named.
+        table: Its name.
+        newest: The coordinator's newest stamp.
+
+    Raises:
+        NothingToAcceptError: It is not; the message names those that are.
+    """
+    parked = sorted(newest.parked) if newest else []
+    if table in parked:
+        return
+    told = f"parked are {', '.join(parked)}" if parked else "none is"
+    raise NothingToAcceptError(f"table {table} of stream {spec.stream} is not parked; {told}", fix="frazil status")
+
+
+def unpark_table(
+    session: CommitSession,
+    spec: StreamSpec,
+    catalog: Catalog,
+    table: str,
+    note: str,
+    *,
+    make_target: Callable[..., Target] = Target,
+    ensure: Callable[[StreamSpec, Catalog, str], object] = ensure_routed_table,
+) -> dict[str, Decision]:
+    """Take a parked table for a target again, from the coordinator's position on; what came before waits for a replay.
+
+    A table that is not there is made, as the file says. It is claimed first: whoever was about to commit to it before
+    it was parked commits nothing any more, so that a replay may look at its rows.
+
+    Args:
+        session: Of the stream, held.
+        spec: The stream, with the tables that values have named.
+        catalog: Where they are.
+        table: Its name.
+        note: Who says so, and why.
+        make_target: For tests.
+        ensure: Likewise.
+
+    Raises:
+        NothingToAcceptError: It is not parked.
+        StreamStopped: Its letters of the newest batch are not all made yet; or it, or another table, was rolled back.
+        FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
+    """
+    anchor = session.targets[spec.coordinator]
+    for each in session.targets.values():
+        each.read()
+    newest = anchor.newest
+    refuse_unless_parked(spec, table, newest)
+    assert newest is not None, "it is parked by a stamp"
+    stamps = of_known_topics({name: each.newest for name, each in session.targets.items()}, anchor.name)
+    letters = target_positions(stamps, anchor.name)[table]
+    if any(letters.get(partition, -1) < at for partition, at in newest.position.items()):
+        raise StreamStopped(
+            f"stream {spec.stream}: table {table} is parked, and its letters of the newest batch are not all made yet.",
+            fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
+        )
+    ensure(spec, catalog, table)
+    target = make_target(catalog, table, spec.stream, branch=spec.branch_of(table))
+    target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)
+    step("after_unpark_claim")
+    left = {name: at for name, at in newest.parked.items() if name != table}
+    decision = Decision("unparked")
+    # What the newest batch had for it are letters.
+    rows, targets = {**newest.rows, table: 0}, {**newest.targets, table: target.uuid}
+    stamp = replace(newest.decided(decision), parked=left, rows=rows, targets=targets)
+    anchor.restamp(signed_answer(stamp, session.epoch, note))
+    return {anchor.name: decision, table: decision}
+
+
+def _from(session: CommitSession, known: Stamp | None, anchored: Stamp) -> Stamp:
+    claimed = session.claim_of(known)
+    return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})

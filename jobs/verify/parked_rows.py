@@ -1,0 +1,193 @@
+"""Parked rows, as an audit counts them: letters that wait, or have waited, for a table that was parked.
+
+The ledger says that the records landed, which is so of their other tables. What a parked table did not get is as many
+letters as the stamps of its place say. Of one that was brought back a row stands in the table, and no record of any of
+them stands there twice.
+"""
+
+# Of PyIceberg's expressions a type checker sees pydantic's keywords only.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+from pyiceberg.expressions import And, EqualTo
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.commit.parked_target import parked_places
+from jobs.commit.stamps import Stamp
+from jobs.deadletter.parked_letters import TARGET, of_parked
+from jobs.deadletter.retention import EXPIRED_BEFORE
+from jobs.spec.models import StreamSpec
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
+from jobs.verify.audit_ranges import OffsetRanges, RangeGroup, slice_of_range
+from jobs.verify.audit_result import AuditProblem
+from jobs.verify.audited_tables import AuditedTable
+from jobs.verify.row_counter import RowCounter
+
+_WINDOW = 4_000_000
+
+
+@dataclass(slots=True)
+class ParkedLetters:
+    """The letters of one table that is, or was, parked.
+
+    Attributes:
+        states: How many are in each state; null counts as `new`.
+        of: Offsets of all, ascending, by partition; those of several readings of a record as often.
+        back: Offsets of those whose row a replay has landed, likewise.
+    """
+
+    states: dict[str, int] = field(default_factory=dict)
+    of: dict[TopicPartition, np.ndarray] = field(default_factory=dict)
+    back: dict[TopicPartition, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(self.states.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many have not come back, and were not dismissed."""
+        return sum(count for state, count in self.states.items() if state not in ("replayed", "dismissed"))
+
+
+def parked_letters(letters: Table, stream: str, table: str, since: datetime | None = None) -> ParkedLetters:
+    """The letters that wait, or have waited, for a table.
+
+    Args:
+        letters: The dead letters.
+        stream: The stream's id.
+        table: That was parked.
+        since: Of those that a replay has brought back only the ones that it did since then.
+    """
+    found, of, back = ParkedLetters(), dict[TopicPartition, list[int]](), dict[TopicPartition, list[int]]()
+    columns = letters.schema().column_names
+    if TARGET not in columns:
+        return found
+    wanted = And(EqualTo("stream", stream), of_parked(letters.schema()), EqualTo(TARGET, table))
+    fields = (*DEAD_LETTER_COORDINATES, "state", "state_at", "replay_snapshot_id")
+    for batch in letters.scan(row_filter=wanted, selected_fields=fields).to_arrow_batch_reader():
+        for topic, partition, offset, state, at, snapshot in zip(
+            *(batch.column(name).to_pylist() for name in fields), strict=True
+        ):
+            found.states[state or "new"] = found.states.get(state or "new", 0) + 1
+            place = TopicPartition(topic, partition)
+            of.setdefault(place, []).append(offset)
+            if state == "replayed" and snapshot is not None and (since is None or (at is not None and at >= since)):
+                back.setdefault(place, []).append(offset)
+    found.of = {place: np.sort(np.array(offsets, np.int64)) for place, offsets in of.items()}
+    found.back = {place: np.sort(np.array(offsets, np.int64)) for place, offsets in back.items()}
+    return found
+
+
+class ParkedRows:
+    """Holds the letters of parked tables against what was stamped, and against the rows that came back.
+
+    Args:
+        spec: The stream.
+        letters: Its dead letters; None if there is no such table.
+        newest: The coordinator's newest stamp.
+        audited: The tables whose rows are looked at.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, letters: Table | None, newest: Stamp | None, audited: list[AuditedTable]
+    ) -> None:
+        self._spec: StreamSpec = spec
+        self._letters: Table | None = letters
+        self._parked: Mapping[str, int] = newest.parked if newest else {}
+        self._audited: dict[str, AuditedTable] = {each.name: each for each in audited}
+        self._places: dict[str, Stamp] = parked_places(letters.metadata, spec.stream) if letters is not None else {}
+        self.notes: list[str] = []
+
+    def problems(self) -> Iterator[AuditProblem]:
+        """What is wrong; notes follow."""
+        for name, stamp in self._places.items():
+            assert self._letters is not None, "its places are told by it"
+            each = self._audited.get(name)
+            found = parked_letters(self._letters, self._spec.stream, name, _first_kept(each))
+            yield from self._of_letters(name, stamp.totals.read, found)
+            if each is not None and each.table is not None and each.facts.method == "rows":
+                yield from _of_rows(each, found)
+            self._note(name, found)
+
+    def _of_letters(self, name: str, stamped: int, found: ParkedLetters) -> Iterator[AuditProblem]:
+        assert self._letters is not None, "its places are told by it"
+        if found.total == stamped or self._letters.metadata.properties.get(EXPIRED_BEFORE):
+            return
+        said = f"{found.total:,} dead letters are there of the {stamped:,} that were written for table {name}, parked"
+        off, more = abs(found.total - stamped), found.total > stamped
+        yield AuditProblem(
+            "dead_letters", self._spec.dead_letter_table, None, None, off, said, exact=False, surplus=more
+        )
+
+    def _note(self, name: str, found: ParkedLetters) -> None:
+        if name in self._parked:
+            since = datetime.fromtimestamp(self._parked[name] / 1000, UTC)
+            self.notes.append(
+                f"table {name} is parked since {since:%Y-%m-%d %H:%M} UTC: {found.waiting:,} dead letters wait for it"
+            )
+        elif found.waiting:
+            self.notes.append(
+                f"{found.waiting:,} dead letters of when table {name} was parked wait: frazil replay "
+                f"{self._spec.stream} brings them back"
+            )
+
+
+def _first_kept(audited: AuditedTable | None) -> datetime | None:
+    """When the oldest snapshot of a table was made that is kept: a former one of its name had what came back before."""
+    table = audited.table if audited is not None else None
+    if table is None or not table.metadata.snapshots:
+        return None
+    return datetime.fromtimestamp(min(each.timestamp_ms for each in table.metadata.snapshots) / 1000, UTC)
+
+
+def _of_rows(audited: AuditedTable, found: ParkedLetters) -> Iterator[AuditProblem]:
+    """What is wrong with the rows of a table at the offsets of its letters."""
+    table, name = audited.table, audited.name
+    assert table is not None, "its rows are counted"
+    counter = RowCounter(table, audited.columns)
+    for place, offsets in sorted(found.of.items()):
+        groups = audited.expected.groups.get(place, [])
+        back = found.back.get(place, np.zeros(0, np.int64))
+        for start in range(int(offsets[0]), int(offsets[-1]) + 1, _WINDOW):
+            range_ = OffsetRange(start, min(start + _WINDOW, int(offsets[-1]) + 1))
+            (rows,) = counter.count([PartitionRange(place, range_)])
+            mine = np.unique(offsets[(offsets >= range_.start) & (offsets < range_.end)])
+            allowed = np.maximum(_landed(groups, range_), 1)
+            twice = mine[rows[mine - start].astype(np.int16) > allowed[mine - start]]
+            came = np.unique(back[(back >= range_.start) & (back < range_.end)])
+            lacks = came[rows[came - start] == 0]
+            said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
+            yield from _problem("doubled", name, place, range_, twice, said)
+            said = f"{len(lacks):,} rows that replays brought back are not there"
+            yield from _problem("missing", name, place, range_, lacks, said)
+
+
+def _landed(groups: list[RangeGroup], range_: OffsetRange) -> np.ndarray:
+    """How often batches have read each offset for a table."""
+    landed = np.zeros(range_.end - range_.start, np.int16)
+    for group in groups:
+        for batch in group.batches:
+            if batch.range.start < range_.end and range_.start < batch.range.end:
+                landed[slice_of_range(batch.range, range_.start)] += 1
+    return landed
+
+
+def _problem(
+    kind, table: str, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray, said: str
+) -> Iterator[AuditProblem]:
+    if not len(offsets):
+        return
+    where = OffsetRanges()
+    where.add(offsets - range_.start, range_.start)
+    yield AuditProblem(
+        kind, table, partition, range_, len(offsets), said, tuple(where.kept), not where.more, where.more
+    )
