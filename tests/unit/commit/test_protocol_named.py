@@ -72,7 +72,10 @@ class NamedWorld(World):
     def existing(self, name: str) -> Any:
         pause(f"looks for {name}")
         # In one step: a table that is dropped in between would be taken for one that is no table of Iceberg.
-        return SimpleNamespace(metadata=self.tables[name].metadata()) if name in self.tables else None
+        if name not in self.tables:
+            return None
+        metadata = self.tables[name].metadata()
+        return SimpleNamespace(metadata=metadata, schema=metadata.schema, properties=metadata.properties)
 
     def ensure(self, name: str) -> None:
         pause(f"before {name} is made")
