@@ -17,8 +17,9 @@ from pyiceberg import types as ice
 
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
 from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.transform.columns import Columns, TransformProblem, column
+from jobs.transform.columns import Columns, TransformProblem, column, renamed
 from jobs.transform.smt.debezium_envelope import before_and_after, kind_at, row_fields, value_of
+from jobs.transform.smt.keys import KEY_COLUMN
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.sink import ICEBERG
@@ -38,11 +39,13 @@ class DebeziumChange(Transform):
     Attributes:
         target: Parts of the target's name, with `{db}` and `{table}` among them.
         lenient: Whether an operation that is none of a row's is an insertion.
+        key: The column with the record's key, which `_cdc` holds as well; None: it does not.
     """
 
     name: ClassVar[str] = "debezium"
     target: tuple[str, ...]
     lenient: bool
+    key: str | None = None
 
     def output(self, columns: Columns) -> Columns:
         """The row's, and the struct `_cdc`."""
@@ -53,6 +56,8 @@ class DebeziumChange(Transform):
             column("source", ice.StringType(), required=True),
             column("target", ice.StringType(), required=True),
         ]
+        if self.key is not None:
+            fields.append(renamed(columns.field(self.key, (KEY_COLUMN,)), "key"))
         return Columns.of(
             (
                 *row_fields(columns, "DebeziumTransform", deleted=True),
@@ -74,6 +79,8 @@ class DebeziumChange(Transform):
         parts = [named.get(each, pa.repeat(pa.scalar(each, pa.string()), rows.count)) for each in self.target]
         target = pc.binary_join_element_wise(*parts, "")
         cdc = [ops, times, rows.frame.part("offset"), pc.binary_join_element_wise(db, table, "."), target]
+        if self.key is not None:
+            cdc.append(rows.batch.column(rows.columns.index(self.key)))
         kind = rows_arrow_type(into.fields[-1].field_type)
         struct = pa.StructArray.from_arrays(cdc, fields=list(kind))
         arrays = [pc.struct_field(state, [number]) for number in range(state.type.num_fields)]
@@ -154,7 +161,7 @@ def _debezium(properties: Properties, columns: Columns, lenient: bool) -> Sequen
         if not isinstance(kind_at(columns, path), kind):
             raise TransformProblem(f"DebeziumTransform needs {'.'.join(path)} as {kind()}", ())
     parts = _PLACEHOLDER.split(properties.text("cdc.target.pattern", "{db}.{table}"))
-    return [DebeziumChange(tuple(part for part in parts if part), lenient)]
+    return [DebeziumChange(tuple(part for part in parts if part), lenient, properties.text(KEY_COLUMN) or None)]
 
 
 def _dms(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Transform]:
@@ -162,6 +169,6 @@ def _dms(properties: Properties, columns: Columns, lenient: bool) -> Sequence[Tr
 
 
 CHANGES = (
-    Known(f"{ICEBERG}DebeziumTransform", ("cdc.target.pattern",), _debezium),
+    Known(f"{ICEBERG}DebeziumTransform", ("cdc.target.pattern", KEY_COLUMN), _debezium),
     Known(f"{ICEBERG}DmsTransform", (), _dms),
 )

@@ -34,8 +34,8 @@ def test_frazil_gives_what_connect_gave(case: Case, lenient: bool) -> None:
     found = landed(case, lenient=lenient)
     for at, result in enumerate(connect["results"]):
         _compare(case, at, said.get(at), result, found)
-    if case.file != "mongo_keys":
-        # The sink makes another type for each document.
+    if case.file not in ("mongo_keys", "sink_keys"):
+        # The sink makes another type for each document, and one whose key may not be null for a record with a key.
         _compare_types(connect["results"], found, said)
 
 
