@@ -36,8 +36,10 @@ from jobs.kafka.records import HEADERS, WHOLE
 from jobs.replay.landed import LETTER_COLUMNS, record_keys
 from jobs.schema.declared import quoted
 from jobs.schema.kept_fields import EXTRA_COLUMN
-from jobs.spec.mask import Mask
+from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import added_by
+from jobs.spec.transform.steps import chain_of
 
 _AT_ONCE = 5_000
 _TYPES = {"CreateTime": 0, "LogAppendTime": 1}
@@ -235,7 +237,7 @@ class DiscardedLetters:
             batch_id=None,
             epoch=None,
             first_seen=discard.at,
-            mask=_mask_of_rows(spec.errors.mask, columns) if as_rows else spec.errors.mask,
+            mask=_mask_of_rows(spec, columns, rows) if as_rows else spec.errors.mask,
             rows=rows,
             columns=RecordColumns(spec.kafka_columns) if as_rows else columns,
             json_fields=as_rows or FORMATS[resolved.decoder.kind].json_fields,
@@ -243,12 +245,19 @@ class DiscardedLetters:
         )
 
 
-def _mask_of_rows(mask: Mask, columns: RecordColumns) -> Mask:
-    """The mask of rows as JSON, in which columns that come from key and headers are fields as well."""
+def _mask_of_rows(spec: StreamSpec, columns: RecordColumns, rows: Schema) -> Mask:
+    """The mask of rows as JSON, in which columns that come from key and headers are fields as well.
+
+    A mask speaks of the record. What steps have made of it may hold what is masked under any other name.
+    """
+    mask = spec.errors.mask
     more = list(columns.key_names) if mask.key else []
     more += [each.name for each in columns.headers if each.header in mask.headers]
     # What is masked may have been a field without a column.
     more += [EXTRA_COLUMN] if mask.columns else []
+    if mask != NO_MASK:
+        renames = any(each.adds is None for each in chain_of(spec.transform).steps)
+        more += [each.name for each in rows.fields] if renames else sorted(added_by(spec.transform))
     return Mask(columns=(*mask.columns, *map(quoted, more)), headers=mask.headers, key=mask.key)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -318,6 +319,26 @@ def test_the_mask_holds_for_them(tmp_path: Path) -> None:
     world.correct()
     found = world.replay()
     assert (found.replayed, found.failed_again) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("schema", "transform", "kept"),
+    [
+        ("secret long not null", {"rename": {"secret": "id"}}, '{"id":"[masked]"}'),
+        ("secret long not null", {"compute": {"id": "secret"}}, '{"id":"[masked]"}'),
+        ("id long not null", {"where": "id >= 0"}, '{"id":2000000}'),
+    ],
+)
+def test_the_mask_holds_for_what_steps_have_made_of_a_record(
+    tmp_path: Path, schema: str, transform: dict[str, Any], kept: str
+) -> None:
+    errors = {"dead_letters": {"mask": {"columns": ["secret"]}}}
+    steps = [transform, *([{"drop": ["secret"]}] if "compute" in transform else [])]
+    world = DiscardWorld(tmp_path / "home", schema=schema, transform=steps, errors=errors)
+    held(world, 2)
+    world.log.first = 1
+    world.discard()
+    assert [each["value"].decode() for each in world.letters() if each["stage"] == "discarded_row"] == [kept]
 
 
 def test_what_was_discarded_is_not_checked_again(world: DiscardWorld) -> None:
