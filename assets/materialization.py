@@ -43,6 +43,8 @@ from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
 from resources.spark import SparkResource
 
+_NOT_MADE = "no record has come for it yet: it is made with the columns of its first records"
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -76,10 +78,13 @@ def materialize(
             return
         _refuse_unless_running(current.stream, deployment.settings())
         drained = _drained(context, current, deployment.settings(), kafka, spark)
-        tables = [on_branch(catalog.table(each.name), each.branch) for each in current.targets]
+        tables = [_drained_table(catalog, current, each) for each in current.targets]
     except FrazilError as problem:
         raise failure(problem) from None
     for key, target, table in zip(keys, current.targets, tables, strict=True):
+        if table is None:
+            yield dg.MaterializeResult(asset_key=key, metadata={"table": _NOT_MADE})
+            continue
         totals = totals_of(table, current.stream)
         yield dg.MaterializeResult(
             asset_key=key,
@@ -89,9 +94,16 @@ def materialize(
             if target.coordinator
             else [],
         )
-        if target.role == "dead_letters":
-            report_dead_letter_check(context.instance, current, key, table, tables[0])
+        if target.role == "dead_letters" and (own := tables[0]) is not None:
+            report_dead_letter_check(context.instance, current, key, table, own)
     report_drained(context, current, deployment.settings(), catalog.catalog(), drained)
+
+
+def _drained_table(catalog: CatalogResource, spec: StreamSpec, target: TargetSpec) -> Table | None:
+    """A target; None of a table that is made with the first records of its topics, while there is none."""
+    if not spec.own_columns or target.coordinator or target.role == "dead_letters":
+        return on_branch(catalog.table(target.name), target.branch)
+    return _table_or_none(catalog, target)
 
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:

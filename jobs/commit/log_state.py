@@ -38,6 +38,17 @@ class LogState:
         return undecided(self.latest, self.watermarks)
 
 
+def of_topics(log: LogState, topics: Container[str]) -> LogState:
+    """The same of some of the topics."""
+
+    def kept(positions: Positions) -> dict[TopicPartition, int]:
+        return {p: at for p, at in positions.items() if p.topic in topics}
+
+    ids = {topic: each for topic, each in log.topics.items() if topic in topics}
+    ends = kept(log.latest), kept(log.watermarks), kept(log.leader_epochs)
+    return LogState(ids, kept(log.earliest), *ends, log.seen_ms)
+
+
 def undecided(latest: Positions, watermarks: Positions) -> dict[TopicPartition, int]:
     """Offsets between the end of what is decided and the end of all, of partitions that have any."""
     return {p: high - latest[p] for p, high in watermarks.items() if high > latest[p]}

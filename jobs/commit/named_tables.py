@@ -1,7 +1,11 @@
-"""Named tables of a stream: those of its targets that values of records have named, as its coordinator tells them."""
+"""Named tables of a stream: those of its targets that have become some as records came, as its coordinator tells them.
+
+Values of records have named them; or the file does, and they are made with the columns of their first records.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from pyiceberg.catalog import Catalog
@@ -23,14 +27,14 @@ def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
 
     Args:
         spec: As its file says.
-        catalog: Is asked for the coordinator, if the file lets values name tables; of another stream, nothing.
+        catalog: Is asked for the coordinator, if tables become targets as records come; of another stream, nothing.
     """
-    if spec.route is None or spec.route.to is None:
+    if not spec.grows:
         return spec
     try:
         metadata = catalog.load_table(spec.coordinator).metadata
     except (NoSuchTableError, NoSuchNamespaceError):
-        return spec
+        return spec.with_present_tables(())
     return with_tables_of(spec, history(as_written(metadata, spec.stream), spec.stream).newest, catalog)
 
 
@@ -41,18 +45,22 @@ def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> Str
         spec: As its file says.
         coordinator: As it is; None if it is not there, or nobody could ask.
     """
-    if coordinator is None or spec.route is None or spec.route.to is None:
+    if coordinator is None or not spec.grows:
         return spec
     newest = history(as_written(coordinator, spec.stream), spec.stream).newest
-    return spec.with_named_tables(newest.targets if newest else ())
+    told = newest.targets if newest else ()
+    return spec.with_present_tables(told).with_named_tables(told)
 
 
 def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> StreamSpec:
-    """The stream with the tables that values have named, by the coordinator's newest stamp.
+    """The stream with the tables that have become targets as records came, by the coordinator's newest stamp.
 
     Where the file has changed since that stamp, a table may have been one of another kind: the dead letters, say. Then
     those are left out that cannot hold the stream's rows.
     """
+    if not spec.grows:
+        return spec
+    spec = spec.with_present_tables(_present(spec, newest, catalog) if newest else ())
     if newest is None or spec.route is None or spec.route.to is None:
         return spec
     if newest.config == spec.config_hash:
@@ -61,28 +69,42 @@ def with_tables_of(spec: StreamSpec, newest: Stamp | None, catalog: Catalog) -> 
     return spec.with_named_tables(name for name in newest.targets if name in new and _may_hold(spec, name, catalog))
 
 
+def _present(spec: StreamSpec, newest: Stamp, catalog: Catalog) -> set[str]:
+    """The targets by their names now: one that the file calls otherwise by now is told by its uuid."""
+    known = set(newest.targets)
+    if not spec.own_columns or newest.config == spec.config_hash or spec.route is None:
+        return known
+    uuids = set(newest.targets.values())
+    for name in spec.route.table_names:
+        with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            if name not in known and str(catalog.load_table(name).metadata.table_uuid) in uuids:
+                known.add(name)
+    return known
+
+
 def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
     """Whether a table holds the stream's rows; one that is gone did."""
     try:
         metadata = catalog.load_table(name).metadata
-        fits = not spec.disagreements_with(metadata.schema(), name, properties=metadata.properties)
+        schema, properties = metadata.schema(), metadata.properties
+        fits = not spec.for_table(name).disagreements_with(schema, name, properties=properties)
         return made_for(metadata, spec.stream) or fits
     except NoSuchTableError:
         return True
 
 
 def former_named_tables(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:
-    """The tables that values may name and that were targets once, but are none by the coordinator's newest stamp.
+    """The tables that were targets once and may be again, but are none by the coordinator's newest stamp.
 
     Args:
         spec: With its named tables.
         catalog: Is asked for the coordinator, whose directory lists all that ever were targets.
     """
-    if spec.route is None or spec.route.to is None or not catalog.table_exists(spec.coordinator):
+    if not spec.grows or not catalog.table_exists(spec.coordinator):
         return ()
     directory = TargetDirectory.of(catalog.load_table(spec.coordinator).metadata.properties, spec.stream)
-    nameable = spec.with_named_tables(name for name, _ in directory.entries).named_tables
-    return tuple(name for name in nameable if name not in spec.named_tables and catalog.table_exists(name))
+    every = spec.with_named_tables([name for name, _ in directory.entries]).target_names
+    return tuple(name for name in every if name not in spec.target_names and catalog.table_exists(name))
 
 
 def all_with_named_tables(specs: Iterable[StreamSpec], catalog: Catalog) -> list[StreamSpec]:

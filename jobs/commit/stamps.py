@@ -43,6 +43,8 @@ PROPERTY_PREFIX = "frazil.stamp."
 # Ends the id under which the publications of a stream are stamped.
 PUBLISH_PART = "~publish"
 FORMAT = 1
+# What is said of tables each of which has columns of its own.
+_OF_TABLES = frozenset({"schemas", "aliases", "decodes"})
 
 
 def property_key(stream: str) -> str:
@@ -87,6 +89,10 @@ class Stamp:
             versions have none.
         names: On the anchor, with `batch`: the further names of columns, by which its records were matched with them;
             kept as `schema_id` is. Stamps of earlier versions have none.
+        schemas: On the anchor, with `batch`, of a stream each of whose tables has columns of its own: as `schema_id`,
+            of those of the batch's tables of which it is not 0, by name. Kept as `schema_id` is.
+        further_names: Likewise as `names`, of those tables that have any.
+        decoded_of: Likewise as `decoded`.
         unknown_ids: On the anchor, with `batch`: ids of writer schemas, numbers or GUIDs, that its records named and
             the registry did not know; so many that a stamp stays small. Kept as `schema_id` is.
         decoded: On the anchor, with `batch`: the digest of the decoded columns that its table keeps, of a stream whose
@@ -131,6 +137,9 @@ class Stamp:
     retired: Mapping[str, Retired] = field(default_factory=dict)
     schema_id: int | None = None
     names: DecidedNames | None = None
+    schemas: Mapping[str, int] = field(default_factory=dict)
+    further_names: Mapping[str, DecidedNames] = field(default_factory=dict)
+    decoded_of: Mapping[str, str] = field(default_factory=dict)
     unknown_ids: tuple[int | str, ...] = ()
     decoded: str | None = None
     branch: str = ""
@@ -254,10 +263,15 @@ class Stamp:
             "unknown": list(self.unknown_ids),
             "columns": self.decoded,
             "parked": dict(self.parked),
+            "schemas": dict(self.schemas),
+            "aliases": {name: pack_names(names) for name, names in self.further_names.items()},
+            "decodes": dict(self.decoded_of),
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
             optional |= {"rows": None, "targets": None}
+            for key in _OF_TABLES:
+                optional[key] = directory.by_place(optional[key], self.targets)
             document["of"] = [directory.bitmap(each, self.targets) for each in (self.targets, receiving)]
             optional["parked"] = directory.numbered(self.parked, self.targets)
         document |= {key: value for key, value in optional.items() if value}
@@ -288,6 +302,10 @@ class Stamp:
             document["targets"], receiving = (directory.named(each) for each in document["of"])
             document["rows"] = dict.fromkeys(receiving, 1)
             document["parked"] = directory.by_name(document.get("parked", ()))
+            for key in _OF_TABLES & document.keys():
+                document[key] = directory.by_table(document[key])
+        elif "of" in document:
+            document |= {key: {} for key in _OF_TABLES}
         return Stamp(
             stream=document["stream"],
             kind=document["kind"],
@@ -314,6 +332,13 @@ class Stamp:
             retired=unpack_retired(document.get("retired", {})),
             schema_id=document.get("schema"),
             names=unpack_names(document.get("names")),
+            schemas=document.get("schemas", {}),
+            further_names={
+                name: names
+                for name, packed in document.get("aliases", {}).items()
+                if (names := unpack_names(packed)) is not None
+            },
+            decoded_of=document.get("decodes", {}),
             unknown_ids=tuple(document.get("unknown", ())),
             decoded=document.get("columns"),
             branch=document.get("branch", ""),

@@ -11,10 +11,13 @@ import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
 from jobs.schema.long_properties import whole_property
+
+T = TypeVar("T")
 
 PREFIX = "frazil.targets."
 MOST_NAMED = 2
@@ -66,12 +69,23 @@ class TargetDirectory:
             names: Of the tables, each of which has an entry.
             uuids: Of the targets; of another table the newest entry of its name counts.
         """
+        bits = 0
+        for number in self._places(names, uuids).values():
+            bits |= 1 << number
+        return base64.b64encode(bits.to_bytes(-(-bits.bit_length() // 8), "little")).decode()
+
+    def by_place(self, of: Mapping[str, T], uuids: Mapping[str, str]) -> dict[str, T]:
+        """What is said of tables, by their ordinals as texts; arguments as of `bitmap`."""
+        return {str(place): of[name] for name, place in self._places(of, uuids).items()}
+
+    def by_table(self, of: Mapping[str, T]) -> dict[str, T]:
+        """The inverse of `by_place`."""
+        return {self.entries[int(place)][0]: each for place, each in of.items()}
+
+    def _places(self, names: Collection[str], uuids: Mapping[str, str]) -> dict[str, int]:
         ordinals = {entry: number for number, entry in enumerate(self.entries)}
         newest = {name: number for number, (name, _) in enumerate(self.entries)}
-        bits = 0
-        for name in names:
-            bits |= 1 << (ordinals[name, uuids[name]] if name in uuids else newest[name])
-        return base64.b64encode(bits.to_bytes(-(-bits.bit_length() // 8), "little")).decode()
+        return {name: ordinals[name, uuids[name]] if name in uuids else newest[name] for name in names}
 
     def numbered(self, values: Mapping[str, int], uuids: Mapping[str, str]) -> list[list[int]]:
         """Numbers of some targets as `[[ordinal, number], …]`; see `bitmap` for the ordinals."""

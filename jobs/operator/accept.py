@@ -206,7 +206,8 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
     if known != target.uuid and (known is not None or waits):
         return
     run = f"frazil run {spec.stream}"
-    differences = spec.disagreements_with(target.table.schema(), name, properties=target.table.properties)
+    there = target.table
+    differences = spec.for_table(name).disagreements_with(there.schema(), name, properties=there.properties)
     if name != spec.table.name or not differences:
         raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run

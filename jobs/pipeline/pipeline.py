@@ -22,7 +22,7 @@ from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
 
-_DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
+DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
 
 Routed: TypeAlias = tuple[Destinations, Mapping[str, Fit], NamingState | None]
 
@@ -128,5 +128,5 @@ def stream_pipeline(
         rows = steps.columns if steps else None
         time = steps.batch_time if steps else None
         fitted = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, batch_time=time, hide_values=hide_values)
-        last = RefuseDropped(fitted, ROUTE, _DROPPED_NOW) if steps and steps.refuse_dropped else fitted
+        last = RefuseDropped(fitted, ROUTE, DROPPED_NOW) if steps and steps.refuse_dropped else fitted
     return Pipeline([*first, decode, *more, last], destination, values)

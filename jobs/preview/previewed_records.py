@@ -136,7 +136,7 @@ def _letters(
         mine = [row for row, at in enumerate(where) if at in failures]
         if mine:
             letters = _rows_of(plan, block.whole(mine), [failures[where[row]] for row in mine])
-            found |= {where[row]: _letter(letter) for row, letter in zip(mine, letters, strict=True)}
+            found |= {where[row]: letter_of(letter) for row, letter in zip(mine, letters, strict=True)}
     return found
 
 
@@ -158,7 +158,8 @@ def _rows_of(plan: TaskPlan, records: pa.RecordBatch, failures: Sequence[Failure
     ).to_pylist()
 
 
-def _letter(row: Mapping[str, Any]) -> PreviewedLetter:
+def letter_of(row: Mapping[str, Any]) -> PreviewedLetter:
+    """A row of the dead letters as a preview shows it."""
     value: bytes | None = row["value"]
     text = None if value is None else value.decode("utf-8", "backslashreplace")
     if text is not None and len(text) > LONGEST_VALUE:

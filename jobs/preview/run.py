@@ -13,14 +13,15 @@ from jobs.commit.named_tables import all_with_named_tables
 from jobs.commit.offsets import Ranges
 from jobs.deadletter.selection import OffsetSelection
 from jobs.kafka.metadata import KafkaLog
-from jobs.preview.preview import asked_parts, preview_stream
+from jobs.preview.lanes import LanePart, PreviewLanes, lanes_of, preview_lanes
+from jobs.preview.preview import asked_parts
 from jobs.preview.record import StreamPreview
 from jobs.preview.sample import newest_ranges, read_records, sample_log, selected_ranges
 from jobs.preview.tables import TableAsWritten, tables_as_written
 from jobs.spec.mask import Mask
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.stream.new_rows import new_columns
+from jobs.stream.new_rows import NewColumns, new_columns
 from jobs.stream.writer_schemas import schema_lookup
 
 
@@ -64,15 +65,26 @@ def preview(
     with catalog or nullcontext():
         if catalog is not None:
             specs = all_with_named_tables(specs, catalog)
-        tables = [_tables(spec, settings, catalog) for spec in specs]
-    parts = frozenset[str]().union(*(asked_parts(*each) for each in zip(specs, tables, strict=True)))
+        every = [_lanes(spec, settings, catalog, ranges) for spec in specs]
+    parts = frozenset[str]().union(*(asked_parts(each.spec, each.tables) for one in every for each in one.parts))
     blocks = read_records(settings, specs[0].stream, ranges, parts)
     mask = joint_mask(specs)
     streams = (
-        preview_stream(spec, mine, blocks, schemas=lookup, mask=mask)
-        for spec, mine, lookup in zip(specs, tables, lookups, strict=True)
+        preview_lanes(lanes, blocks, schemas=lookup, mask=mask) for lanes, lookup in zip(every, lookups, strict=True)
     )
     return Previewed(ranges, tuple(streams))
+
+
+def _lanes(spec: StreamSpec, settings: Settings, catalog: Catalog | None, ranges: Ranges) -> PreviewLanes:
+    """The parts of a stream: one, unless each of its tables has columns of its own."""
+    if not spec.own_columns:
+        return PreviewLanes(spec, (LanePart(spec, _tables(spec, settings, catalog)),))
+    topics = sorted({each.topic for each in ranges if spec.source.reads(each.topic)})
+
+    def new(of_table: StreamSpec) -> NewColumns:
+        return new_columns(of_table, settings, KafkaLog(settings.kafka).state(of_table.source))
+
+    return lanes_of(spec, topics, catalog, new)
 
 
 def _tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> tuple[TableAsWritten, ...]:

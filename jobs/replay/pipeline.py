@@ -31,6 +31,7 @@ from jobs.pipeline.row_steps import RowSteps, row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
+from jobs.replay.lanes import ReplayLanes
 from jobs.replay.outcome import ReplayOutcome
 from jobs.replay.routing import not_located, restricted_to, routed_to, without_table
 from jobs.replay.row_tables import RowTables
@@ -159,6 +160,9 @@ class ReplayPipeline:
         self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
         self._parked: Collection[str] = parked
+        self._several: bool = spec.route is not None
+        own = spec.own_columns
+        self._lanes: ReplayLanes | None = ReplayLanes(spec, tables, self._of_lane) if own else None
         self._made: dict[str | None, tuple[Schema, PartitionSpec, str | None, str | None, Pipeline, Pipeline]] = {}
 
     def _pipelines(self, sink: Table, only: str | None) -> tuple[Pipeline, Pipeline]:
@@ -171,8 +175,14 @@ class ReplayPipeline:
             self._made[only] = *now, records, row_pipeline(self._spec, sink)
         return self._made[only][4:]
 
+    def _of_lane(self, spec: StreamSpec, table: Table) -> Pipeline:
+        return dead_letter_pipeline(spec, table, self._schemas, batch_time=self.batch_time)
+
     def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
+        if self._lanes is not None:
+            rows, failures = self._lanes.run(letters)
+            return [_Rows(*each) for each in rows], failures
         own = self._spec.table.name
         records, rows = self._pipelines(self._tables.table(own), only)
         as_rows = are_rows(letters)
@@ -238,20 +248,20 @@ class ReplayPipeline:
             every = range(letters.num_rows)
             return [], ReplayOutcome(_NONE, _NONE, [Failure(row, STAGE, UNROUTED, why, None) for row in every])
         # What a route says of a letter is known behind the pipeline only.
-        there = self._stands(table, letters) if self._spec.route is None else np.zeros(letters.num_rows, dtype=bool)
+        there = self._stands(table, letters) if not self._several else np.zeros(letters.num_rows, dtype=bool)
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
         made, failures = self._run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)), only)
         made = [_Rows(each.table, each.rows, kept[each.letters]) for each in made]
-        if self._spec.route is not None:
+        if self._several:
             every = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
             made = [self._lacking(each, letters) for each in made]
         else:
             every = _NONE
         landed = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
         there[np.setdiff1d(every, landed, assume_unique=True)] = True
-        home = landed if self._spec.route is None else every
+        home = every if self._several else landed
         outcome = ReplayOutcome(
             landed,
             np.flatnonzero(there | (~alone & np.isin(first, home))),

@@ -117,7 +117,8 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
     check_dead_letter_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     corrected = request.corrected(spec)
-    refuse_unfit(corrected, sink, request.correction)
+    if corrected.coordinator_has_rows or not spec.own_columns:
+        refuse_unfit(corrected, sink, request.correction)
     refuse_other_tables(spec, corrected)
     return sink, letters
 

@@ -24,7 +24,7 @@ from jobs.spec.models import StreamSpec
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 
-_NO_TABLE = (
+NO_TABLE = (
     "needs a table of its own, which the stream makes when a record comes: `frazil replay --to-topic` sends it one"
 )
 
@@ -94,7 +94,7 @@ _ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
 
 def without_table(block: Block) -> list[Failure]:
     """The failures of records whose value names a table that is not there yet: only the stream itself makes one."""
-    return [Failure(int(row), STAGE, UNROUTED, _NO_TABLE, None) for rows in block.unnamed.values() for row in rows]
+    return [Failure(int(row), STAGE, UNROUTED, NO_TABLE, None) for rows in block.unnamed.values() for row in rows]
 
 
 def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None = None) -> None:
@@ -109,7 +109,7 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         FrazilError: It cannot; the message names each column.
     """
     name = ".".join(table.name())
-    if differences := spec.disagreements_with(table.schema(), name, properties=table.properties):
+    if differences := spec.for_table(name).disagreements_with(table.schema(), name, properties=table.properties):
         what = "the correction declares" if correction else "the spec declares"
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",
@@ -131,6 +131,20 @@ def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
         )
 
 
+def refuse_queue_of_lanes(spec: StreamSpec, corrected: StreamSpec, topic: str) -> None:
+    """Refuse what lands records of a topic of Kafka Connect, whose own topics only their headers tell, by columns.
+
+    Raises:
+        FrazilError: Each table has columns of its own.
+    """
+    if spec.own_columns or corrected.own_columns:
+        raise FrazilError(
+            f"stream {spec.stream}: each table of its route has columns of its own, and records of a dead-letter topic "
+            "of Kafka Connect are not landed by those yet.",
+            fix=f"name {topic} in source.topics of streams/{spec.stream}.yaml until it is read, and a table for it",
+        )
+
+
 def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
     """See that a correction routes letters to the stream's tables: no other one is claimed, audited or looked after.
 
@@ -138,6 +152,9 @@ def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
         FrazilError: It names others.
     """
     known = {each.name for each in spec.targets if each.role == "rows"}
+    if spec.own_columns and spec.route is not None:
+        # One that is not made yet keeps the letters that are for it.
+        known |= {*spec.route.table_names}
     others = [name for name in (corrected.route.table_names if corrected.route else ()) if name not in known]
     if others:
         raise FrazilError(

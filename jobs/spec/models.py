@@ -26,7 +26,7 @@ from jobs.spec.base import Location, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
-from jobs.spec.error_handling import Errors
+from jobs.spec.error_handling import DeadLetters, Errors
 from jobs.spec.event_time import EventTime
 from jobs.spec.evolve import Evolve
 from jobs.spec.fields import StreamId
@@ -44,6 +44,7 @@ from jobs.spec.source import Source
 from jobs.spec.stream_targets import branch_in, columns_in, late_table, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
+from jobs.spec.topic_route import decided_by_topic
 from jobs.spec.transform.key_places import WithKeyColumns
 from jobs.spec.transform.passing import added_by, changes_columns
 from jobs.spec.transform.rules import RowRule, hashed_rules
@@ -79,6 +80,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     publish: Publish | None = None
     route: RouteField = None
     _named: tuple[str, ...] = PrivateAttr(())
+    _absent: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -321,26 +323,73 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
-        return stream_targets(
-            self.table, self.dead_letter_table, self.publish, self.route, self._named, self.event_time
-        )
+        of_file = (self.table, self.dead_letter_table, self.publish, self.route, self._named, self.event_time)
+        return stream_targets(*of_file, self._absent)
 
     def with_named_tables(self, tables: Iterable[str]) -> StreamSpec:
-        """The same stream with tables among its targets that values of its records have named.
+        """The same stream with tables among its targets that have become some as records came.
+
+        These are tables that values of its records have named. Where each table has columns of its own, also those of
+        the file: they are made with the columns of their first records.
 
         Args:
-            tables: Those that are known; what the file names, or its route does not, is left aside.
+            tables: Those that are known; what is a target anyway, or none of the route, is left aside.
         """
-        to = self.route.to if self.route else None
+        to, known = self.route.to if self.route else None, tuple(tables)
         given = {
             self.table.name,
             self.dead_letter_table,
             self.late_table,
             *(self.route.table_names if self.route else ()),
         }
-        named = [each for each in tables if to and each not in given and value_of_table(to, each) is not None]
+        named = [each for each in known if to and each not in given and value_of_table(to, each) is not None]
         made = self.model_copy()
         made._named = tuple(dict.fromkeys([*self._named, *named]))
+        made._absent = self._absent.difference(known)
+        return made
+
+    def with_present_tables(self, tables: Collection[str]) -> StreamSpec:
+        """The same stream with those tables of its file among its targets that are some, beside those that it has.
+
+        Args:
+            tables: The targets by the coordinator's newest stamp. Only where each table has columns of its own one of
+                the file may be none yet.
+        """
+        if not self.own_columns or self.route is None:
+            return self
+        made = self.model_copy()
+        made._absent = frozenset({*self.route.table_names} - {self.table.name, *tables})
+        return made
+
+    @property
+    def own_columns(self) -> bool:
+        """Whether each table of rows has columns of its own: no file declares them, and the topic says the table."""
+        return self.route is not None and not self.decode.declares_all and decided_by_topic(self.route)
+
+    @property
+    def grows(self) -> bool:
+        """Whether tables become targets as records come for them."""
+        return self.route is not None and (self.route.to is not None or self.own_columns)
+
+    @property
+    def coordinator_has_rows(self) -> bool:
+        """Whether rows may go to the stream's own table."""
+        return self.route is None or self.table.name in self.route.table_names
+
+    def for_table(self, name: str) -> StreamSpec:
+        """The stream as the rows of one of its tables are made: where each has columns of its own, of it alone.
+
+        Its columns, and what is said of them, are those of that table. Otherwise it is this stream.
+
+        Args:
+            name: Of the table.
+        """
+        if not self.own_columns:
+            return self
+        letters = (self.errors.dead_letters or DeadLetters()).model_copy(update={"table": self.dead_letter_table})
+        errors = self.errors.model_copy(update={"dead_letters": letters})
+        made = self.model_copy(update={"table": self.table_settings(name), "route": None, "errors": errors})
+        made._named, made._absent = (), frozenset()
         return made
 
     def without_named_tables(self, tables: Collection[str]) -> StreamSpec:

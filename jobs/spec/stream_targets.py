@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -29,6 +29,7 @@ def stream_targets(
     route: Route | None,
     named: Sequence[str] = (),
     event_time: EventTime | None = None,
+    absent: Collection[str] = (),
 ) -> tuple[TargetSpec, ...]:
     """The tables that a stream commits to, the coordinator first: the stream's own table, routed or not.
 
@@ -41,6 +42,7 @@ def stream_targets(
         route: Likewise.
         named: The tables that values have named so far.
         event_time: The block of that name.
+        absent: Tables that the file names and that are not made yet, as no record has come for them.
     """
     coordinates = kafka_columns(table.kafka_columns).coordinates
     own = TargetSpec(
@@ -49,7 +51,7 @@ def stream_targets(
         branch=publish.branch if publish else table.branch,
     )
     timely = [*(route.table_names if route else ()), *named]
-    names = dict.fromkeys(name for name in timely if name != table.name)
+    names = dict.fromkeys(name for name in timely if name != table.name and name not in absent)
     if (late := late_table(table, event_time)) is not None:
         names |= {late: None}
     others = (table_settings(table, route, event_time, name) for name in names)

@@ -17,24 +17,23 @@ from jobs.commit.stamp_fields import Counts
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.transform.shaping import evolving_schema
 from jobs.steps import step
 from jobs.stream.batch_commit import BatchCommit
 from jobs.stream.batch_stamps import batch_stamp
 from jobs.stream.breaker import Breaker
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
+from jobs.stream.lane_tables import LaneTables
 from jobs.stream.new_tables import NewTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_text, with_retries
-from jobs.stream.schema_evolution import SchemaEvolution
+from jobs.stream.schema_runs import SchemaRuns
 from jobs.stream.second_run import (
-    decided_schema,
+    decided_schemas,
     half_committed,
     refuse_other_failures,
-    table_as_decided,
     tell_other_decisions,
     time_as_decided,
     unknown_as_decided,
@@ -77,8 +76,9 @@ class BatchRunner:
         self._commit: BatchCommit = BatchCommit(stream, self.waits)
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
-        self._evolution: SchemaEvolution = SchemaEvolution(stream)
+        self._schema_runs: SchemaRuns = SchemaRuns(stream)
         self._new_tables: NewTables = NewTables(stream)
+        self._lane_tables: LaneTables = LaneTables(stream)
         seen_ms = stream.log.seen_ms
         self._observed_ends: ObservedEnds | None = (
             None if seen_ms is None else ObservedEnds(seen_ms, stream.log.watermarks)
@@ -219,11 +219,12 @@ class BatchRunner:
         stream.batch_ms = time.time_ns() // 1_000_000 if decided_ms is None else decided_ms
         tasks = partial(self._agreed, partial(self._run_tasks, frame, batch, ranges, needs))
         tasks = self._new_tables.around(tasks, ranges, needs)
-        if decided_schema(stream, needs) is None:
-            seen, results = self._evolution.run(tasks, batch)
+        if (decided := decided_schemas(stream, needs)) is None:
+            self._lane_tables.ensure(ranges, needs)
+            seen, results = self._schema_runs.run(tasks, batch)
         else:
-            decided = evolving_schema(stream.spec, table_as_decided(stream, needs))
-            seen, results = self._evolution.run_again(tasks, decided)
+            self._lane_tables.look(ranges)
+            seen, results = self._schema_runs.run_again(tasks, decided)
         seen = self._new_tables.seen | seen
         tasks_ended = time.monotonic()
         step("after_tasks")

@@ -14,6 +14,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target_directory import MOST_NAMED
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through
+from jobs.stream.lanes import tables_of_topics
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import stamped_ids
@@ -41,6 +42,7 @@ def batch_stamp(
     newest = stream.anchor.newest
     results, ends, now = made.results, made.ends, made.observed_ends
     seen = made.seen[stream.spec.table.name]
+    others = {name: made.seen[name] for name in tables_of_topics(stream, ranges) if name != stream.spec.table.name}
     kept = stream.begin.kept
     # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
     known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
@@ -63,6 +65,11 @@ def batch_stamp(
         retired=_retired(stream, newest, now.at_ms) if newest else {},
         schema_id=seen.schema_id,
         names=decided_names(seen.schema, seen.mapping),
+        schemas={name: each.schema_id for name, each in others.items() if each.schema_id},
+        further_names={
+            name: names for name, each in others.items() if (names := decided_names(each.schema, each.mapping))
+        },
+        decoded_of={name: each.decoded for name, each in others.items() if each.decoded and stream.spec.shapes},
         unknown_ids=stamped_ids(results.unmet),
         decoded=seen.decoded if stream.spec.shapes else None,
         event_time=_event_times(stream, newest, end, results, now, through_ms),
@@ -103,7 +110,8 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        decided = replace(stamp, names=None, unknown_ids=(), decoded=None, batch_ms=None)
+        decided = replace(stamp, names=None, schemas={}, further_names={}, decoded_of={}, unknown_ids=(), decoded=None)
+        decided = replace(decided, batch_ms=None)
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=stamp.counts.dead)

@@ -130,7 +130,9 @@ def drain(
             if letters:
                 result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
         result.positions = dict(stream.begin.offsets) | result.positions
-        result.snapshots = {target: stream.targets[target.name].snapshot_id for target in spec.targets}
+        # One that has no record yet, and columns of its own, is not made.
+        there = [target for target in spec.targets if target.name in stream.targets]
+        result.snapshots = {target: stream.targets[target.name].snapshot_id for target in there}
         result.refusals = sum(target.refusals for target in stream.targets.values())
         newest = stream.anchor.newest
         result.valid_through_ms = newest.valid_through_ms if newest else None

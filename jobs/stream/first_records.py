@@ -8,6 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from jobs.commit.log_state import LogState
+from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import SeenEnvelopes
 from jobs.formats.json.first_columns import first_columns
@@ -27,18 +28,26 @@ class RecordsAwaitedError(FrazilError):
     """No record is there yet that would say which columns the stream's table has."""
 
 
-def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
+def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:
     """The columns that the first records of a stream need, of up to `MOST_RECORDS` of all its partitions.
 
     A stream that begins at the end of its topics is told by the newest records that they hold.
+
+    Args:
+        spec: The stream.
+        settings: Of the deployment.
+        log: Its topics.
+        begin: Where its records begin; without it the stream's file says where.
 
     Raises:
         RecordsAwaitedError: There is no record, or none with a value that needs a column.
         KafkaUnavailableError: Nothing came within the time-out for requests.
     """
-    begin, end = KafkaLog(settings.kafka).first_start(spec.source, log), "oldest"
-    if spec.source.start == "latest":
+    end = "oldest"
+    if begin is None and spec.source.start == "latest":
         begin, end = log.earliest, "newest"
+    elif begin is None:
+        begin = KafkaLog(settings.kafka).first_start(spec.source, log)
     latest = {partition: max(log.latest.get(partition, at), at) for partition, at in begin.items()}
     sample = read_sample(settings.kafka, sample_ranges(begin, latest, MOST_RECORDS, end))
     rows = _enveloped(sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)

@@ -9,10 +9,13 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from jobs.commit.log_state import LogState
+from jobs.commit.log_state import LogState, of_topics
+from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import registry_client
 from jobs.registry.errors import NotInRegistryError
 from jobs.schema.identifier_fields import optional_columns
@@ -51,13 +54,27 @@ class _Written:
     subjects: tuple[str, ...]
 
 
-def new_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
+def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
+    """The columns of a stream's own table, if that is new; raises as `new_columns` does.
+
+    Where each table has columns of its own, they are those of the topics that go to it.
+    """
+    own = spec.table.name
+    if not spec.own_columns:
+        return new_columns(spec, settings, log)
+    naming = naming_state(spec, {}, decided=False)
+    to_own = {topic for topic, each in topic_tables(spec, log.topics, {own}, naming).items() if each.table == own}
+    return new_columns(spec.for_table(own), settings, of_topics(log, to_own))
+
+
+def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> NewColumns:
     """The columns of a new table, without those of headers and Kafka.
 
     Args:
         spec: A stream whose file does not declare all of them.
         settings: Of the deployment.
         log: The stream's topics.
+        begin: Where its records begin; without it the stream's file says where.
 
     Raises:
         SchemaAwaitedError: The registry has no such subject yet.
@@ -66,7 +83,7 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColum
         OSError: The registry cannot be asked.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
-    rows = _of_values(spec, settings, log, topics)
+    rows = _of_values(spec, settings, log, topics, begin)
     return NewColumns(rows, _of_key(spec, settings, topics))
 
 
@@ -87,14 +104,16 @@ def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> N
         )
 
 
-def _of_values(spec: StreamSpec, settings: Settings, log: LogState, topics: list[str]) -> Schema:
+def _of_values(
+    spec: StreamSpec, settings: Settings, log: LogState, topics: list[str], begin: Positions | None
+) -> Schema:
     decode = spec.decode
     match decode.schema_source:
         case "registry":
             values = _Written("decode", decode.format, decode.options, value_subjects(decode, topics))
             return _of_subject(spec, settings, values, _without_own_names)
         case "infer":
-            return inferred_rows(spec, settings, log)
+            return inferred_rows(spec, settings, log, begin)
         case "declared":
             return spec.declared_rows
         case _:

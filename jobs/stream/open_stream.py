@@ -30,6 +30,20 @@ from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas
 
 
+@dataclass(slots=True)
+class Refusals:
+    """What one table does not take, where decoders have to know.
+
+    Attributes:
+        fields: Fields of records, by their JSON path, with the reason.
+        changes: Changes of its columns: records that need them are not left to wait, but have their values land as
+            text.
+    """
+
+    fields: dict[str, str] = field(default_factory=dict)
+    changes: set[tuple[Change, Path]] = field(default_factory=set)
+
+
 @dataclass(slots=True, kw_only=True)
 class OpenStream(CommitSession):
     """A stream that this process may commit to.
@@ -41,10 +55,10 @@ class OpenStream(CommitSession):
         recovered: How many batches of earlier drivers were committed from their pending records.
         positions: Where each target stands; follows every commit.
         begin: Where reading begins.
-        refused: Fields that the table does not take, by their JSON path, with the reason.
-        refused_changes: Changes of its columns that the table refuses, where decoders have to know: records that need
-            them are not left to wait, but have their values land as text.
+        refused: What tables do not take, by their names.
+        unsurveyed: Tables that no survey is made for, as the last one has led to nothing.
         refused_values: Values that name no table, as it is another's, with what they would have to be.
+        unmade: Tables of topics that cannot be made yet, with the reason; asked anew for each batch.
         schemas: The writer schemas of its records, if a registry keeps them.
         complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
             milliseconds since 1970.
@@ -59,9 +73,10 @@ class OpenStream(CommitSession):
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
-    refused: dict[str, str] = field(default_factory=dict)
-    refused_changes: set[tuple[Change, Path]] = field(default_factory=set)
+    refused: dict[str, Refusals] = field(default_factory=dict)
+    unsurveyed: set[str] = field(default_factory=set)
     refused_values: dict[str, str] = field(default_factory=dict)
+    unmade: dict[str, str] = field(default_factory=dict)
     schemas: WriterSchemas | None = None
     complete_ms: int | None = None
     batch_ms: int | None = None
@@ -86,24 +101,36 @@ class OpenStream(CommitSession):
         """The stream's table, as it was loaded last."""
         return self.targets[self.spec.table.name].table
 
-    def resolved_for(self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset()) -> ResolvedSchema:
-        """The rows that values become by the stream's table as it is, or was, and their decoder.
+    def refused_by(self, table: str) -> Refusals:
+        """What a table does not take."""
+        return self.refused.setdefault(table, Refusals())
+
+    def resolved_for(
+        self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset(), name: str | None = None
+    ) -> ResolvedSchema:
+        """The rows that values become by a table as it is, or was, and their decoder.
 
         Args:
             table: Its metadata.
             unknown: Ids of writer schemas that count as unknown.
+            name: Of the table; without it the stream's own.
         """
-        found = self.spec.resolved_for(table.schema(), table.properties, evolving=True)
-        if self.refused:
-            refused = dict(found.decoder.options.get("refused", ())) | self.refused
+        name = name or self.spec.table.name
+        found = self.spec.for_table(name).resolved_for(table.schema(), table.properties, evolving=True)
+        refusals = self.refused_by(name)
+        if refusals.fields:
+            refused = dict(found.decoder.options.get("refused", ())) | refusals.fields
             found = found.with_options({"refused": tuple(refused.items())})
-        if self.refused_changes:
-            found = found.with_options({"refused_changes": tuple(sorted(self.refused_changes))})
+        if refusals.changes:
+            found = found.with_options({"refused_changes": tuple(sorted(refusals.changes))})
         return found.with_schemas(self.schemas.lookup(unknown)) if self.schemas else found
 
-    def record_columns_for(self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset()) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own, by the stream's table as for values."""
-        columns = self.spec.record_columns_for(table.schema(), table.properties)
+    def record_columns_for(
+        self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset(), name: str | None = None
+    ) -> RecordColumns:
+        """The columns that rows have of the key, the headers and Kafka's own, by a table as for values."""
+        spec = self.spec.for_table(name or self.spec.table.name)
+        columns = spec.record_columns_for(table.schema(), table.properties)
         return columns.with_schemas(self.schemas.lookup(unknown)) if self.schemas else columns
 
     @property

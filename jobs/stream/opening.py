@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.log_state import LogState, refuse_unidentifiable
@@ -19,12 +17,10 @@ from jobs.commit.parked_target import ParkedTarget, held_by_letters
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.starting_point import starting_point
-from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.errors import FrazilError
-from jobs.formats.decoder_spec import undeclared_column
 from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
@@ -37,24 +33,22 @@ from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
-from jobs.stream.followed_file import first_properties, shaped_schema, table_by_file
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
-from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
+from jobs.stream.new_rows import NewColumns, own_columns
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening_record import keep_opening
 from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
+from jobs.stream.row_table import ensure_coordinator, ensure_row_table
 from jobs.stream.source_topics import coordinator_stamp, require_topics
 from jobs.stream.takeover import add_named_tables, claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way
 from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
-from jobs.write.table_remaking import as_made_property, differs, is_as_made
-from jobs.write.table_sort_order import sort_order
+from jobs.write.table_creation import create_table_properties, ensure_table
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +87,7 @@ def _held(
     remembered = known.targets if known else {}
     spec = without_dropped(with_named_tables(spec, catalog), catalog)
     refuse_passing_over(spec, catalog, kafka, state, remembered)
-    targets = _targets(spec, settings, catalog, remembered, lambda: new_columns(spec, settings, state))
+    targets = _targets(spec, settings, catalog, remembered, lambda: own_columns(spec, settings, state))
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     step("before_lease")
@@ -207,7 +201,9 @@ def ensure_tables(
         FrazilError: They cannot; the message names each column.
     """
     prepare_steps(spec)
-    table = _row_table(spec, catalog, new)
+    of_rows = spec.for_table(spec.table.name)
+    has_rows = spec.coordinator_has_rows or not spec.own_columns
+    table = ensure_row_table(of_rows, catalog, new) if has_rows else ensure_coordinator(spec, catalog)
     ensure_routed_tables(spec, catalog, without)
     ensure_table(
         catalog,
@@ -217,60 +213,12 @@ def ensure_tables(
         create_table_properties({}),
     )
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    differences = spec.disagreements_with(table.schema(), properties=table.properties)
+    differences = of_rows.disagreements_with(table.schema(), properties=table.properties) if has_rows else []
     if differences:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
             + "; ".join(differences),
             fix=misfit_fix(spec),
-        )
-
-
-def _row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
-    """The table of the stream's rows, created if it is not there."""
-    name, declared, declares_all = spec.table.name, spec.decode.declared, spec.decode.declares_all
-    kept: dict[str, str] = {}
-    if declares_all:
-        schema = spec.table_schema
-    elif catalog.table_exists(name):
-        refuse_format(catalog.load_table(name).metadata, name)
-        table = table_by_file(spec, catalog, new)
-        if declared is None:
-            _refuse_unfilled(spec, spec.resolved_for(table.schema(), table.properties).schema)
-            if not (spec.shapes and is_as_made(table.metadata, spec.stream)):
-                return table
-            schema = shaped_schema(spec, table.metadata)
-        else:
-            schema = spec.table_schema_beside(table.schema(), table.properties)
-    elif new is not None:
-        made = new()
-        refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
-        schema = spec.table_schema_of(made.rows, made.key)
-        kept = first_properties(spec, made, catalog)
-    else:
-        raise FrazilError(
-            f"stream {spec.stream}: table {name} does not exist, and the stream's file does not declare its columns.",
-            fix=f"frazil run {spec.stream}, which creates it",
-        )
-    properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream) | kept
-    partitions = partition_spec(spec.table.partition_by, schema)
-    order = sort_order(spec.table.sort_by, schema)
-    table = ensure_table(catalog, name, schema, partitions, properties, location=spec.table.location, order=order)
-    if (
-        (declared or spec.shapes)
-        and is_as_made(table.metadata, spec.stream)
-        and differs(table.metadata, schema, partitions)
-    ):
-        table = remade_table(table, spec.stream, schema, partitions)
-    return table
-
-
-def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
-    """Refuse a table with a column that no value fills."""
-    if spec.decode.format == "json" and (column := undeclared_column(rows)):
-        raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} has a column that JSON does not fill: {column}.",
-            fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
         )
 
 

@@ -27,7 +27,7 @@ class TaskResults:
     """What the tasks of a batch wrote, by target, and counted, by slice.
 
     Attributes:
-        needs: Changes of the stream's table that records need.
+        needs: Changes of tables that records need, by table.
         schemas: Writer schemas that the registry was asked for.
         unmet: Ids of writer schemas that the registry did not know.
         tables: Tables that records wait for, in the order in which they came.
@@ -37,7 +37,7 @@ class TaskResults:
 
     files: dict[str, list[DataFile]]
     tallies: list[Tally]
-    needs: tuple[RecordNeed, ...] = ()
+    needs: Mapping[str, tuple[RecordNeed, ...]] = field(default_factory=dict)
     schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
     undecided: bool = False
     unmet: frozenset[SchemaId] = frozenset()

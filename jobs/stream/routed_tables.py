@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.stream.row_table import ensure_row_table
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.table_remaking import as_made_property, differs, is_as_made
@@ -18,6 +19,8 @@ from jobs.write.table_sort_order import sort_order
 
 def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection[str] = ()) -> None:
     """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
+
+    Those that have columns of their own are there: they are made as their first records come.
 
     Args:
         spec: The stream.
@@ -29,7 +32,10 @@ def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection
     """
     for target in spec.targets:
         if target.role == "rows" and not target.coordinator and target.name not in without:
-            ensure_routed_table(spec, catalog, target.name)
+            if spec.own_columns:
+                ensure_row_table(spec.for_table(target.name), catalog, None)
+            else:
+                ensure_routed_table(spec, catalog, target.name)
 
 
 def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:

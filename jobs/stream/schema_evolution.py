@@ -1,14 +1,14 @@
-"""Schema evolution of a stream's table: what the tasks of a batch need is judged and committed, and they run again.
+"""Schema evolution of a table: what records need is judged and committed.
 
 One commit alters the table, on exactly the head and the schema that were judged, so a driver that was taken over cannot
-alter it any more. The files that were written for the schema before are dropped: they lack what the change is for.
+alter it any more.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pyiceberg.schema import Schema
@@ -21,27 +21,24 @@ from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
 from jobs.formats.decoder import EVERY_FIELD
-from jobs.formats.known_formats import FORMATS
 from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rename import with_former_names
 from jobs.schema.schema_change import RefusedChange
+from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
 from jobs.spec.transform.shaping import evolving_maintained, evolving_protected, evolving_schema
 from jobs.steps import step
 from jobs.stream.field_place import field_place
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_proposals import keep_proposal
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 3
 """Changes of the table that one batch may lead to behind a survey; what it needs beyond them is refused."""
-_MOST_RUNS = 20
 _HOUR_SECONDS = 3600.0
 MOST_REFUSED = 1_000
 """Refused fields that are told apart; beyond them each record with a new field fails."""
@@ -50,14 +47,16 @@ _LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
 class SchemaEvolution:
-    """Lets the tasks of batches run until the table has what their records need, as far as the stream's policy goes.
+    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get.
 
     Args:
         stream: The open stream; its table is read anew with each change.
+        table: The table's name.
     """
 
-    def __init__(self, stream: OpenStream) -> None:
+    def __init__(self, stream: OpenStream, table: str) -> None:
         self._stream: OpenStream = stream
+        self._name: str = table
         # What was decided and is not asked again, until the table is altered or an hour has passed.
         self._settled: set[tuple[Change, Path]] = set()
         # A survey has led to no change: until then none is made, or each batch would be run twice.
@@ -67,75 +66,9 @@ class SchemaEvolution:
         self._columns: tuple[int, str | None] = (-1, None)
         self._since: float = time.monotonic()
 
-    def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch, again after each change of the table.
-
-        The first run may be a survey: a task whose records need a change that is likely to be made leaves them
-        undecided, and the next run decides.
-
-        Args:
-            tasks: Runs them, by a plan of what the table is then, as a survey or not.
-            batch: Its number.
-
-        Returns:
-            The tables as the tasks saw them, and what they wrote.
-
-        Raises:
-            SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
-            FencedError: Another driver has taken the stream over.
-        """
-        targets, made = self._stream.targets, 0
-        for number in range(_MOST_RUNS):
-            if self._settled or self._in_vain:
-                self._forget()
-            seen = {name: target.seen() for name, target in targets.items()}
-            results = tasks(number == 0 and self._surveys())
-            try:
-                verdict = self._decide(results.needs, batch, may_change=made < ROUNDS)
-            except BaseException:
-                drop_files(results, targets, keep=frozenset())
-                raise
-            again = verdict is not None and (self._refuse(verdict) or self._differs(seen))
-            if not again and not results.undecided:
-                return seen, results
-            if results.undecided and not self._differs(seen):
-                self._remember()
-                self._in_vain = True
-            made += verdict is not None and bool(verdict.changes) and not results.undecided
-            drop_files(results, targets, keep=frozenset())
-        raise FrazilError(
-            f"stream {self._stream.spec.stream}: batch {batch} was run {_MOST_RUNS} times and each time the schema of "
-            f"table {self._table.name} had changed meanwhile.",
-            fix="let the other writers finish, then start the stream again",
-        )
-
-    def run_again(self, tasks: Callable[[bool], TaskResults], schema: Schema) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch whose rows have landed: the table is not changed, and what it lacked stays refused.
-
-        Args:
-            tasks: As in `run`, by a plan of what the table was; never as a survey.
-            schema: The schema that the table had.
-
-        Returns:
-            As `run`.
-        """
-        stream = self._stream
-        before, changes_before = dict(stream.refused), set(stream.refused_changes)
-        try:
-            while True:
-                seen = {name: target.seen() for name, target in stream.targets.items()}
-                results = tasks(False)
-                if not self._refuse_again(results.needs, schema):
-                    return seen, results
-                drop_files(results, stream.targets, keep=frozenset())
-        finally:
-            stream.refused.clear()
-            stream.refused.update(before)
-            stream.refused_changes = changes_before
-
-    def _refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
+    def refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
         """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
-        refused = self._stream.refused
+        refused = self._stream.refused_by(self._name).fields
         changes = self._refuse_changes(needs)
         if not needs or self._stream.spec.evolution.add != "auto" or EVERY_FIELD in refused:
             return changes
@@ -149,7 +82,7 @@ class SchemaEvolution:
 
     def _refuse_changes(self, changes: Iterable[RecordNeed | RefusedChange]) -> bool:
         """Take note of changes of columns that are not made; returns whether decoders wait for them with texts."""
-        policy, known = self._stream.spec.evolution, self._stream.refused_changes
+        policy, known = self._stream.spec.evolution, self._stream.refused_by(self._name).changes
         kinds = {change for change in ("widen", "relax") if policy.answer(change) == "auto"}
         new = {(each.change, each.path) for each in changes if each.change in kinds} - known
         known |= new if policy.clash == "shadow" else set()
@@ -158,14 +91,19 @@ class SchemaEvolution:
     @property
     def _elsewhere(self) -> frozenset[str]:
         """The columns that are not from the value."""
-        return self._stream.spec.columns_from_elsewhere
+        return self._spec.columns_from_elsewhere
+
+    @property
+    def _spec(self) -> StreamSpec:
+        return self._stream.spec.for_table(self._name)
 
     @property
     def _table(self) -> Target:
-        return self._stream.targets[self._stream.spec.table.name]
+        return self._stream.targets[self._name]
 
-    def _differs(self, seen: dict[str, Seen]) -> bool:
-        now, before = self._table.seen(), seen[self._table.name]
+    def differs(self, seen: Mapping[str, Seen]) -> bool:
+        """Whether the table has another schema, or other decoded columns, than the tasks saw."""
+        now, before = self._table.seen(), seen[self._name]
         return (now.schema_id, now.decoded) != (before.schema_id, before.decoded)
 
     @property
@@ -174,22 +112,31 @@ class SchemaEvolution:
         now = self._table.seen()
         return now.schema_id, now.decoded
 
-    def _surveys(self) -> bool:
-        spec = self._stream.spec
-        if self._in_vain or not spec.evolution.surveys or not FORMATS[spec.decode.format].surveys:
-            return False
-        return all(change == "add" for change, _ in self._settled)
+    def surveys(self) -> bool:
+        """Whether a survey may lead to a change of the table."""
+        return not self._in_vain and all(change == "add" for change, _ in self._settled)
 
-    def _forget(self) -> None:
+    def surveyed_in_vain(self) -> None:
+        """A survey has led to no change: none is made for now, or each batch would be run twice."""
+        self._remember()
+        self._in_vain = True
+
+    def forget(self) -> None:
         """Ask anew about what was refused: once the table is another one, or as many columns may come again."""
+        if not self._settled and not self._in_vain:
+            return
         if self._columns_now != self._columns or time.monotonic() - self._since > _HOUR_SECONDS:
             self._settled, self._columns, self._since = set(), self._columns_now, time.monotonic()
             self._proposed, self._in_vain = 0, False
-            self._stream.refused.clear()
-            self._stream.refused_changes.clear()
+            self._stream.refused.pop(self._name, None)
 
-    def _decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
-        """What becomes of needs, with the change committed and the table read anew; None without needs."""
+    def decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
+        """What becomes of needs, with the change committed and the table read anew; None without needs.
+
+        Raises:
+            SchemaChangeError: The policy is to stop the stream for such a change.
+            FencedError: Another driver has taken the stream over.
+        """
         if not needs:
             return None
         stream = self._stream
@@ -208,7 +155,7 @@ class SchemaEvolution:
 
         if new:
             step("before_schema_commit")
-        verdict = self._table.swap(propose, epoch=stream.epoch, check=stream.lease.verify)
+        verdict = self._table.swap(propose, epoch=stream.epoch, check=self._refuse_taken_over)
         if verdict.failed:
             raise self._stopped(verdict)
         if verdict.changes:
@@ -221,8 +168,14 @@ class SchemaEvolution:
             self._proposed += each.change == "add"
         return verdict
 
+    def _refuse_taken_over(self) -> None:
+        """A later driver claims the coordinator, and perhaps no other table."""
+        self._stream.lease.verify()
+        if self._table is not self._stream.anchor:
+            self._stream.anchor.refuse_later_claim(self._stream.epoch)
+
     def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
-        spec = self._stream.spec
+        spec = self._spec
         schema = evolving_schema(spec, metadata)
         hour_ago_ms = (time.time_ns() // 1_000_000) - int(_HOUR_SECONDS * 1000)
         found = judged(
@@ -259,9 +212,10 @@ class SchemaEvolution:
         if not self._settled and not self._in_vain:
             self._columns, self._since = self._columns_now, time.monotonic()
 
-    def _refuse(self, verdict: Evolution) -> bool:
+    def refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
-        schema, refused = evolving_schema(self._stream.spec, self._table.table.metadata), self._stream.refused
+        schema = evolving_schema(self._spec, self._table.table.metadata)
+        refused = self._stream.refused_by(self._name).fields
         before = len(refused)
         for each in verdict.refused:
             if each.change == "add" and EVERY_FIELD in refused:

@@ -105,17 +105,20 @@ def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChan
         log.warning("table %s: it is proposed to %s, which cannot be written down: %s", table, change.told, problem)
 
 
-def proposals(store: StateStore, schema: Schema | None = None) -> list[SchemaProposal]:
+def proposals(store: StateStore, schema: Schema | None = None, table: str | None = None) -> list[SchemaProposal]:
     """What is proposed, the oldest first.
 
     Args:
         store: The stream's part of the state store.
         schema: The table's, as it is now: what it has is left out.
+        table: Its name, of a stream each of whose tables has columns of its own: what is of others is left out.
     """
     found: list[SchemaProposal] = []
     for key in store.keys(_KEYS):
         with contextlib.suppress(*DAMAGED):
             proposal = msgspec.json.decode(store.get(key) or b"", type=SchemaProposal)
+            if table is not None and proposal.table != table:
+                continue
             if schema is None or proposal.is_open(schema):
                 found.append(proposal)
     return sorted(found, key=lambda each: (each.since, each.digest))

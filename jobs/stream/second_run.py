@@ -14,7 +14,9 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.decided_names import decided_properties
@@ -23,6 +25,7 @@ from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaId
 from jobs.schema.decoded_columns import properties_as_decided
+from jobs.spec.transform.shaping import evolving_schema
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 
@@ -62,43 +65,64 @@ def half_committed(
     return {p: min(at, ranges[p].end) for p, at in reached.items()} if again else reached
 
 
-def decided_schema(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int | None:
-    """The id of the schema that has decided on the batch's records; None if nothing has, or the table has it no more.
+def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict[str, Schema] | None:
+    """The schemas of the tables that say which columns records have, as they were decided on; None if nothing has been.
+
+    Of a stream whose tables have the columns of one, it is that one's; None, too, if it has the schema no more.
 
     Args:
         stream: The stream.
         needs: What its targets lack of the batch.
     """
-    newest = stream.anchor.newest
-    if not needs[stream.anchor.name].nothing or newest is None:
+    if not needs[stream.anchor.name].nothing or stream.anchor.newest is None:
         return None
-    kept = {each.schema_id for each in stream.rows_table.metadata.schemas}
-    return newest.schema_id if newest.schema_id in kept else None
+    if not stream.spec.own_columns:
+        own = stream.spec.table.name
+        found = _decided_id(stream, own) is not None
+        return {own: evolving_schema(stream.spec, table_as_decided(stream, needs, own))} if found else None
+    names = [name for name in stream.targets if name != stream.spec.dead_letter_table]
+    return {name: evolving_schema(stream.spec.for_table(name), table_as_decided(stream, needs, name)) for name in names}
 
 
-def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> TableMetadata:
-    """Metadata of the stream's table for the tasks of a batch, as those have it that decided on it, if any have.
+def _decided_id(stream: OpenStream, name: str) -> int | None:
+    """The id of the schema of a table that the coordinator's stamp names; None if the table has it no more."""
+    newest = stream.anchor.newest
+    if newest is None:
+        return None
+    wanted = newest.schema_id if name == stream.spec.table.name else newest.schemas.get(name, 0)
+    return wanted if wanted in {each.schema_id for each in stream.targets[name].table.metadata.schemas} else None
+
+
+def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str | None = None) -> TableMetadata:
+    """Metadata of a table for the tasks of a batch, as those have it that decided on the batch, if any have.
 
     That is, under the schema of the coordinator's stamp, with the names that columns had then, and with the decoded
     columns of then, where the table keeps them.
+
+    Args:
+        stream: The stream.
+        needs: What its targets lack of the batch.
+        name: Of a table that has columns of its own; without it the stream's own.
     """
-    metadata, decided, newest = stream.rows_table.metadata, decided_schema(stream, needs), stream.anchor.newest
-    if decided is None or newest is None:
+    name = name or stream.spec.table.name
+    table, newest = stream.targets[name].table, stream.anchor.newest
+    metadata = table.metadata
+    if not needs[stream.anchor.name].nothing or newest is None or (decided := _decided_id(stream, name)) is None:
         return metadata
     update: dict[str, Any] = {"current_schema_id": decided}
-    if newest.names is not None:
+    names = newest.names if name == stream.spec.table.name else newest.further_names.get(name, {})
+    if names is not None:
         schema = next(each for each in metadata.schemas if each.schema_id == decided)
-        older = _older_properties(stream)
-        update["properties"] = decided_properties(newest.names, schema, metadata.properties, older)
-    if newest.decoded is not None:
+        update["properties"] = decided_properties(names, schema, metadata.properties, _older_properties(table))
+    decoded = newest.decoded if name == stream.spec.table.name else newest.decoded_of.get(name)
+    if decoded is not None:
         properties = update.get("properties", metadata.properties)
-        update["properties"] = properties_as_decided(properties, stream.spec.stream, newest.decoded)
+        update["properties"] = properties_as_decided(properties, stream.spec.stream, decoded)
     return metadata.model_copy(update=update)
 
 
-def _older_properties(stream: OpenStream) -> Iterator[Mapping[str, str]]:
-    """The properties that the stream's table had, as far as its older metadata is there, the newest first."""
-    table = stream.rows_table
+def _older_properties(table: Table) -> Iterator[Mapping[str, str]]:
+    """The properties that a table had, as far as its older metadata is there, the newest first."""
     for entry in reversed(table.metadata.metadata_log):
         with contextlib.suppress(OSError, ValueError):
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)).properties
@@ -205,8 +229,9 @@ def refuse_other_failures(
     if failures <= newest.failed:
         return
     lack = sorted(name for name, each in needs.items() if not each.nothing)
+    columns = "they had" if stream.spec.own_columns else f"of {stream.spec.table.name}"
     raise FrazilError(
         f"stream {stream.spec.stream}: {', '.join(lack)} lacks a batch that the stream's other tables have, and "
         f"{failures - newest.failed} of its records fail now that did not: a table, or what decodes them, has changed.",
-        fix=f"alter {', '.join(lack)} back to the columns of {stream.spec.table.name}, then start the stream again",
+        fix=f"alter {', '.join(lack)} back to the columns {columns}, then start the stream again",
     )

@@ -107,7 +107,7 @@ def add_named_tables(stream: OpenStream) -> None:
         RolledBackError: One was rolled back.
     """
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
-    for name in stream.spec.named_tables:
+    for name in stream.spec.target_names:
         if name not in stream.targets:
             newest = stream.anchor.newest
             if newest is not None and name in newest.parked:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.parked_target import ParkedTarget
@@ -24,16 +23,13 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
-from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
 from jobs.spec.event_time import event_time_problems_of
-from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
-from jobs.spec.transform.passing import misfit_fix
 from jobs.stream.completeness import ObservedEnds
-from jobs.stream.new_rows import refuse_misnamed
+from jobs.stream.lanes import refuse_altered, task_lanes
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
@@ -98,7 +94,7 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         return TaskResults({name: [] for name in stream.targets}, [])
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
-        parts = fetched_parts(plan.resolved.decoder, plan.columns, plan.steps)
+        parts = plan.fetched
         return [
             result
             for slice_ in pieces
@@ -137,9 +133,13 @@ def slice_plan(
     spec, rows = stream.spec, table_as_decided(stream, needs)
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
-    first_seen, columns = datetime.now(UTC), stream.record_columns_for(rows, refused)
-    _refuse_altered(spec, rows)
-    steps = row_steps_of(spec, resolved.schema, columns)
+    if spec.own_columns:
+        columns, steps = spec.record_columns, None
+    else:
+        columns = stream.record_columns_for(rows, refused)
+        refuse_altered(spec, rows)
+        steps = row_steps_of(spec, resolved.schema, columns)
+    first_seen = datetime.now(UTC)
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, held = needs[target.name], stream.targets[target.name]
@@ -165,27 +165,11 @@ def slice_plan(
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
         event_time=event_time_plan(stream, rows.schema(), ranges, needs, first_seen),
-        route=spec.route,
+        route=None if spec.own_columns else spec.route,
         naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
+        lanes=task_lanes(stream, ranges, needs, survey=survey),
         late_table=spec.late_table,
     )
-
-
-def _refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
-    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
-
-    Raises:
-        FrazilError: With the columns.
-    """
-    if spec.decode.declares_all or not (spec.transform or spec.rules):
-        return
-    refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
-    if found := spec.disagreements_with(table.schema(), properties=table.properties):
-        raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
-            f"{' '.join(found)}",
-            fix=misfit_fix(spec),
-        )
 
 
 def event_time_plan(
@@ -225,7 +209,7 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     """What the tasks of a batch have told."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []
-    needs: list[RecordNeed] = []
+    needs: dict[str, list[RecordNeed]] = {}
     schemas: dict[SchemaId, RegistrySchema] = {}
     unmet: set[SchemaId] = set()
     tables: list[UnnamedTable] = []
@@ -234,7 +218,7 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
         if row.kind == "tally":
             tallies.append(msgspec.json.decode(row.payload, type=Tally))
         elif row.kind == "need":
-            needs.append(decoded_need(row.payload))
+            needs.setdefault(row.target, []).append(decoded_need(row.payload))
         elif row.kind == "schema":
             schema_id, schema = msgspec.json.decode(row.payload, type=LearnedSchema)
             schemas[schema_id] = schema
@@ -247,5 +231,6 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
         else:
             metadata = stream.targets[row.target].table.metadata
             files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
-    found = (tuple(needs), schemas, undecided, frozenset(unmet), tuple(merged_tables(tables)))
+    needed = {name: tuple(each) for name, each in needs.items()}
+    found = (needed, schemas, undecided, frozenset(unmet), tuple(merged_tables(tables)))
     return TaskResults(files, tallies, *found)

@@ -41,7 +41,10 @@ def check_spec(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | 
         catalog = quick_catalog(settings)
     except NoCatalogYet:
         return None
-    return spec_refusal(spec, file, find_table(catalog, spec.table.name))
+    if spec.own_columns and not spec.coordinator_has_rows:
+        # Its other tables are seen to as records come for them.
+        return None
+    return spec_refusal(spec.for_table(spec.table.name), file, find_table(catalog, spec.table.name))
 
 
 def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError | None:

@@ -12,6 +12,8 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
+from jobs.pipeline.lanes import Lane
+from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
@@ -59,6 +61,8 @@ class TaskPlan:
         route: Which tables a row goes to; None of a stream without one.
         naming: Of a route with tables that values name, what is decided of values without one.
         late_table: That of late rows; None where they have none.
+        lanes: Of a stream each of whose tables has columns of its own, the ways of its topics; `resolved`, `columns`
+            and `steps` are then of no record.
     """
 
     stream: str
@@ -78,6 +82,13 @@ class TaskPlan:
     route: Route | None = None
     naming: NamingState | None = None
     late_table: str | None = None
+    lanes: tuple[Lane, ...] = ()
+
+    @property
+    def fetched(self) -> frozenset[str]:
+        """What has to be fetched of a record beyond its value and coordinates."""
+        own = frozenset[str]() if self.lanes else fetched_parts(self.resolved.decoder, self.columns, self.steps)
+        return own.union(*(each.fetched for each in self.lanes))
 
     @property
     def several(self) -> bool:

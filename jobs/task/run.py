@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 import zipimport
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,11 +26,9 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.record_stages import ReadHeaders
+from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.route import Destinations
 from jobs.pipeline.stages import Fit
-from jobs.spec.mask import NO_MASK
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block, late_rows
 from jobs.task.joining import joined_blocks
@@ -39,10 +37,7 @@ from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink, keep_within_budget
 from jobs.task.tally import Tally, count_block, count_events
 from jobs.task.unnamed_tables import UnnamedTables
-
-MakePipeline: TypeAlias = Callable[..., Pipeline]
-"""As `stream_pipeline`, of a decoder, a destination and a fit."""
-
+from jobs.task.ways import MakePipeline, Way, Ways
 
 LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 
@@ -111,7 +106,7 @@ class _Split:
     def __init__(self, plan: TaskPlan, make_pipeline: MakePipeline) -> None:
         self._plan: TaskPlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
-        self._needs: TaskNeeds = TaskNeeds()
+        self._needs: dict[str, TaskNeeds] = {}
         self._unnamed: UnnamedTables = UnnamedTables()
         self._undecided: bool = False
         self._sinks: dict[str, Sink] = {each.target.name: Sink(each, plan.file_prefix) for each in plan.targets}
@@ -122,17 +117,9 @@ class _Split:
         parked = [name for name, sink in self._sinks.items() if sink.parked]
         self._apart: dict[str, timedelta] = {name: timedelta(microseconds=1 + at) for at, name in enumerate(parked)}
         self._at: tuple[TopicPartition, dict[str, np.ndarray]] | None = None
-        fetched = plan.columns.fetched | (plan.steps.asks if plan.steps else frozenset())
-        self._pipeline: Pipeline = make_pipeline(
-            plan.resolved.decoder,
-            self._rows.target.name,
-            lambda rows: self._rows.writer.fit(rows),
-            columns=plan.columns,
-            steps=plan.steps,
-            first=[ReadHeaders()] if "headers" in fetched else [],
-            hide_values=plan.mask != NO_MASK,
-            **({"routed": (self._destinations(), self._fits(), plan.naming)} if plan.several else {}),
-        )
+        routed = (self._destinations(), self._fits(), plan.naming) if plan.several else None
+        self._ways: Ways = Ways(plan, self._sinks, make_pipeline, routed)
+        self._groups: int = 1
 
     def _destinations(self) -> Destinations:
         plan = self._plan
@@ -152,7 +139,7 @@ class _Split:
     @property
     def groups(self) -> int:
         """How many writer schemas the last block's records had."""
-        return self._pipeline.groups
+        return self._groups
 
     def process(self, fetched: FetchedBlock) -> None:
         source, records = fetched.source, fetched.records
@@ -160,13 +147,16 @@ class _Split:
         offsets = records.column("offset").to_numpy()
         tally.after, tally.leader_epoch = int(offsets[-1]) + 1, fetched.leader_epoch
         tally.appended_ms = fetched.appended_ms
-        wanted = {name: sink.wants(source, offsets) for name, sink in self._sinks.items()}
+        way, lanes = self._ways.of(source.topic), bool(self._plan.lanes)
+        asked = {self._coordinator, self._dead.target.name, way.table} if lanes else self._sinks
+        wanted = {name: self._sinks[name].wants(source, offsets) for name in asked}
         if not any(each.any() for each in wanted.values()):
             return
         self._at = source, wanted
-        block = self._pipeline.run(records)
+        block = way.pipeline.run(records)
+        self._groups = way.pipeline.groups
         if block.needs:
-            self._needs.add(source, block)
+            self._needs.setdefault(way.table, TaskNeeds()).add(source, block)
         self._undecided |= block.undecided | self._unnamed.add(source, block, wanted[self._coordinator])
         if self._undecided:
             return
@@ -175,23 +165,25 @@ class _Split:
             judged = judge_block(self._plan.event_time, source, block, wanted[self._coordinator], wanted[apart])
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
-        count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
-        if not self._plan.several:
+        count_block(tally, block, wanted[self._coordinator], way.resolved.decoder)
+        if lanes:
+            self._land_lane(tally, block, wanted, way.table)
+        elif not self._plan.several:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
             self._land_routed(tally, fetched, block, wanted)
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
-            self._set_aside(fetched, failures)
-        if self._plan.several:
+            self._set_aside(fetched, failures, way)
+        if self._plan.several or lanes:
             keep_within_budget(self._sinks.values())
 
-    def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:
-        self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen))
+    def _set_aside(self, fetched: FetchedBlock, failures: list[Failure], way: Way) -> None:
+        self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen, way))
 
     def _letters(
-        self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, *, waits: bool = False
+        self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, way: Way, *, waits: bool = False
     ) -> pa.RecordBatch:
         # The topic of the letters repeats none that waits for a table: nothing is wrong with its record.
         return dead_letter_rows(
@@ -203,10 +195,10 @@ class _Split:
             epoch=None if waits else self._plan.epoch,
             first_seen=first_seen,
             mask=self._plan.mask,
-            rows=self._plan.resolved.schema,
-            columns=self._plan.columns,
-            json_fields=FORMATS[self._plan.resolved.decoder.kind].json_fields,
-            names=self._plan.resolved.names,
+            rows=way.resolved.schema,
+            columns=way.columns,
+            json_fields=FORMATS[way.resolved.decoder.kind].json_fields,
+            names=way.resolved.names,
         )
 
     def _keep_parked(self, tally: Tally, fetched: FetchedBlock, target: str, records: np.ndarray) -> None:
@@ -215,7 +207,8 @@ class _Split:
             return
         sink, message = self._sinks[target], f"table {target} is parked"
         failures = [Failure(row, PARKED_STAGE, TABLE_PARKED, message, None) for row in records.tolist()]
-        letters = self._letters(fetched, failures, self._plan.first_seen + self._apart[target], waits=True)
+        first_seen, way = self._plan.first_seen + self._apart[target], self._ways.of(fetched.source.topic)
+        letters = self._letters(fetched, failures, first_seen, way, waits=True)
         sink.count(tally, letters.num_rows)
         sink.writer.write(for_table(letters, target))
 
@@ -238,8 +231,15 @@ class _Split:
         mine = int(wanted[self._coordinator][own.positions].sum()) if own is not None else 0
         tally.elsewhere += landed - mine
 
+    def _land_lane(self, tally: Tally, block: Block, wanted: dict[str, np.ndarray], table: str) -> None:
+        """The rows of a topic, which all go to one table."""
+        tally.failures += len(block.failures)
+        self._land(tally, table, block.rows, wanted[table][block.positions])
+        if table != self._coordinator:
+            tally.elsewhere += int(wanted[self._coordinator][block.positions].sum())
+
     def finish(self) -> list[TaskResult]:
-        needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
+        needs = [TaskResult("need", name, each) for name, of in self._needs.items() for each in of.encoded()]
         if self._undecided:
             self.abort()
             tables = [TaskResult("table", "", each) for each in self._unnamed.encoded()]
@@ -250,8 +250,10 @@ class _Split:
 
     def _schemas(self) -> list[TaskResult]:
         """The writer schemas that the registry was asked for, so that nobody has to ask again, and unknown ids."""
-        key = self._plan.columns.key
-        lookups = [each for each in (self._plan.resolved.decoder.schemas, key and key.decoder.schemas) if each]
+        plan = self._plan
+        ways = [(each.resolved, each.columns) for each in plan.lanes] or [(plan.resolved, plan.columns)]
+        found = [part for rows, of in ways for part in (rows.decoder.schemas, of.key and of.key.decoder.schemas)]
+        lookups = [each for each in found if each]
         learned = lookups[0].learned() if lookups else {}
         unmet = sorted({each for lookup in lookups for each in lookup.unmet}, key=str)
         return [

@@ -148,8 +148,7 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
     """Of a route by a header, or by an SQL expression over the row and its record."""
     text = route.expression or ""
     try:
-        steps = row_steps_of(spec)
-        columns = steps.columns if steps else Columns.of(spec.resolved.schema)
+        columns = _columns_of(spec)
         if compiled(text, columns).needs_batch_time:
             return Unprovable("they are routed by the time of their batch, which rows do not keep")
         asked = set(compiled(text, columns).columns)
@@ -177,6 +176,14 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
         return found.values.cast(pa.string()), [each.row for each in found.failures]
 
     return RouteJudge(table, frozenset({*(each.name for each in fields), *kept.values()}), values, _dispatch(route))
+
+
+def _columns_of(spec: StreamSpec) -> Columns:
+    """The columns that an expression may ask of rows; none where it is of the topic alone."""
+    if spec.own_columns:
+        return Columns(())
+    steps = row_steps_of(spec)
+    return steps.columns if steps else Columns.of(spec.resolved.schema)
 
 
 def _dispatch(route: Route) -> Dispatch:

@@ -132,7 +132,7 @@ def _resolved(spec: StreamSpec, catalog: Catalog) -> ResolvedSchema | None:
     if not catalog.table_exists(spec.table.name):
         return None
     table = catalog.load_table(spec.table.name)
-    return spec.resolved_for(table.schema(), table.properties)
+    return spec.for_table(spec.table.name).resolved_for(table.schema(), table.properties)
 
 
 def _print(counts: DeadLetterCounts, table: str) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
 
 from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
 from assets.stream_checks import CheckOutcome, totals_of
 from jobs.catalog import NoCatalogYet, find_table
+from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.formats.writer_schema import SchemaLookup
@@ -97,7 +99,7 @@ def propose_replay(
     Raises:
         FrazilError: The tables are not fit for a replay.
     """
-    if spec.route is not None and not spec.kafka_columns.locate_rows_of(spec.table_schema):
+    if spec.route is not None and not spec.kafka_columns.locate_rows_of(spec.kafka_columns.added_to(Schema())):
         # A replay by a route looks for each record in its tables.
         return Proposal(spec.stream, spec.config_hash, counted.snapshot_id)
     waiting = counted.of_other_configurations(spec.config_hash)
@@ -172,11 +174,14 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
     except NoCatalogYet:
         return nothing
     with translate_errors(settings, spec.stream), connection as opened:
+        spec = with_named_tables(spec, opened) if spec.own_columns else spec
         if not all(opened.table_exists(name) for name in spec.target_names):
             return nothing
         letters = opened.load_table(spec.dead_letter_table)
-        # The sample depends on nothing else but on the columns of the stream's table.
-        seen = (letters.metadata.current_snapshot_id, opened.load_table(spec.table.name).metadata.current_schema_id)
+        # The sample depends on nothing else but on the columns of the stream's table, or of each where they differ.
+        names = [each.name for each in spec.targets if each.role == "rows"] if spec.own_columns else [spec.table.name]
+        ids = [opened.load_table(name).metadata.current_schema_id for name in names]
+        seen = (letters.metadata.current_snapshot_id, *ids)
         key = (str(letters.metadata.table_uuid), spec.stream)
         known = _LAST.get(key)
         if known is None or known[0] != (spec.config_hash, *seen):

@@ -42,7 +42,8 @@ def spec_with(
         left = [each for each in targets if each not in nameable or each.name not in names]
         return spec_with(stream, left, **given)
 
-    return SimpleNamespace(
+    route = more.get("route")
+    made = SimpleNamespace(
         stream=stream,
         targets=tuple(targets),
         target_names=tuple(target.name for target in targets),
@@ -53,6 +54,9 @@ def spec_with(
         branch_of=lambda table: MAIN_BRANCH,
         parks=lambda table: table in parkable,
         disagreements_with=lambda schema, name=None, properties=None: [],
+        grows=route is not None and route.to is not None,
+        own_columns=False,
+        coordinator_has_rows=True,
         **{
             "evolution": NO_EVOLUTION,
             "event_time": None,
@@ -63,3 +67,6 @@ def spec_with(
             **more,
         },
     )
+    made.for_table = lambda name: made
+    made.with_present_tables = lambda names: made
+    return made

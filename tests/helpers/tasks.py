@@ -25,8 +25,9 @@ from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from jobs.task.event_time import EventTimePlan
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
-from jobs.task.run import MakePipeline, run_split
+from jobs.task.run import run_split
 from jobs.task.tally import Tally
+from jobs.task.ways import MakePipeline
 from jobs.write.datafile_json import from_json
 
 FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)

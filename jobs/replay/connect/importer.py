@@ -29,7 +29,7 @@ from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueT
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
-from jobs.replay.routing import refuse_other_tables, refuse_parked
+from jobs.replay.routing import refuse_other_tables, refuse_parked, refuse_queue_of_lanes
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
@@ -103,6 +103,7 @@ def import_queue(
     ensure_tables(spec, catalog)
     spec, request = every, request.with_tables_of(catalog)
     corrected = request.corrected(spec)
+    refuse_queue_of_lanes(spec, corrected, topic)
     refuse_other_tables(spec, corrected)
     refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
     taken = as_stream(corrected, topic)

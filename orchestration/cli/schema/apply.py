@@ -21,6 +21,7 @@ from jobs.schema_contract.alteration import (
 )
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from jobs.spec.transform.shaping import evolving_schema
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
@@ -30,7 +31,7 @@ from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
 from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.schema.renames import read_renames, refuse_unknown
-from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several
+from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several, of_asked_table
 from orchestration.cli.terminal import current_user, print_json
 from resources.deployment import Deployment
 
@@ -49,6 +50,7 @@ from resources.deployment import Deployment
 @click.option("--promote", "field", metavar="PATH", help="Make a column of a field that is kept in _extra: '$.a.b'.")
 @click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
 @click.option("--backfill", is_flag=True, help="Fill that column of the rows that are there, too.")
+@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document; asks nothing.")
 @click.pass_obj
@@ -60,6 +62,7 @@ def apply(
     field: str | None,
     kind: str | None,
     backfill: bool,
+    table: str | None,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -76,7 +79,7 @@ def apply(
     if field is not None:
         if renames or digests:
             raise click.UsageError("--promote goes with --as and --backfill, not with --rename or --proposal")
-        promote_field(deployment, stream, field, kind, backfilling=backfill, yes=yes, as_json=as_json)
+        promote_field(deployment, stream, field, kind, table, backfilling=backfill, yes=yes, as_json=as_json)
         return
     if kind is not None or backfill:
         raise click.UsageError("--as and --backfill go with --promote")
@@ -86,11 +89,30 @@ def apply(
     if has_several(spec) and not digests:
         apply_to_tables(spec, settings, renames, yes=yes, as_json=as_json)
         return
-    table = stream_table(spec, settings)
     store = stream_folder(settings, stream).store
+    spec = of_asked_table(spec, settings, table or _proposed_table(store, digests))
+    _apply(spec, settings, store, renames, digests, yes=yes, as_json=as_json)
+
+
+def _proposed_table(store: StateStore, digests: Sequence[str]) -> str | None:
+    """The table that the first of some proposals is of."""
+    return next((each.table for each in proposals(store) if each.digest in digests), None)
+
+
+def _apply(
+    spec: StreamSpec,
+    settings: Settings,
+    store: StateStore,
+    renames: Sequence[RenamedColumn],
+    digests: Sequence[str],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    stream, table = spec.stream, stream_table(spec, settings)
     schema = table.metadata.schema() if table is not None else None
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
-    chosen = _proposed(stream, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)
+    chosen = _proposed(spec, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)
     if table is None or is_as_made(table.metadata, stream):
         if as_json:
             schema_id = None if table is None else table.metadata.current_schema_id
@@ -125,9 +147,11 @@ def apply(
     _told(stream, spec, made, done, done=True, as_json=as_json)
 
 
-def _proposed(stream: str, store: StateStore, table: Schema | None, digests: Sequence[str]) -> list[SchemaProposal]:
+def _proposed(
+    spec: StreamSpec, store: StateStore, table: Schema | None, digests: Sequence[str]
+) -> list[SchemaProposal]:
     """The open proposals that are meant: those that are named, or else all."""
-    known = proposals(store, table)
+    stream, known = spec.stream, proposals(store, table, spec.table.name)
     chosen = [each for each in known if not digests or each.digest in digests]
     if missing := sorted(set(digests) - {each.digest for each in chosen}):
         told = ", ".join(f"{each.digest} ({each.says})" for each in known) or "none"

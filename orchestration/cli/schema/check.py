@@ -33,6 +33,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table
 from orchestration.cli.schema.subject_output import print_subject
+from orchestration.cli.schema.tables_of_rows import of_asked_table
 from orchestration.cli.terminal import print_error, print_json
 from resources.deployment import Deployment
 
@@ -46,10 +47,11 @@ _FILES = (".avsc", ".proto", ".json", ".jsonl")
 @click.command()
 @click.argument("stream")
 @click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
+@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--key", is_flag=True, help="It is the schema of records' keys, such as the subject TOPIC-key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_context
-def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: bool) -> None:
+def check(ctx: click.Context, stream: str, against: str, table: str | None, key: bool, as_json: bool) -> None:
     """Tell what would become of records of a schema that STREAM has not met yet.
 
     For Avro, Protobuf and JSON Schema a file with the schema, or a subject of the registry, its newest version unless
@@ -58,15 +60,16 @@ def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: boo
     question is wrong, 3 if it could not be answered, as the registry is away.
     """
     try:
-        status = _checked(ctx.obj, stream, against, key=key, as_json=as_json)
+        status = _checked(ctx.obj, stream, against, table, key=key, as_json=as_json)
     except FrazilError as problem:
         print_error(problem)
         status = _UNANSWERED
     ctx.exit(status)
 
 
-def _checked(deployment: Deployment, stream: str, against: str, *, key: bool, as_json: bool) -> int:
+def _checked(deployment: Deployment, stream: str, against: str, asked: str | None, *, key: bool, as_json: bool) -> int:
     spec, settings = deployment.stream(stream), deployment.settings()
+    spec = of_asked_table(spec, settings, asked, _topic_of(against, key=key))
     table = stream_table(spec, settings)
     # One that is not there yet is made with the columns that the file declares, or else with those of the records.
     declared = spec.table_schema if spec.decode.declares_all else spec.declared_rows
@@ -84,6 +87,12 @@ def _checked(deployment: Deployment, stream: str, against: str, *, key: bool, as
     found = _contract(spec, settings, metadata, against)
     print_json(_facts(spec, metadata, found)) if as_json else print_subject(spec, found)
     return 0 if found.level == "ok" else 1
+
+
+def _topic_of(against: str, *, key: bool) -> str | None:
+    """The topic whose subject is named, if it is called after one."""
+    subject, end = against.partition(":")[0], "-key" if key else "-value"
+    return subject.removesuffix(end) if subject.endswith(end) and not Path(against).is_file() else None
 
 
 def _check_without_columns(

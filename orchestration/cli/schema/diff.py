@@ -21,7 +21,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.subject_output import print_subject
-from orchestration.cli.schema.tables_of_rows import has_several, tables_of_rows
+from orchestration.cli.schema.tables_of_rows import has_several, of_asked_table, tables_of_rows
 from orchestration.cli.terminal import print_columns, print_json
 from orchestration.cli.validate.followed_columns import followed_findings
 from resources.deployment import Deployment
@@ -31,18 +31,24 @@ _TEXT = {"column", "difference", "the file says", "the table has", "then"}
 
 @click.command()
 @click.argument("stream")
+@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_context
-def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
+def diff(ctx: click.Context, stream: str, table: str | None, as_json: bool) -> None:
     """Hold the columns that the file of STREAM declares, and its newest schemas in the registry, against its table.
 
     Each difference with what becomes of it, and the changes that are proposed. The exit status is 1 if a driver with
     this file would not start, or the next record of such a schema would stop it.
     """
     deployment: Deployment = ctx.obj
-    spec, settings = deployment.stream(stream), deployment.settings()
+    settings = deployment.settings()
+    spec = of_asked_table(deployment.stream(stream), settings, table)
     file = shown_path(deployment.file_of(stream))
-    table = stream_table(spec, settings)
+    _compare(ctx, spec, settings, file, as_json=as_json)
+
+
+def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str, *, as_json: bool) -> None:
+    stream, table = spec.stream, stream_table(spec, settings)
     further = _further(spec, settings)
     if table is None or is_as_made(table.metadata, stream):
         sentence, fits = _nothing_to_compare(spec, table), all(found.fits for _, found in further)
@@ -53,7 +59,8 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
             _print_further(spec, further, file)
         ctx.exit(0 if fits else 1)
     subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry))
-    proposed = proposals(stream_folder(settings, stream).store, evolving_schema(spec, table.metadata))
+    evolves = evolving_schema(spec, table.metadata)
+    proposed = proposals(stream_folder(settings, stream).store, evolves, spec.table.name)
     declared = spec.decode.declared is not None
     found = declared_contract(spec, table.schema(), properties=table.properties) if declared else None
     followed = [] if declared else followed_findings(spec, table.metadata)[0]

@@ -30,6 +30,7 @@ from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.tables_of_rows import of_asked_table
 from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 
@@ -61,13 +62,22 @@ class _Asked:
 
 
 def promote_field(
-    deployment: Deployment, stream: str, field: str, kind: str | None, *, backfilling: bool, yes: bool, as_json: bool
+    deployment: Deployment,
+    stream: str,
+    field: str,
+    kind: str | None,
+    of_table: str | None,
+    *,
+    backfilling: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Promote a field, as `frazil schema apply STREAM --promote FIELD` does.
 
     Args:
         field: Its JSON path.
         kind: The type of the column; None for the one that is proposed.
+        of_table: The table that is meant, of a stream whose tables have columns of their own.
         backfilling: Whether the rows that are there get it, too.
         yes: Do it without asking.
         as_json: Print facts, ask nothing.
@@ -75,7 +85,8 @@ def promote_field(
     Raises:
         FrazilError: The field cannot be promoted.
     """
-    spec, settings = deployment.stream(stream), deployment.settings()
+    settings = deployment.settings()
+    spec = of_asked_table(deployment.stream(stream), settings, of_table)
     asked = _Asked(deployment, spec, settings, as_json, backfilling)
     path = parse_field(field)
     type_ = parse_type(kind, path) if kind is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from pyiceberg.table import Table
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
 from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.topic_tables import of_table, topic_tables
 from jobs.schema.renamed import RenamedColumn
 from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
@@ -22,10 +25,12 @@ from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.renames import refuse_unknown
 from orchestration.cli.terminal import current_user, print_json
 
+_SHOWN = 20
+
 
 def has_several(spec: StreamSpec) -> bool:
-    """Whether a stream may have other tables of rows than its own: those of a route, or one of late rows."""
-    return spec.route is not None or spec.late_table is not None
+    """Whether a stream may have other tables of the rows that its file declares: those of a route, or of late rows."""
+    return (spec.route is not None and not spec.own_columns) or spec.late_table is not None
 
 
 def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
@@ -46,6 +51,39 @@ def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
         for name, table in found.items()
         if table is not None and not is_as_made(table.metadata, spec.stream)
     }
+
+
+def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topic: str | None = None) -> StreamSpec:
+    """The stream as the rows of the table are made that is asked about; of another stream, itself.
+
+    Args:
+        spec: The stream.
+        settings: Of the deployment.
+        table: The table's name, if it is given.
+        topic: One of the table's, if it is known.
+
+    Raises:
+        click.UsageError: It has several tables with columns of their own, and none of them is named.
+    """
+    if not spec.own_columns:
+        if table is not None and table != spec.table.name:
+            raise click.UsageError(
+                f"--table is for streams whose tables have columns of their own; {spec.stream} is none"
+            )
+        return spec
+    with contextlib.suppress(NoCatalogYet):
+        spec = with_named_tables(spec, quick_catalog(settings))
+    own = {spec.table.name} - ({spec.table.name} if spec.coordinator_has_rows else set[str]())
+    names = [each.name for each in spec.targets if each.role == "rows" and each.name not in own]
+    if table is None and topic is not None:
+        naming = naming_state(spec, {}, decided=False)
+        table = topic_tables(spec, [topic], names, naming)[topic].table
+    if table is None or (topic is None and table not in names):
+        told = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        raise click.UsageError(
+            f"each table of {spec.stream} has columns of its own: name one, as in --table {told or 'NAME'}"
+        )
+    return of_table(spec, table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
 from orchestration.cli.validate.followed_columns import followed_findings
+from orchestration.cli.validate.lane_checks import check_lane_tables
 from orchestration.cli.validate.registry_checks import check_new_columns
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
@@ -105,6 +106,9 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
         return
     yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
+    if spec.own_columns:
+        yield from check_lane_tables(spec, settings, None if isinstance(catalog, NoCatalogYet) else catalog)
+    has_rows, spec = spec.coordinator_has_rows or not spec.own_columns, spec.for_table(name)
     there = [each for each in (table, dead) if each is not None]
     yield from _check_places(spec, settings, there)
     for each in there:
@@ -133,7 +137,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             "unchecked",
             f"table {name} is not in catalog {settings.catalog.name} yet; the first run creates it as declared",
         )
-        yield from check_new_columns(spec, settings)
+        if has_rows:
+            yield from check_new_columns(spec, settings)
         return
     if _holds_dead_letters(table):
         # Replays stamp as well, under ids that no stream has.
@@ -146,6 +151,9 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             f"table {name} is {whose}; rows do not go there",
             f"give table.name of stream {spec.stream} another name",
         )
+        return
+    if not has_rows:
+        yield Finding(spec.stream, "table", "ok", f"table {name} holds the stream's stamps; no row goes to it")
         return
     yield from _contract_findings(spec, contract_problems_of(spec.contract, table.schema(), spec.evolution))
     properties: Mapping[str, str] = table.properties

@@ -23,7 +23,7 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
-from jobs.task.run import MakePipeline
+from jobs.task.ways import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
 SCHEMA = "id string not null, amount decimal(6,2), at timestamptz as epoch_ms, n int"

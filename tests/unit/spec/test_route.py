@@ -134,7 +134,7 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"decode": {"value": "json", "schema": "infer"}}, "route: needs the columns in decode.schema"),
+        ({"decode": {"value": "json", "schema": "infer"}}, "route.by: needs the columns in decode.schema"),
     ],
 )
 def test_what_does_not_go_with_a_route_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:

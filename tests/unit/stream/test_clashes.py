@@ -125,11 +125,11 @@ def test_a_second_run_makes_no_letter_of_what_has_landed_as_text(home: Path, kno
     landed = [{"id": "a", "n_text": str(2**40)}, {"id": "c"}]
     assert (one.letters, one.rows) == ({}, landed)
     if not known:
-        one.stream.refused_changes.clear()
-    before = set(one.stream.refused_changes)
+        one.stream.refused_by(SINK).changes.clear()
+    before = set(one.stream.refused_by(SINK).changes)
     one.land(batch=1)
     assert (one.letters, one.rows) == ({1: "malformed_json"}, landed)
-    assert one.runs == (1 if known else 2) and one.stream.refused_changes == before
+    assert one.runs == (1 if known else 2) and one.stream.refused_by(SINK).changes == before
 
 
 def test_texts_have_the_limits_of_any_column(home: Path) -> None:

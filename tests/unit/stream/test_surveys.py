@@ -18,7 +18,7 @@ from jobs.formats.json import survey
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.stream import schema_evolution
 from jobs.stream.results import TaskResults
-from jobs.stream.schema_evolution import SchemaEvolution
+from jobs.stream.schema_runs import SchemaRuns
 from jobs.stream.tasks import slice_plan
 from jobs.task.run import run_split
 from tests.helpers.evolving_stream import SINK, EvolvingStream, block
@@ -99,12 +99,12 @@ def test_a_survey_that_leads_to_no_change_is_the_last_one_for_an_hour(
 ) -> None:
     """Whatever made it so: here records say again and again that they need what the table has."""
     one = EvolvingStream(home, columns=COLUMNS)
-    evolution, runs = SchemaEvolution(one.stream), list[bool]()
+    evolution, runs = SchemaRuns(one.stream), list[bool]()
     again = RecordNeed("widen", ("n",), IntegerType(), Coordinates("payments", 0, 0))
 
     def tasks(surveys: bool) -> TaskResults:
         runs.append(surveys)
-        return TaskResults({name: [] for name in one.stream.targets}, [], (again,), undecided=surveys)
+        return TaskResults({name: [] for name in one.stream.targets}, [], {SINK: (again,)}, undecided=surveys)
 
     assert not evolution.run(tasks, 0)[1].undecided and runs == [True, False]
     assert not evolution.run(tasks, 1)[1].undecided and runs == [True, False, False]
@@ -133,14 +133,14 @@ def test_what_somebody_decides_about_or_stops_for_is_not_surveyed(home: Path, ev
 def test_a_survey_takes_none_of_the_rounds_of_a_batch(home: Path) -> None:
     """Each run finds one further need; as many are met behind the survey as without one."""
     one = EvolvingStream(home, columns=COLUMNS)
-    evolution, runs = SchemaEvolution(one.stream), list[bool]()
+    evolution, runs = SchemaRuns(one.stream), list[bool]()
 
     def tasks(surveys: bool) -> TaskResults:
         runs.append(surveys)
         met = RecordNeed("widen", ("n",), LongType(), Coordinates("payments", 0, 0))
         name = f"x{min(len(runs), schema_evolution.ROUNDS + 1)}"
         more = RecordNeed("add", (name,), LongType(), Coordinates("payments", 0, len(runs)))
-        return TaskResults({name: [] for name in one.stream.targets}, [], (met, more), undecided=surveys)
+        return TaskResults({name: [] for name in one.stream.targets}, [], {SINK: (met, more)}, undecided=surveys)
 
     evolution.run(tasks, 0)
     assert runs == [True, *[False] * (schema_evolution.ROUNDS + 1)]

@@ -1,0 +1,93 @@
+"""Lanes of a replay: the letters of each topic by the columns of the table that its records go to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.formats.decoder import Failure
+from jobs.formats.problems import UNROUTED
+from jobs.pipeline.block import Indices
+from jobs.pipeline.pipeline import DROPPED_NOW, Pipeline
+from jobs.pipeline.route import STAGE
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.row_steps import FILTERED
+from jobs.pipeline.topic_tables import TopicTable, topic_tables
+from jobs.replay.routing import NO_TABLE, refuse_unfit
+from jobs.replay.row_tables import RowTables
+from jobs.schema.decoded_columns import decoded_digest
+from jobs.schema.name_matching import NAME_MAPPING
+from jobs.spec.models import StreamSpec
+
+
+class LaneRows(NamedTuple):
+    """Rows for one table, and the letter of each, ascending."""
+
+    table: str
+    rows: pa.RecordBatch
+    letters: Indices
+
+
+class ReplayLanes:
+    """Takes letters through the pipelines of the tables that their topics go to.
+
+    Args:
+        spec: The stream, corrected or not, each of whose tables has columns of its own.
+        tables: Gives its tables of rows.
+        make: Makes the pipeline of a table, of the stream as the rows of that are made.
+    """
+
+    def __init__(self, spec: StreamSpec, tables: RowTables, make: Callable[[StreamSpec, Table], Pipeline]) -> None:
+        self._spec: StreamSpec = spec
+        self._tables: RowTables = tables
+        self._make: Callable[[StreamSpec, Table], Pipeline] = make
+        self._there: frozenset[str] = frozenset(each.name for each in spec.targets if each.role == "rows")
+        self._known: dict[str, tuple[tuple[Schema, PartitionSpec, str | None, str | None], Pipeline]] = {}
+
+    def run(self, letters: pa.RecordBatch) -> tuple[list[LaneRows], list[Failure]]:
+        """The rows that letters become, and why the others fail.
+
+        Raises:
+            FrazilError: A table cannot be read, or cannot hold its rows.
+        """
+        topics = letters.column("topic").to_pylist()
+        found = topic_tables(self._spec, topics, self._there, naming_state(self._spec, {}, decided=False))
+        made: list[LaneRows] = []
+        failures: list[Failure] = []
+        by_table: dict[str, list[int]] = {}
+        for row, topic in enumerate(topics):
+            here = found[topic]
+            if here.table in self._there:
+                by_table.setdefault(here.table, []).append(row)
+            else:
+                failures.append(self._failure(row, here))
+        for name, rows in by_table.items():
+            those = np.array(rows, np.int64)
+            block = self._pipeline(name).run(letters.take(pa.array(those)))
+            made.append(LaneRows(name, block.rows, those[block.positions]))
+            failures += [failure.at(int(those[failure.row])) for failure in block.failures]
+        return made, sorted(failures, key=lambda each: each.row)
+
+    def _failure(self, row: int, found: TopicTable) -> Failure:
+        if found.table is not None:
+            return Failure(row, STAGE, UNROUTED, NO_TABLE, None)
+        route = self._spec.route
+        if route is not None and route.unmatched == "drop" and found.error_class == UNROUTED:
+            return Failure(row, STAGE, FILTERED, DROPPED_NOW, None)
+        return Failure(row, STAGE, found.error_class, found.refused, None)
+
+    def _pipeline(self, name: str) -> Pipeline:
+        """That of a table: the decoder learns; another when the table's columns or partitions change meanwhile."""
+        table = self._tables.table(name)
+        decoded = decoded_digest(table.properties, self._spec.stream)
+        now = table.schema(), table.spec(), table.properties.get(NAME_MAPPING), decoded
+        if name not in self._known or self._known[name][0] != now:
+            refuse_unfit(self._spec, table)
+            self._known[name] = now, self._make(self._spec.for_table(name), table)
+        return self._known[name][1]

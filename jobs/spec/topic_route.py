@@ -1,0 +1,138 @@
+"""Topic routes: routes of which the topic alone says where a record goes, so that it is known before any is decoded.
+
+Each table of such a route may have columns of its own, which a registry or its records say: a block of records is of
+one topic, and is decoded by the columns of the table that the topic goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.types import IntegerType, NestedField
+
+from jobs.spec.base import Location
+from jobs.spec.event_time import EventTime
+from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.route import Route
+from jobs.spec.source import Source
+from jobs.spec.table import Table
+from jobs.spec.transform.steps import Step
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.frame import Frame
+from jobs.transform.sql import compiled, evaluated, failures_of
+from jobs.transform.transform import Rows
+
+_TOPIC_COLUMN = "_topic"
+_ROUTERS = frozenset({"RegexRouter", "TimestampRouter", "EventRouter"})
+_ROUTER_PROPERTIES = frozenset({"route.by.field", "route.topic.replacement"})
+# Rows without a column would be none.
+_A_COLUMN = Columns.of([NestedField(1, "row", IntegerType(), required=False)])
+
+
+class TopicValue(NamedTuple):
+    """What decides where the records of a topic go.
+
+    Attributes:
+        value: As text; None without one.
+        failure: Why there is none, where an expression fails.
+    """
+
+    value: str | None
+    failure: str | None = None
+
+
+def decided_by_topic(route: Route) -> bool:
+    """Whether the topic alone says where a record goes: `topic`, or an expression over nothing but `_topic`."""
+    if (text := route.expression) is None:
+        return route.column is None
+    try:
+        found = compiled(text, Columns(()))
+    except TransformProblem:
+        return False
+    return set(found.columns) == {_TOPIC_COLUMN} and not found.needs_batch_time
+
+
+def topic_values(route: Route, topics: Iterable[str]) -> dict[str, TopicValue]:
+    """What decides of each topic, of a route that its topics decide."""
+    names = list(dict.fromkeys(topics))
+    if (text := route.expression) is None or not names:
+        return {each: TopicValue(each) for each in names}
+    frame = Frame(pa.RecordBatch.from_arrays([pa.array(names, pa.string())], ["topic"]))
+    batch = pa.RecordBatch.from_arrays([pa.nulls(len(names), pa.int32())], schema=_A_COLUMN.arrow)
+    found = evaluated(compiled(text, _A_COLUMN), Rows(_A_COLUMN, batch, frame))
+    failed = {each.row: each.message for each in failures_of(found, text)}
+    values = found.values.cast(pa.string()).to_pylist()
+    return {each: TopicValue(values[row], failed.get(row)) for row, each in enumerate(names)}
+
+
+def entries_of(route: Route, value: str | None) -> list[int]:
+    """The entries that take a value, the first of each table, ascending."""
+    found: dict[str, int] = {}
+    for at, each in enumerate(route.tables):
+        if value is not None and each.table not in found and each.matches(value):
+            found[each.table] = at
+    return sorted(found.values())
+
+
+def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
+    """The sentence that a topic would go to two tables, of routes whose tables have columns of their own."""
+    first, second = (f"route.tables[{at}] ({route.tables[at].table})" for at in entries[:2])
+    return (
+        f"topic {topic} is taken by {first} and {second}: of tables with columns of their own a topic goes to one, "
+        "as their columns may differ; narrow one of the two"
+    )
+
+
+def topic_route_problems(
+    route: Route, source: Source, steps: Sequence[Step], table: Table, event_time: EventTime | None, schema: str
+) -> Iterator[tuple[Location, str]]:
+    """Gives what does not go with tables that have columns of their own, each with its place in the file.
+
+    Args:
+        route: Which its topics decide.
+        source: Of the stream.
+        steps: Its transforms.
+        table: Its own table.
+        event_time: The block of that name.
+        schema: Where its columns are from.
+    """
+    for number, step in enumerate(steps):
+        if step.smt is not None and _changes_topic(step.smt.type, step.smt.properties):
+            said = (
+                "gives records another topic, and the tables of a route over columns that no file declares are known "
+                "by the topic that is read: write it as route.by, such as \"regexp_replace(_topic, '^shop[.]', '')\""
+            )
+            yield ("transform", number), said
+    columns = kafka_columns(table.kafka_columns)
+    if lost := [part for part in ("topic", "partition", "offset") if getattr(columns, part) is None]:
+        said = "is needed beside a route over columns that no file declares: rows of its tables say where they are from"
+        yield ("table", "kafka_columns", lost[0]), said
+    if event_time is not None:
+        yield ("event_time",), "does not go with a route over columns that no file declares yet: declare them"
+    chosen: list[Location] = [("route",)] if route.columns is not None else []
+    chosen += [("route", "tables", at) for at, each in enumerate(route.tables) if each.columns is not None]
+    for place in chosen:
+        yield (*place, "columns"), "is for columns that the file declares: here each table has those of its own topics"
+    parks: list[Location] = [("route",)] if route.on_table_error == "park" else []
+    parks += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
+    for place in parks:
+        yield (*place, "on_table_error"), "cannot be park with columns that no file declares yet: write stop"
+    branches: list[Location] = [("table",)] if table.branch != MAIN_BRANCH else []
+    branches += [("route", "tables", at) for at, each in enumerate(route.tables) if each.branch is not None]
+    for place in branches:
+        yield (*place, "branch"), "does not go with a route over columns that no file declares yet: declare them"
+    if route.to is not None and schema == "table":
+        said = "names tables that are made, and with decode.schema 'table' each is there before: list them in tables"
+        yield ("route", "to"), said
+    for topic, found in topic_values(route, source.topics or ()).items():
+        entries = entries_of(route, found.value)
+        if len(entries) > 1:
+            yield ("route", "tables", entries[1], "match"), two_tables(route, topic, entries)
+
+
+def _changes_topic(smt: str, properties: Iterable[str]) -> bool:
+    name = smt.rpartition(".")[2]
+    return name in _ROUTERS or not _ROUTER_PROPERTIES.isdisjoint(properties)

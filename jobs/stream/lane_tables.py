@@ -1,0 +1,182 @@
+"""Lane tables of a stream: each made within the batch that brings the first records of its topics, with their columns.
+
+Which topics a batch is of, and so which tables it needs, is known before its tasks run. A table is a target of the
+stream from the batch on whose stamp names it; one that was made for a batch that never landed is found, and taken, when
+the batch runs again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
+
+from jobs.catalog import existing_table
+from jobs.commit.log_state import LogState
+from jobs.commit.named_tables import belongs_to
+from jobs.commit.offsets import Ranges
+from jobs.commit.rollback import rolled_back_aside
+from jobs.commit.target import Target
+from jobs.commit.target_positions import TargetNeed, need
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.steps import step
+from jobs.stream.first_records import RecordsAwaitedError
+from jobs.stream.lanes import destinations, topics_of
+from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
+from jobs.stream.new_tables import anew
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.row_table import ensure_row_table
+
+log = logging.getLogger(__name__)
+
+_FOREIGN = "names a table of this stream: {name} is there, and is not"
+
+
+class LaneTables:
+    """Makes the tables of a stream each of whose tables has columns of its own.
+
+    Args:
+        stream: The open stream, whose targets become more.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        # Tables that topics name and that cannot be made of them, with the reason; asked anew by the next driver.
+        self._unfit: dict[str, str] = {}
+
+    def look(self, ranges: Ranges) -> None:
+        """See which topics of a batch that was decided on name tables of somebody else; none is made any more.
+
+        Args:
+            ranges: The batch's.
+        """
+        if self._stream.spec.own_columns:
+            for name, topics in self._missing(ranges).items():
+                if not self._of_file(name) and self._is_foreign(name):
+                    self._refused(sorted(topics), _FOREIGN.format(name=name))
+
+    def ensure(self, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
+        """Make the tables that a batch needs and that are not there.
+
+        Args:
+            ranges: The batch's.
+            needs: What each target lacks of it; those that are made are added.
+
+        Raises:
+            FrazilError: A table that the file names cannot be made, or cannot hold its rows.
+            OSError: Kafka or the registry cannot be asked.
+        """
+        stream = self._stream
+        if not stream.spec.own_columns:
+            return
+        stream.unmade.clear()
+        stream.unmade |= self._unfit
+        lacks = needs[stream.anchor.name]
+        read = {p: range_ for p, range_ in ranges.items() if range_.start < range_.end and p not in lacks.skip}
+        missing = self._missing(read)
+        if not missing:
+            return
+        stream.lease.verify()
+        step("before_new_tables")
+        while missing:
+            name, topics = next(iter(missing.items()))
+            target = self._made(name, {p: range_ for p, range_ in read.items() if p.topic in topics})
+            if target is not None:
+                stream.spec = stream.spec.with_named_tables([name])
+                stream.targets[name] = target
+                stream.positions[name] = dict(stream.positions[stream.anchor.name])
+                needs[name] = need(ranges, stream.positions[name])
+            # What a topic names follows from the tables that there are, and how many.
+            missing = self._missing(read)
+        step("after_new_tables")
+
+    def _missing(self, read: Ranges) -> dict[str, set[str]]:
+        """The tables that are to be made, in the order of their first topics, with their topics of the batch."""
+        found: dict[str, set[str]] = {}
+        for topic, each in destinations(self._stream, topics_of(read)).items():
+            if each.table is not None and each.table not in self._stream.targets:
+                found.setdefault(each.table, set()).add(topic)
+        return found
+
+    def _made(self, name: str, read: Ranges) -> Target | None:
+        """A table as a target; None if there is none, for a reason that letters of its records tell.
+
+        Args:
+            name: Its name.
+            read: What the batch reads of its topics.
+
+        Raises:
+            RolledBackError: It was a target before, and was rolled back since.
+        """
+        stream, topics = self._stream, sorted({p.topic for p in read})
+        catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
+        if not of_file and self._is_foreign(name):
+            return self._refused(topics, _FOREIGN.format(name=name))
+        try:
+            there = catalog.table_exists(name)
+            self._ensured(spec, read)
+        except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
+            log.warning("stream %s: table %s is not made yet: %s", stream.id, name, awaited.message)
+            stream.unmade[name] = _reason(awaited)
+            return None
+        except FrazilError as problem:
+            if type(problem) is not FrazilError:
+                # Of Kafka, the registry or the catalog, say: nothing of the topic.
+                raise
+            told = f"stream {stream.id}: table {name}, of topic {topics[0]}: {problem.message}"
+            if of_file:
+                raise FrazilError(told, fix=problem.fix) from None
+            log.warning("%s", told)
+            self._unfit[name] = stream.unmade[name] = problem.message.rstrip(".")
+            return None
+        target = Target(catalog, name, stream.id)
+        past = target.history()
+        if past.rolled_back:
+            raise rolled_back_aside(stream.id, name, past)
+        if past.newest is not None:
+            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
+        verb = "taken" if there else "made"
+        log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))
+        return target
+
+    def _of_file(self, name: str) -> bool:
+        return self._stream.spec.route is not None and name in self._stream.spec.route.table_names
+
+    def _is_foreign(self, name: str) -> bool:
+        """Whether a table of the name is there that was not made for the stream: none of Iceberg's, too."""
+        try:
+            found = existing_table(self._stream.anchor.catalog, name)
+        except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+            return True
+        return found is not None and not belongs_to(found.metadata, self._stream.id)
+
+    def _ensured(self, spec: StreamSpec, read: Ranges) -> Table:
+        stream = self._stream
+        latest = {p: max(stream.log.latest.get(p, end), end) for p, (_, end) in read.items()}
+        ids = {p.topic: stream.log.topics.get(p.topic, "") for p in read}
+        log_state = LogState(ids, {p: start for p, (start, _) in read.items()}, latest)
+        return ensure_row_table(spec, stream.anchor.catalog, lambda: first_columns(spec, stream, log_state))
+
+    def _refused(self, topics: list[str], why: str) -> None:
+        """No topic may stop the stream by its name, or what it holds: its records follow `unmatched`."""
+        found = destinations(self._stream, topics)
+        for topic in topics:
+            value = found[topic].value
+            log.warning("stream %s: the records of topic %s have none that %s", self._stream.id, topic, why)
+            if value is not None:
+                self._stream.refused_values[value] = why
+
+
+def first_columns(spec: StreamSpec, stream: OpenStream, log_state: LogState) -> NewColumns:
+    """The columns of a new table: of its topics' newest schemas in a registry, or of the batch's first records.
+
+    Raises:
+        RecordsAwaitedError, SchemaAwaitedError: Nothing says them.
+    """
+    return new_columns(spec, stream.settings, log_state, log_state.earliest)
+
+
+def _reason(awaited: FrazilError) -> str:
+    return awaited.message.rstrip(".").partition(": ")[2]

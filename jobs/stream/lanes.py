@@ -1,0 +1,132 @@
+"""Lanes of a batch: the way of each topic's records, of a stream each of whose tables has columns of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.offsets import Ranges
+from jobs.commit.target_positions import TargetNeed
+from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import SURVEY
+from jobs.formats.problems import UNROUTED
+from jobs.pipeline.lanes import Lane
+from jobs.pipeline.route_naming import DECIDED, naming_state
+from jobs.pipeline.row_steps import row_steps_of
+from jobs.pipeline.topic_tables import TopicTable, topic_tables
+from jobs.spec.models import StreamSpec
+from jobs.spec.transform.passing import misfit_fix
+from jobs.stream.new_rows import refuse_misnamed
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.second_run import table_as_decided, unknown_as_decided
+
+
+def topics_of(ranges: Ranges) -> list[str]:
+    """The topics of a batch that offsets are read of, in order."""
+    return sorted({partition.topic for partition, (start, end) in ranges.items() if start < end})
+
+
+def destinations(stream: OpenStream, topics: Iterable[str], *, decided: bool = False) -> dict[str, TopicTable]:
+    """Where the records of topics go, to a table that is there or is to be made, or to none.
+
+    Args:
+        decided: The coordinator has their batch: what had no table then got none.
+
+    Raises:
+        FrazilError: A topic would go to two tables.
+    """
+    # What was to have a table then and got none is told by there being none, whatever kept it from being made.
+    naming = naming_state(stream.spec, stream.refused_values, decided=False)
+    return topic_tables(stream.spec, topics, stream.targets, naming, {} if decided else stream.unmade)
+
+
+def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
+    """The tables that the records of a batch are for, of a stream each of whose tables has columns of its own."""
+    if not stream.spec.own_columns:
+        return ()
+    found = dict.fromkeys(each.table for each in destinations(stream, topics_of(ranges)).values())
+    return tuple(name for name in found if name in stream.targets)
+
+
+def task_lanes(
+    stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], *, survey: bool
+) -> tuple[Lane, ...]:
+    """The ways of a batch's topics, by the tables as they are, or were when it was decided on.
+
+    Args:
+        stream: The stream, whose tables for these topics are made.
+        ranges: The batch's.
+        needs: What its targets lack of it.
+        survey: Whether a task may leave records undecided.
+    """
+    if not stream.spec.own_columns:
+        return ()
+    decided = needs[stream.anchor.name].nothing
+    found = destinations(stream, topics_of(ranges), decided=decided)
+    by_table: dict[str, list[str]] = {}
+    lanes: list[Lane] = []
+    for topic, each in found.items():
+        if each.table in stream.targets:
+            by_table.setdefault(each.table, []).append(topic)
+        else:
+            lanes.append(_without_table(stream, topic, each))
+    lanes += [_lane(stream, needs, name, topics, survey=survey) for name, topics in by_table.items()]
+    return tuple(lanes)
+
+
+def _lane(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str, topics: list[str], *, survey: bool) -> Lane:
+    table, unknown = table_as_decided(stream, needs, name), unknown_as_decided(stream, needs)
+    spec = stream.spec.for_table(name)
+    refuse_altered(spec, table)
+    _refuse_bare(stream, name, table.schema())
+    options = {SURVEY: True} if survey and name not in stream.unsurveyed else {}
+    resolved = stream.resolved_for(table, unknown, name).with_options(options)
+    columns = stream.record_columns_for(table, unknown, name)
+    steps = row_steps_of(spec, resolved.schema, columns)
+    if steps is not None and steps.asks_batch_time:
+        steps = replace(steps, batch_time=stream.batch_time)
+    return Lane(frozenset(topics), name, resolved, columns, steps)
+
+
+def _without_table(stream: OpenStream, topic: str, found: TopicTable) -> Lane:
+    route, own = stream.spec.route, stream.rows_table.metadata
+    refused, error_class = found.refused, found.error_class
+    if found.table is not None:
+        refused, error_class = f"needs a topic that {DECIDED}, found {topic!r}", UNROUTED
+    drops = route is not None and route.unmatched == "drop" and found.table is None and not found.unmade
+    columns = stream.spec.record_columns
+    return Lane(frozenset({topic}), None, stream.resolved_for(own), columns, None, refused, error_class, drops)
+
+
+def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
+    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
+
+    Args:
+        spec: The stream as the table's rows are made.
+        table: The table's metadata.
+
+    Raises:
+        FrazilError: With the columns.
+    """
+    if spec.decode.declares_all or not (spec.transform or spec.rules):
+        return
+    refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
+    if found := spec.disagreements_with(table.schema(), properties=table.properties):
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
+            f"{' '.join(found)}",
+            fix=misfit_fix(spec),
+        )
+
+
+def _refuse_bare(stream: OpenStream, name: str, table: Schema) -> None:
+    """Refuse a table whose rows would have no value: as Arrow has it, they would be none."""
+    spec = stream.spec.for_table(name)
+    if not {each.name for each in table.fields} - spec.kafka_columns.names:
+        raise FrazilError(
+            f"stream {spec.stream}: table {name} has no column but Kafka's own, and records go there.",
+            fix=f"add a column of its records to table {name}, or drop it: it is made anew with theirs",
+        )

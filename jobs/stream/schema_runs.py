@@ -1,0 +1,132 @@
+"""Schema runs: the tasks of a batch run until the stream's tables have what their records need, or it is refused.
+
+The files that were written for the schema before a change are dropped: they lack what the change is for. Of a stream
+each of whose tables has columns of its own, each is judged by itself, and altered in a commit of its own; the tasks
+run again once for all that were altered.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from pyiceberg.schema import Schema
+
+from jobs.commit.proposals import Seen
+from jobs.errors import FrazilError
+from jobs.formats.known_formats import FORMATS
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.results import TaskResults, drop_files
+from jobs.stream.schema_evolution import ROUNDS, SchemaEvolution
+
+_MOST_RUNS = 20
+
+
+class SchemaRuns:
+    """Runs the tasks of batches, again after each change of a table that their records need.
+
+    Args:
+        stream: The open stream; its tables are read anew with each change.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        self._evolutions: dict[str, SchemaEvolution] = {}
+
+    def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
+        """Run the tasks of a batch, again after changes of tables.
+
+        The first run may be a survey: a task whose records need a change that is likely to be made leaves them
+        undecided, and the next run decides.
+
+        Args:
+            tasks: Runs them, by a plan of what the tables are then, as a survey or not.
+            batch: Its number.
+
+        Returns:
+            The tables as the tasks saw them, and what they wrote.
+
+        Raises:
+            SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
+            FencedError: Another driver has taken the stream over.
+        """
+        targets, made = self._stream.targets, Counter[str]()
+        for number in range(_MOST_RUNS):
+            for each in self._evolutions.values():
+                each.forget()
+            seen = {name: target.seen() for name, target in targets.items()}
+            results = tasks(number == 0 and self._surveys())
+            try:
+                verdicts = {
+                    name: verdict
+                    for name, needs in results.needs.items()
+                    if (verdict := self._of(name).decide(needs, batch, may_change=made[name] < ROUNDS)) is not None
+                }
+            except BaseException:
+                drop_files(results, targets, keep=frozenset())
+                raise
+            # Each has to take note of what it refuses.
+            again = [
+                self._of(name).refuse(verdict) or self._of(name).differs(seen) for name, verdict in verdicts.items()
+            ]
+            if not any(again) and not results.undecided:
+                return seen, results
+            if results.undecided:
+                self._note_vain(results, seen)
+            else:
+                made.update(name for name, verdict in verdicts.items() if verdict.changes)
+            drop_files(results, targets, keep=frozenset())
+        raise FrazilError(
+            f"stream {self._stream.spec.stream}: batch {batch} was run {_MOST_RUNS} times and each time the schema of "
+            f"table {' or '.join(sorted(made) or [self._stream.spec.table.name])} had changed meanwhile.",
+            fix="let the other writers finish, then start the stream again",
+        )
+
+    def run_again(
+        self, tasks: Callable[[bool], TaskResults], schemas: Mapping[str, Schema]
+    ) -> tuple[dict[str, Seen], TaskResults]:
+        """Run the tasks of a batch whose rows have landed: no table is changed, and what it lacked stays refused.
+
+        Args:
+            tasks: As in `run`, by a plan of what the tables were; never as a survey.
+            schemas: Those that the tables had, by their names.
+
+        Returns:
+            As `run`.
+        """
+        stream = self._stream
+        before = copy.deepcopy(stream.refused)
+        try:
+            while True:
+                seen = {name: target.seen() for name, target in stream.targets.items()}
+                results = tasks(False)
+                # Each has to take note of what it refuses.
+                again = [self._of(name).refuse_again(needs, schemas[name]) for name, needs in results.needs.items()]
+                if not any(again):
+                    return seen, results
+                drop_files(results, stream.targets, keep=frozenset())
+        finally:
+            stream.refused.clear()
+            stream.refused.update(before)
+
+    def _of(self, table: str) -> SchemaEvolution:
+        if table not in self._evolutions:
+            self._evolutions[table] = SchemaEvolution(self._stream, table)
+        return self._evolutions[table]
+
+    def _surveys(self) -> bool:
+        """Whether the first run of a batch is a survey, which leaves tables out that are not to be surveyed."""
+        spec = self._stream.spec
+        if not spec.evolution.surveys or not FORMATS[spec.decode.format].surveys:
+            return False
+        left_out = self._stream.unsurveyed
+        left_out.clear()
+        left_out |= {name for name, each in self._evolutions.items() if not each.surveys()}
+        return spec.own_columns or spec.table.name not in left_out
+
+    def _note_vain(self, results: TaskResults, seen: Mapping[str, Seen]) -> None:
+        """Note which tables a survey was made for and did not change."""
+        for name in results.needs or ([] if self._stream.spec.own_columns else [self._stream.spec.table.name]):
+            if not self._of(name).differs(seen):
+                self._of(name).surveyed_in_vain()

@@ -1,0 +1,62 @@
+"""`frazil schema` and `frazil validate` of a stream each of whose tables has columns of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestration.cli.main import main
+from tests.helpers.lane_stream import LaneStream
+
+TABLES = [{"match": each, "table": f"lake.{each}"} for each in "ab"]
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
+    route: dict[str, Any] = {"by": "topic", "tables": TABLES}
+    made = LaneStream(tmp_path / "home", route, {}, monkeypatch, evolve={"add": "propose"})
+    made.produce("a", {"id": 1}, {"id": 2, "more": 1})
+    made.produce("b", {"id": "x"}, {"id": "y", "more": "m"})
+    made.land()
+    made.produce("a", {"id": 3, "later": 1})
+    made.produce("b", {"id": "z", "later": "l"})
+    made.land(1)
+    return made
+
+
+def run(one: LaneStream, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(one.home), *arguments])
+
+
+def test_each_table_is_asked_by_itself(one: LaneStream, tmp_path: Path) -> None:
+    unnamed = run(one, "schema", "diff", "shop")
+    assert unnamed.exit_code == 2
+    assert "each table of shop has columns of its own: name one, as in --table lake.a, lake.b" in unnamed.output
+    shown = run(one, "schema", "diff", "shop", "--table", "lake.b", "--json")
+    assert shown.exit_code == 0, shown.output
+    proposed = json.loads(shown.stdout)["proposals"]
+    assert [each["says"] for each in proposed] == ["add column later string"]
+    # The proposal says which table it is of.
+    made = run(one, "schema", "apply", "shop", "--proposal", proposed[0]["id"], "--yes")
+    assert made.exit_code == 0, made.output
+    assert one.columns("lake.b") == {"id": "string", "more": "string", "later": "string"}
+    assert one.columns("lake.a") == {"id": "long", "more": "long"}
+    renamed = run(one, "schema", "apply", "shop", "--table", "lake.a", "--rename", "more=less", "--yes")
+    assert renamed.exit_code == 0, renamed.output
+    assert one.columns("lake.a") == {"id": "long", "less": "long"}
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"id": "text"}\n')
+    checked = run(one, "schema", "check", "shop", "--against", str(records), "--table", "lake.a")
+    assert checked.exit_code == 1 and "wrong_type" in checked.output
+    assert run(one, "schema", "check", "shop", "--against", str(records), "--table", "lake.b").exit_code == 0
+
+
+def test_validate_tells_of_each_table(one: LaneStream) -> None:
+    said = run(one, "validate", "shop").output
+    assert "table lake.stream holds the stream's stamps; no row goes to it" in said
+    one.catalog.drop_table("lake.b")
+    assert "table lake.b is not there yet" in run(one, "validate", "shop").output

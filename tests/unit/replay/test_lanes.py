@@ -1,0 +1,72 @@
+"""Replays of a stream each of whose tables has columns of its own: a letter is decoded by its topic's table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import StringType
+
+from jobs.replay.dry_run import dry_run
+from jobs.replay.request import ReplayRequest
+from jobs.replay.result import ReplayResult
+from jobs.replay.run import replay
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
+from tests.helpers.lane_stream import DEAD, LaneStream
+
+FAIL: dict[str, Any] = {"decode": {"value": "json", "schema": "infer", "unknown_fields": "fail"}}
+ROUTE: dict[str, Any] = {"by": "replace(_topic, '.', '_')", "to": "lake.{value}"}
+
+
+def replayed(one: LaneStream) -> ReplayResult:
+    return replay(one.spec, one.settings, one.catalog, ReplayRequest())
+
+
+def test_a_letter_comes_home_by_the_columns_of_its_topics_table_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, **FAIL, evolve={"add": "ignore"})
+    one.produce("shop.a", {"id": 1})
+    one.produce("shop.b", {"id": "x"})
+    one.land()
+    one.produce("shop.a", {"id": 2, "more": "m"}, {"id": "text"})
+    one.produce("shop.b", {"id": "y", "more": "m"}, {"id": 5})
+    one.land(1)
+    assert len(one.letters()) == 4
+    for name in ("lake.shop_a", "lake.shop_b"):
+        with one.catalog.load_table(name).update_schema() as update:
+            update.add_column("more", StringType())
+    found = dry_run(one.spec, one.catalog, ReplayRequest())
+    assert (found.replayed, found.failed_again) == (2, 2)
+    found = replayed(one)
+    assert (found.replayed, found.failed_again) == (2, 2)
+    assert one.placed()["lake.shop_a"] == [("shop.a", 0, 0), ("shop.a", 0, 1)]
+    assert one.placed()["lake.shop_b"] == [("shop.b", 0, 0), ("shop.b", 0, 1)]
+    rows = one.catalog.load_table("lake.shop_b").scan().to_arrow().to_pylist()
+    assert {row["id"]: row["more"] for row in rows} == {"x": None, "y": "m"}
+    assert replayed(one).replayed == 0
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    judged = audit(one.stream.spec, one.settings, one.catalog, full=True)
+    assert not judged.problems and not judged.pending, judged.problems
+
+
+def test_a_letter_of_a_topic_without_a_table_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [{"match": "a", "table": "lake.a"}]
+    one = LaneStream(tmp_path / "home", {"by": "topic", "tables": tables}, {}, monkeypatch)
+    one.produce("a", {"id": 1})
+    one.produce("b", {"id": 1})
+    one.land()
+    found = replayed(one)
+    assert (found.replayed, found.failed_again) == (0, 1)
+    assert one.placed()[DEAD] == [("b", 0, 0)]
+    # The file names a table for the topic now: the first record of it makes the table, and then the letter comes home.
+    more = [*tables, {"match": "b", "table": "lake.b"}]
+    after = LaneStream(tmp_path / "home", {"by": "topic", "tables": more}, one.log, monkeypatch, 2)
+    found = replayed(after)
+    assert (found.replayed, found.failed_again) == (0, 1)
+    after.produce("b", {"id": 2})
+    after.land()
+    assert replayed(after).replayed == 1
+    assert after.placed()["lake.b"] == [("b", 0, 0), ("b", 0, 1)]

@@ -1,0 +1,139 @@
+"""Routes whose topics decide: which they are, what they say of each topic, and what does not go with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from jobs.errors import FrazilError
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.topic_tables import of_table, topic_tables
+from jobs.spec.models import StreamSpec
+from jobs.spec.topic_route import TopicValue, topic_values
+from tests.helpers.lane_stream import DEAD, OWN, document
+
+TABLES = [{"match": r"events\..*", "table": "lake.events"}, {"match": ["orders"], "table": "lake.orders"}]
+
+
+def spec(by: str = "topic", route: dict[str, Any] | None = None, **more: Any) -> StreamSpec:
+    return StreamSpec.model_validate(document({"by": by, "tables": TABLES, **(route or {})}, **more))
+
+
+@pytest.mark.parametrize(
+    ("by", "decides"),
+    [
+        ("topic", True),
+        ("replace(_topic, '.', '_')", True),
+        ("sql:_topic", True),
+        ("case when _topic like 'a%' then 'a' else 'b' end", True),
+        ("column:topic", False),
+        ("type", False),
+        ("header:kind", False),
+        ("concat(_topic, type)", False),
+        ("case when _partition = 0 then _topic else 'b' end", False),
+        ("'orders'", False),
+    ],
+)
+def test_only_what_the_topic_alone_decides_goes_without_declared_columns(by: str, decides: bool) -> None:
+    if decides:
+        assert spec(by).own_columns and spec(by).grows
+        return
+    with pytest.raises(ValidationError, match=r"route\.by: needs the columns in decode\.schema"):
+        spec(by)
+
+
+def test_declared_columns_are_those_of_all_tables_whatever_decides() -> None:
+    one = spec(decode={"value": "json", "schema": "id string"})
+    assert not one.own_columns and not one.grows and one.for_table("lake.events") is one
+    assert one.target_names == (OWN, DEAD, "lake.events", "lake.orders")
+
+
+def test_a_table_is_a_target_once_the_coordinator_names_it() -> None:
+    one = spec()
+    assert one.target_names == (OWN, DEAD, "lake.events", "lake.orders"), "as the file says, for who asks no table"
+    assert one.with_present_tables(()).target_names == (OWN, DEAD)
+    there = one.with_present_tables([OWN, DEAD, "lake.orders"])
+    assert there.target_names == (OWN, DEAD, "lake.orders")
+    assert there.with_named_tables(["lake.events", "lake.foreign"]).target_names == one.target_names
+    assert there.config_hash == one.config_hash
+
+
+def test_the_stream_of_one_table_has_its_settings_and_no_route() -> None:
+    tables = [{**TABLES[0], "partition_by": ["day(at)"], "properties": {"a": "1"}}]
+    made = spec(route={"tables": tables}, table={"name": OWN, "properties": {"b": "2"}}).for_table("lake.events")
+    assert (made.table.name, made.route, made.dead_letter_table) == ("lake.events", None, DEAD)
+    assert dict(made.table.properties) == {"a": "1", "b": "2"} and len(made.table.partition_by) == 1
+
+
+def test_values_of_topics() -> None:
+    route = spec("case when _topic = 'x' then null else upper(_topic) end").route
+    assert route is not None
+    assert topic_values(route, ["a.b", "x", "a.b"]) == {"a.b": TopicValue("A.B"), "x": TopicValue(None)}
+    failing = spec("cast(cast(_topic as int) as string)").route
+    assert failing is not None
+    found = topic_values(failing, ["7", "x"])
+    assert found["7"] == TopicValue("7") and found["x"].value is None and "found none" in str(found["x"].failure)
+
+
+def test_where_topics_go() -> None:
+    one = spec(route={"to": "lake.{value}", "limit": 4})
+    naming = naming_state(one, {"taken": "names a table of this stream"}, decided=False)
+    found = topic_tables(one, ["events.1", "orders", "new", "un-safe", "taken"], {OWN}, naming)
+    assert {topic: each.table for topic, each in found.items()} == {
+        "events.1": "lake.events",
+        "orders": "lake.orders",
+        "new": "lake.new",
+        "un-safe": None,
+        "taken": None,
+    }
+    assert found["taken"].refused == "needs a topic that names a table of this stream, found 'taken'"
+    unmade = topic_tables(one, ["orders"], {OWN}, naming, {"lake.orders": "no schema"})["orders"]
+    assert unmade.table is None and unmade.unmade and "lake.orders is not made yet: no schema" in unmade.refused
+    full = one.with_named_tables(["lake.a", "lake.b"])
+    closed = topic_tables(full, ["new"], full.target_names, naming_state(full, {}, decided=False))
+    assert closed["new"].table is None and "as many as route.limit allows" in closed["new"].refused
+
+
+def test_a_topic_goes_to_one_table() -> None:
+    both = [*TABLES, {"match": "events.2", "table": "lake.two"}]
+    with pytest.raises(FrazilError, match=r"route\.tables\[0\] \(lake\.events\) and route\.tables\[2\] \(lake\.two\)"):
+        topic_tables(spec(route={"tables": both}), ["events.2"], {OWN})
+    with pytest.raises(ValidationError, match=r"route\.tables\[2\]\.match: topic events\.2 is taken by"):
+        spec(route={"tables": both}, source={"topics": ["events.2"]})
+    same = [*TABLES, {"match": "events.2", "table": "lake.events"}]
+    found = topic_tables(spec(route={"tables": same}), ["events.2"], {OWN})
+    assert found["events.2"].table == "lake.events"
+
+
+def test_of_listed_topics_those_of_a_table_are_known() -> None:
+    one = spec(source={"topics": ["events.1", "events.2", "orders", "other"]}, route={"unmatched": {"table": OWN}})
+    assert of_table(one, "lake.events").source.topics == ("events.1", "events.2")
+    assert of_table(one, OWN).source.topics == ("other",) and one.coordinator_has_rows
+    assert of_table(spec(), "lake.events").source.topics is None
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"event_time": {"column": "at"}}, "event_time: does not go with a route over columns that no file declares"),
+        (
+            {"transform": [{"smt": {"type": "RegexRouter", "regex": "a", "replacement": "b"}}]},
+            r"transform\[0\]: gives records another topic",
+        ),
+        ({"table": {"name": OWN, "kafka_columns": False}}, "table.kafka_columns.topic: is needed beside a route"),
+        (
+            {"decode": {"value": "json", "schema": "table"}, "route": {"to": "lake.{value}", "by": "topic"}},
+            "route.to: names tables that are made",
+        ),
+        (
+            {"route": {"by": "topic", "tables": [{**TABLES[0], "columns": ["id"]}]}},
+            r"route.tables\[0\].columns: is for columns that the file declares",
+        ),
+        ({"table": {"name": OWN, "branch": "b"}}, "table.branch: does not go with a route over columns"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        StreamSpec.model_validate({**document({"by": "topic", "tables": TABLES}), **more})
