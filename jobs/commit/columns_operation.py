@@ -19,7 +19,11 @@ from jobs.write.uuid_columns import uuid_properties
 
 
 def columns_operation(
-    spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...], **whose: Any
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    changes: tuple[SchemaChange, ...],
+    decided: str | None = None,
+    **whose: Any,
 ) -> ChangeSchema:
     """The change of a table's schema, with what its properties say from then on.
 
@@ -27,6 +31,8 @@ def columns_operation(
         spec: The stream.
         metadata: The table's, as it was judged.
         changes: Judged before, of the columns that `evolving_schema` gives.
+        decided: The digest of the decoded columns that the coordinator's newest stamp names of a table that has columns
+            of its own: they stay with the table, as those of its own newest stamp do.
         whose: Epoch, batch and example of a driver, or by whom, for the table's history.
     """
     before, made = metadata.schema(), changed_columns(spec, metadata, changes)
@@ -44,9 +50,9 @@ def columns_operation(
     properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
     properties |= changed_mapping(metadata.properties, before, after, made.changes)
     if made.decoded is not None:
-        stamped = stamped_digest(metadata.properties, spec.stream)
-        known, under_way = (metadata.properties, spec.stream, made.decoded, stamped), "by" in whose
-        properties |= decoded_properties(*known, under_way=under_way)
+        stamped = (stamped_digest(metadata.properties, spec.stream), decided)
+        known, under_way = (metadata.properties, spec.stream, made.decoded), "by" in whose
+        properties |= decoded_properties(*known, *stamped, under_way=under_way)
     return ChangeSchema(after, properties, record.id)
 
 

@@ -90,13 +90,15 @@ class Stamp:
         names: On the anchor, with `batch`: the further names of columns, by which its records were matched with them;
             kept as `schema_id` is. Stamps of earlier versions have none.
         schemas: On the anchor, with `batch`, of a stream each of whose tables has columns of its own: as `schema_id`,
-            of those of the batch's tables of which it is not 0, by name. Kept as `schema_id` is.
-        further_names: Likewise as `names`, of those tables that have any.
+            of the tables that the batch had records for, by name; of no other was anything decided. Kept as
+            `schema_id` is.
+        further_names: Likewise as `names`, of those of these tables that have any.
         decoded_of: Likewise as `decoded`.
         unknown_ids: On the anchor, with `batch`: ids of writer schemas, numbers or GUIDs, that its records named and
             the registry did not know; so many that a stamp stays small. Kept as `schema_id` is.
         decoded: On the anchor, with `batch`: the digest of the decoded columns that its table keeps, of a stream whose
-            steps change columns that no file declares. Kept as `schema_id` is.
+            steps change columns that no file declares; on each table that has columns of its own likewise. Kept as
+            `schema_id` is.
         branch: Of the table, that it was committed to; empty for main. Set by the commit.
         event_time: On the anchor, of a stream whose file names a column for it: the watermark, and what it comes from.
             Stamps of earlier versions have none.

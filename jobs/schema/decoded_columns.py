@@ -98,22 +98,21 @@ def decoded_properties(
     properties: Mapping[str, str],
     stream: str,
     columns: DecodedColumns,
-    stamped: str | None,
-    *,
+    *stamped: str | None,
     under_way: bool = False,
 ) -> dict[str, str]:
-    """The property with other columns; those stay in it that the stream's newest stamp names.
+    """The property with other columns; those stay in it that the stream's newest stamps name.
 
     Args:
         properties: Of the table.
         stream: The stream's id.
         columns: From now on.
-        stamped: The digest in the newest stamp; None if that names none.
+        stamped: The digests in the newest stamps, of the table and of the coordinator; None of one that names none.
         under_way: A batch may be, by any of the columns that are known: who changes them is not the stream's driver.
     """
     known = [each for each in _kept(properties, stream) if each.digest != columns.digest]
-    former = [each for each in known if each.digest == stamped]
-    former += [each for each in known if under_way and each.digest != stamped][:_MOST_FORMER]
+    former = [each for each in known if each.digest in stamped]
+    former += [each for each in known if under_way and each.digest not in stamped][:_MOST_FORMER]
     kept = _Kept(_packed(columns), tuple(map(_packed, former)))
     return {decoded_property(stream): msgspec.json.encode(kept).decode()}
 

@@ -289,7 +289,7 @@ def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
 
 
 def route_problems(
-    route: Route | None, table: Table, letters: str, decode: Decode, others: Sequence[str], *, by_topic: bool = False
+    route: Route | None, table: Table, letters: str, decode: Decode, others: Sequence[str], undecided: str | None = ""
 ) -> list[tuple[Location, str]]:
     """Returns what is wrong with a route, given the rest of the file.
 
@@ -299,18 +299,19 @@ def route_problems(
         letters: The table of its dead letters.
         decode: Where its columns are from.
         others: Blocks that the file has, and that do not go with a route.
-        by_topic: Whether the topic alone decides, so that each table may have columns of its own.
+        undecided: Why the topic alone does not decide, so that each table might have columns of its own; None where it
+            does.
     """
     if route is None:
         return []
     said = "is for a stream with one table of rows, and does not go with route yet"
     problems: list[tuple[Location, str]] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
-    if not decode.declares_all and not by_topic:
+    if not decode.declares_all and undecided is not None:
         needs = (
             "needs the columns in decode.schema: without them the topic alone may decide, by 'topic' or an SQL "
             "expression over _topic, so that each table has the columns of its own topics"
         )
-        problems.append((("route", "by"), needs))
+        problems.append((("route", "by"), f"{needs}; {undecided}" if undecided else needs))
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)

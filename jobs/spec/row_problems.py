@@ -32,7 +32,7 @@ from jobs.spec.route import route_problems
 from jobs.spec.route_columns import chosen_columns_problems
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
-from jobs.spec.topic_route import decided_by_topic, topic_route_problems
+from jobs.spec.topic_route import topic_route_problems, undecided_by_topic
 from jobs.spec.transform.passing import changed_problems, undeclared_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
@@ -76,8 +76,8 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
     beside = {"publish": publish}
     given = [name for name, block in beside.items() if block is not None]
-    by_topic = spec.route is not None and decided_by_topic(spec.route)
-    problems.extend(route_problems(spec.route, table, letters, decode, given, by_topic=by_topic))
+    undecided = undecided_by_topic(spec.route) if spec.route is not None else None
+    problems.extend(route_problems(spec.route, table, letters, decode, given, undecided))
     problems.extend(park_problems(spec.route, table, spec.errors.mask))
     if spec.own_columns and spec.route is not None:
         of_route = (spec.route, spec.source, spec.transform, table, spec.event_time)

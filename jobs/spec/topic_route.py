@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import IntegerType, NestedField
 
 from jobs.spec.base import Location
 from jobs.spec.event_time import EventTime
 from jobs.spec.kafka_columns import kafka_columns
-from jobs.spec.route import Route
+from jobs.spec.route import Route, route_column_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.transform.steps import Step
@@ -28,6 +29,10 @@ from jobs.transform.transform import Rows
 _TOPIC_COLUMN = "_topic"
 _ROUTERS = frozenset({"RegexRouter", "TimestampRouter", "EventRouter"})
 _ROUTER_PROPERTIES = frozenset({"route.by.field", "route.topic.replacement"})
+_ASKS_TIME = (
+    "this one asks for the time of the batch (now(), current_date) as well, and a topic's records would go to another "
+    "table by and by"
+)
 # Rows without a column would be none.
 _A_COLUMN = Columns.of([NestedField(1, "row", IntegerType(), required=False)])
 
@@ -46,13 +51,20 @@ class TopicValue(NamedTuple):
 
 def decided_by_topic(route: Route) -> bool:
     """Whether the topic alone says where a record goes: `topic`, or an expression over nothing but `_topic`."""
+    return undecided_by_topic(route) is None
+
+
+def undecided_by_topic(route: Route) -> str | None:
+    """Why the topic alone does not say where a record goes; empty where the text says it, None where it does."""
     if (text := route.expression) is None:
-        return route.column is None
+        return None if route.column is None else ""
     try:
         found = compiled(text, Columns(()))
-    except TransformProblem:
-        return False
-    return set(found.columns) == {_TOPIC_COLUMN} and not found.needs_batch_time
+    except TransformProblem as problem:
+        return problem.message
+    if set(found.columns) != {_TOPIC_COLUMN}:
+        return ""
+    return _ASKS_TIME if found.needs_batch_time else None
 
 
 def topic_values(route: Route, topics: Iterable[str]) -> dict[str, TopicValue]:
@@ -99,6 +111,7 @@ def topic_route_problems(
         event_time: The block of that name.
         schema: Where its columns are from.
     """
+    yield from route_column_problems(route, Schema())
     for number, step in enumerate(steps):
         if step.smt is not None and _changes_topic(step.smt.type, step.smt.properties):
             said = (

@@ -65,7 +65,7 @@ def batch_stamp(
         retired=_retired(stream, newest, now.at_ms) if newest else {},
         schema_id=seen.schema_id,
         names=decided_names(seen.schema, seen.mapping),
-        schemas={name: each.schema_id for name, each in others.items() if each.schema_id},
+        schemas={name: each.schema_id for name, each in others.items()},
         further_names={
             name: names for name, each in others.items() if (names := decided_names(each.schema, each.mapping))
         },
@@ -110,8 +110,10 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     if not target.coordinator:
         # Who else has rows of the batch is asked of the coordinator alone.
         rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
-        decided = replace(stamp, names=None, schemas={}, further_names={}, decoded_of={}, unknown_ids=(), decoded=None)
-        decided = replace(decided, batch_ms=None)
+        # A table with columns of its own keeps those that are decoded; by its stamp it is seen if it has lost them.
+        decoded = stamp.decoded_of.get(target.name)
+        decided = replace(stamp, names=None, schemas={}, further_names={}, decoded_of={}, decoded=decoded)
+        decided = replace(decided, unknown_ids=(), batch_ms=None)
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
         stamp = replace(stamp, failed=stamp.counts.dead)

@@ -202,7 +202,10 @@ class SchemaEvolution:
     def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:
         example = min(each.at for each in found.changes if each.at)
         whose = {"epoch": self._stream.epoch, "batch": batch, "example": example}
-        return columns_operation(self._stream.spec, metadata, found.changes, **whose)
+        newest = self._stream.anchor.newest
+        # The table's own stamp may be older: of a batch whose records of it have all failed it has none.
+        decided = newest.decoded_of.get(self._name) if newest else None
+        return columns_operation(self._stream.spec, metadata, found.changes, decided, **whose)
 
     def _settle(self, change: Change, path: Path) -> None:
         self._remember()

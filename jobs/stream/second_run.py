@@ -85,11 +85,15 @@ def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict
 
 
 def _decided_id(stream: OpenStream, name: str) -> int | None:
-    """The id of the schema of a table that the coordinator's stamp names; None if the table has it no more."""
+    """The id of the schema of a table that the coordinator's stamp names; None if the table has it no more.
+
+    None, too, of a table that the stamp does not speak of: the newest batch had no records of it. Records that it
+    lacks are of batches before, as a rollback is landed again, and go by what it has now.
+    """
     newest = stream.anchor.newest
     if newest is None:
         return None
-    wanted = newest.schema_id if name == stream.spec.table.name else newest.schemas.get(name, 0)
+    wanted = newest.schema_id if name == stream.spec.table.name else newest.schemas.get(name)
     return wanted if wanted in {each.schema_id for each in stream.targets[name].table.metadata.schemas} else None
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+from jobs.pipeline.pipeline import Pipeline
 from jobs.replay.dry_run import dry_run
+from jobs.replay.lanes import ReplayLanes
+from jobs.replay.pipeline import dead_letter_pipeline
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.spec.models import StreamSpec
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, LaneStream
@@ -70,3 +77,30 @@ def test_a_letter_of_a_topic_without_a_table_stays_one(tmp_path: Path, monkeypat
     after.land()
     assert replayed(after).replayed == 1
     assert after.placed()["lake.b"] == [("b", 0, 0), ("b", 0, 1)]
+
+
+def test_letters_are_decoded_by_the_decoded_columns_that_their_table_keeps_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may change alone, as steps drop what comes: the table's schema stays, and a pipeline of before is none."""
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, transform=[{"drop": ["secret"]}])
+    one.produce("shop.a", {"id": 1, "secret": {"p": 1}}, {"id": "text", "secret": {"p": 1}})
+    one.land()
+    made: list[Schema] = []
+    schemas: list[Schema] = []
+
+    def make(spec: StreamSpec, table: Table) -> Pipeline:
+        made.append(spec.resolved_for(table.schema(), table.properties).schema)
+        schemas.append(table.schema())
+        return dead_letter_pipeline(spec, table)
+
+    tables: Any = SimpleNamespace(table=one.catalog.load_table)
+    lanes = ReplayLanes(one.spec.with_named_tables(["lake.shop_a"]), tables, make)
+    letters = one.catalog.load_table(DEAD).scan().to_arrow().to_batches()[0]
+    for _ in range(2):
+        assert [each.error_class for each in lanes.run(letters)[1]] == ["wrong_type"]
+    assert len(made) == 1
+    one.produce("shop.a", {"id": 2, "secret": {"p": 1, "q": 2}})
+    one.land(1)
+    lanes.run(letters)
+    assert len(made) == 2 and made[0] != made[1] and schemas[0] == schemas[1]

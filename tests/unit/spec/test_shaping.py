@@ -178,6 +178,10 @@ def test_the_columns_of_the_newest_stamp_stay_until_another_one_names_others() -
     properties |= decoded_properties(properties, "s", second, third.digest)
     assert decoded_columns(properties_as_decided(properties, "s", third.digest), "s") == third
     assert decoded_columns(properties, "other") is None
+    # A table's own stamp and the coordinator's may name different ones.
+    both = properties | decoded_properties(properties, "s", first, third.digest, second.digest)
+    for each in (first, second, third):
+        assert decoded_columns(properties_as_decided(both, "s", each.digest), "s") == each
     # Somebody else's change leaves what a batch may be under way by.
     properties |= decoded_properties(properties, "s", first, third.digest, under_way=True)
     for each in (first, second, third):

@@ -34,6 +34,8 @@ def spec(by: str = "topic", route: dict[str, Any] | None = None, **more: Any) ->
         ("concat(_topic, type)", False),
         ("case when _partition = 0 then _topic else 'b' end", False),
         ("'orders'", False),
+        ("_topic || cast(now() as string)", False),
+        ("_topic || cast(current_date as string)", False),
     ],
 )
 def test_only_what_the_topic_alone_decides_goes_without_declared_columns(by: str, decides: bool) -> None:
@@ -41,6 +43,19 @@ def test_only_what_the_topic_alone_decides_goes_without_declared_columns(by: str
         assert spec(by).own_columns and spec(by).grows
         return
     with pytest.raises(ValidationError, match=r"route\.by: needs the columns in decode\.schema"):
+        spec(by)
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("_topic || cast(now() as string)", r"this one asks for the time of the batch \(now\(\), current_date\)"),
+        ("uper(_topic)", r"topics; the expression is wrong at column 1: there is no function 'uper'; did you mean"),
+        ("cast(_topic as double)", r"route\.by: cannot be an expression of type double"),
+    ],
+)
+def test_an_expression_that_does_not_decide_is_refused_with_what_is_wrong_with_it(by: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
         spec(by)
 
 
