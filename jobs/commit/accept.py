@@ -188,9 +188,10 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
         }
     stamp = _anchored(stamps, anchor)
     others = {name: uuid for name, uuid in stamp.targets.items() if name != table}
-    decision = Decision("recreated_table")
+    parked = {name: since for name, since in stamp.parked.items() if name != table}
+    stamp = replace(stamp.decided(Decision("recreated_table")), targets=others, parked=parked)
     # What failed is counted of the newest batch: a second run makes letters of what has no table any more.
-    return {anchor: replace(stamp.decided(decision), targets=others, rows={**stamp.rows, table: 0}, failed=None)}
+    return {anchor: replace(stamp, rows={**stamp.rows, table: 0}, failed=None)}
 
 
 def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:

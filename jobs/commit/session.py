@@ -104,4 +104,10 @@ class CommitSession:
             note: Who decided, and why.
         """
         for name, stamp in stamps.items():
-            self.targets[name].restamp(signed_answer(stamp, self.epoch, note))
+            target = self.targets[name]
+            head = target.snapshot_id
+            target.restamp(signed_answer(stamp, self.epoch, note))
+            for other in self.targets.values():
+                # The places of parked tables are all in the dead letters: this commit is on the head that they read.
+                if other is not target and other.name == target.name and other.snapshot_id == head:
+                    other.table = target.table

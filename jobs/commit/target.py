@@ -118,7 +118,7 @@ class Target:
         try:
             fresh = self.catalog.load_table(self.name)
         except NoSuchTableError:
-            raise table_gone(self.stream, self.name) from None
+            raise table_gone(self.owner, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
             self.table.io = fresh.io
         self._accessed = time.monotonic()
@@ -165,9 +165,9 @@ class Target:
         try:
             theirs = stamp_history.greatest_epoch(self.catalog.load_table(self.name).metadata, self.stream)
         except NoSuchTableError:
-            raise table_gone(self.stream, self.name) from None
+            raise table_gone(self.owner, self.name) from None
         if theirs > epoch:
-            raise FencedError(self.stream, epoch, theirs, self.name)
+            raise FencedError(self.owner, epoch, theirs, self.name)
 
     def claim(self, epoch: int, make: Callable[[Stamp | None], Stamp], *, again: bool = False) -> Stamp:
         """Commit an empty snapshot under `epoch`, so that no driver of an older epoch can commit after it.
@@ -251,7 +251,7 @@ class Target:
             check()
             newest = self.newest if known and not self._stale else self.read()
             if newest and newest.epoch >= (epoch + 1 if below is None else below):
-                raise FencedError(self.stream, epoch, newest.epoch, self.name)
+                raise FencedError(self.owner, epoch, newest.epoch, self.name)
             proposal = propose(newest, self.table.metadata)
             if proposal.operation is not None:
                 self.commit(proposal.operation, proposal.stamp, proposal.summary, proposal.properties)
@@ -306,11 +306,11 @@ class Target:
         try:
             self.table, self._stale = on_branch(self.catalog.load_table(self.name), self.branch), True
         except NoSuchTableError:
-            raise table_gone(self.stream, self.name) from None
+            raise table_gone(self.owner, self.name) from None
         if self.uuid != self._first_uuid:
-            raise table_recreated(self.stream, self.name, self._first_uuid, self.uuid)
+            raise table_recreated(self.owner, self.name, self._first_uuid, self.uuid)
 
     def _given_up(
         self, said: str, fix: str = "if others write to the table, let them finish; then start the stream again"
     ) -> FrazilError:
-        return CommitRefusedError(f"stream {self.stream}: {said}", fix=fix)
+        return CommitRefusedError(f"stream {self.owner}: {said}", fix=fix)

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
-from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.errors import NothingToAcceptError, table_gone
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.parked_target import ParkedTarget
@@ -88,11 +88,14 @@ def _record(
             fix=f"frazil accept {spec.stream} --unpark {answer.recreated_table}, which makes it if it is gone",
         )
     targets: dict[str, Target] = {}
+    there = catalog.table_exists(spec.dead_letter_table)
+    if answer.unpark and not there:
+        raise table_gone(spec.stream, spec.dead_letter_table)
     for name in spec.target_names:
         if anchored is not None and name in anchored.parked:
-            targets[name] = ParkedTarget(
-                *(catalog, spec.dead_letter_table, spec.stream, name, anchored.targets.get(name, ""))
-            )
+            if there:
+                uuid = anchored.targets.get(name, "")
+                targets[name] = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
         elif catalog.table_exists(name):
             targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
     aside = _rolled_back_aside(spec, catalog) if answer.rollback else {}

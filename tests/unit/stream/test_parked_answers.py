@@ -1,0 +1,133 @@
+"""Answers of an operator while a table is parked, on real tables: each stop has one that can be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.errors import TableGoneError
+from jobs.commit.log_state import LogState
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.parked_target import parked_target
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamp_history import history
+from jobs.operator.accept import Answer, record_answer
+from tests.helpers.evolving_stream import SINK
+from tests.helpers.routed_stream import RoutedStream
+from tests.unit.stream.test_parked_tables import (
+    CHANGES,
+    DEAD,
+    DELETES,
+    again,
+    dropped,
+    records,
+    replayed,
+    rows_of,
+    unpark,
+)
+
+
+def answered(one: RoutedStream, answer: Answer, kafka: Any = None) -> dict[str, Decision]:
+    return record_answer(one.spec, one.settings, lambda: kafka or pytest.fail("none is asked"), answer, "ada: why")
+
+
+def head(one: RoutedStream, table: str) -> int:
+    snapshot = one.catalog.load_table(table).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def roll_back(one: RoutedStream, table: str, to: int) -> None:
+    one.catalog.load_table(table).manage_snapshots().set_current_snapshot(snapshot_id=to).commit()
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one is parked", "two are"])
+def test_another_table_is_landed_again_while_tables_are_parked(tmp_path: Path, both: bool) -> None:
+    one = dropped(tmp_path / "home")
+    if both:
+        one.catalog.drop_table(CHANGES)
+    after = again(one, 20)
+    after.land(batch=0)
+    before = head(after, SINK)
+    after.land(*records(5), batch=1)
+    roll_back(after, SINK, before)
+    answered(after, Answer(rollback="reland"))
+    third = again(after, 40)
+    third.land(batch=0)
+    assert third.offsets(SINK) == [3, 8]
+    assert third.letters_for(DELETES) == [1, 2, 6, 7] and third.offsets(DEAD).count(4) == 1
+
+
+class CutTopic:
+    """Brokers whose topic was created again, or lost what it held from an offset on."""
+
+    def __init__(self, one: RoutedStream, identity: str, end: int) -> None:
+        self.identity: str = identity
+        self.log = LogState({"payments": identity}, {one.at: 0}, {one.at: end})
+
+    def state(self, source: object) -> LogState:
+        return self.log
+
+    def identities(self, topics: list[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, self.identity)
+
+    def departures(self, marks: object) -> dict[TopicPartition, int]:
+        return {}
+
+
+@pytest.mark.parametrize("end", [0, 7])
+def test_a_topic_is_begun_anew_while_a_table_is_parked(tmp_path: Path, end: int) -> None:
+    after = again(dropped(tmp_path / "home"), 20)
+    after.land(*records(5), batch=0)
+    decided = answered(after, Answer(recreated_topic="payments"), CutTopic(after, "another", end))
+    assert decided.keys() >= {SINK, DEAD, DELETES}
+    spec, known = after.spec, history(after.catalog.load_table(SINK).metadata, "payments").newest
+    assert known is not None and set(known.parked) == {DELETES}
+    place = parked_target(spec, after.catalog, DELETES, "").newest
+    assert place is not None and place.position == known.position
+
+
+def test_the_dead_letters_are_begun_anew_while_a_table_is_parked(tmp_path: Path) -> None:
+    after = again(dropped(tmp_path / "home"), 20)
+    after.land(*records(5), batch=0)
+    after.catalog.drop_table(DEAD)
+    with pytest.raises(TableGoneError, match=f"{DEAD} is gone") as told:
+        unpark(after, DELETES)
+    assert told.value.fix is not None and f"frazil accept payments --recreated {DEAD}" in told.value.fix
+    answered(after, Answer(recreated_table=DEAD))
+    third = again(after, 40)
+    third.land(*records(10), batch=0)
+    assert third.letters_for(DELETES)[-2:] == [11, 12] and rows_of(third)[SINK] == [3, 8, 13]
+    unpark(third, DELETES)
+    fourth = again(third, 60)
+    replayed(fourth)
+    assert fourth.offsets(DELETES)[-2:] == [11, 12]
+
+
+def test_a_stop_at_the_dead_letters_of_a_parked_table_tells_the_stream(tmp_path: Path) -> None:
+    after = again(dropped(tmp_path / "home"), 20)
+    place = parked_target(after.spec, after.catalog, DELETES, "")
+    after.catalog.drop_table(DEAD)
+    with pytest.raises(TableGoneError, match=f"stream payments: table {DEAD} is gone") as told:
+        place.read()
+    assert told.value.fix is not None and f"frazil accept payments --recreated {DEAD}" in told.value.fix
+    assert "stream payments: no" in place._given_up("no").message
+
+
+def test_a_parked_table_that_values_name_is_begun_anew_where_the_file_says_so(tmp_path: Path) -> None:
+    route = {"by": "type", "to": "events.{value}", "on_table_error": "park"}
+    home, table = tmp_path / "home", "events.UPD"
+    one = RoutedStream(home, route)
+    one.land(*records(0))
+    one.catalog.drop_table(table)
+    parked = again(one, 20, route)
+    parked.land(*records(5), batch=0)
+    assert parked.letters_for(table) == [1, 6]
+    fresh = {**route, "recreate": True}
+    again(parked, 40, fresh).land(*records(10), batch=0)
+    last = again(parked, 60, fresh)
+    newest = history(last.table.metadata, "payments").newest
+    assert newest is not None and not newest.parked
+    assert last.offsets(table) == [11] and last.letters_for(table) == [1, 6]
