@@ -8,15 +8,18 @@ tell as for a table.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.offsets import pointwise_max
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
 from jobs.commit.target import Target
+from jobs.commit.target_positions import NewestStamps
 from jobs.spec.models import StreamSpec
 
 PARKED_PART = "~parked~"
@@ -102,6 +105,27 @@ def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
     names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
     found = {name: history(letters, parked_id(stream, name)).newest for name in names}
     return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+
+def past_their_letters(
+    stamps: NewestStamps, spec: StreamSpec, targets: Mapping[str, Target]
+) -> dict[str, Stamp | None]:
+    """The newest stamps where tables that were parked stand behind what letters hold for them; a replay brings that.
+
+    For the coordinator that is gone, whose stamp told which were. A table that was unparked has been claimed since its
+    letters were made, so its own stamp is of a later driver than theirs.
+
+    Args:
+        stamps: Of the stream's tables, by name.
+        spec: The stream, with the tables that values have named.
+        targets: Its tables that are there.
+    """
+    letters, moved = targets.get(spec.dead_letter_table), dict(stamps)
+    for name, place in parked_places(letters.table.metadata, spec.stream).items() if letters else ():
+        stamp = stamps.get(name)
+        if stamp is not None and place.epoch >= stamp.epoch:
+            moved[name] = replace(stamp, position=pointwise_max([stamp.position, place.position]))
+    return moved
 
 
 def uuid_of(catalog: Catalog, name: str) -> str | None:

@@ -12,12 +12,13 @@ from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError, table_gone
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
-from jobs.commit.parked_target import ParkedTarget
+from jobs.commit.parked_target import ParkedTarget, past_their_letters
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
+from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
@@ -98,7 +99,7 @@ def _record(
                 targets[name] = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
         elif catalog.table_exists(name):
             targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
-    aside = _rolled_back_aside(spec, catalog) if answer.rollback else {}
+    aside = _rolled_back_aside(spec, catalog, anchored) if answer.rollback else {}
     if answer.rollback == "keep":
         targets |= aside
     folder = stream_folder(settings, spec.stream)
@@ -107,8 +108,8 @@ def _record(
     histories = {name: target.history() for name, target in targets.items()}
     if answer.rollback == "reland" and aside and not any(past.rolled_back for past in histories.values()):
         raise NothingToAcceptError(
-            f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}: its records were "
-            "read under what the file said then, and cannot be landed again",
+            f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}, or parked: its "
+            "records were read under what the file said then, and cannot be landed again",
             fix=f"`frazil accept {spec.stream} --rollback keep` to leave the records out",
         )
     new = {} if answer.unpark else _decision(spec, kafka, answer, targets, histories)
@@ -136,12 +137,13 @@ def _record(
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
 
 
-def _rolled_back_aside(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
-    """The tables that values may name, and that were rolled back while they were no targets."""
-    former = {
-        name: Target(catalog, name, spec.stream, branch=spec.branch_of(name))
-        for name in former_named_tables(spec, catalog)
-    }
+def _rolled_back_aside(spec: StreamSpec, catalog: Catalog, anchored: Stamp | None) -> dict[str, Target]:
+    """The tables that were rolled back while letters held their places; or that values may name, while no targets."""
+    parked = [name for name in spec.target_names if anchored is not None and name in anchored.parked]
+    # Under their own names stand their places.
+    keys = {f"{name} (parked)": name for name in parked if catalog.table_exists(name)}
+    keys |= {name: name for name in former_named_tables(spec, catalog)}
+    former = {key: Target(catalog, name, spec.stream, branch=spec.branch_of(name)) for key, name in keys.items()}
     return {name: target for name, target in former.items() if target.history().rolled_back}
 
 
@@ -175,6 +177,8 @@ def _decision(
     if answer.rollback == "keep" or answer.rollback == "reland":
         return rollback(histories, anchor, answer.rollback, spec.config_hash)
     if answer.recreated_table:
+        if answer.recreated_table == anchor:
+            stamps = past_their_letters(stamps, spec, targets)
         if answer.recreated_table not in spec.target_names:
             raise FrazilError(
                 f"{answer.recreated_table} is no table of stream {spec.stream}",

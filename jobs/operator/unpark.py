@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.accept import signed_answer
-from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.errors import NothingToAcceptError, RolledBackError
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
@@ -82,7 +82,15 @@ def unpark_table(
         )
     ensure(spec, catalog, table)
     target = make_target(catalog, table, spec.stream, branch=spec.branch_of(table))
-    target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)
+    try:
+        target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)
+    except RolledBackError as back:
+        # Landed again, its records would be those of a table that takes none.
+        raise RolledBackError(
+            back.message,
+            fix=f"bring its snapshots back, or `frazil accept {spec.stream} --rollback keep` to leave the records out; "
+            "then give the same answer again",
+        ) from back
     step("after_unpark_claim")
     left = {name: at for name, at in newest.parked.items() if name != table}
     decision = Decision("unparked")

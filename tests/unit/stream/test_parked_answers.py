@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import TableGoneError
+from jobs.commit.errors import NothingToAcceptError, RolledBackError, TableGoneError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.parked_target import parked_target
@@ -20,7 +20,9 @@ from tests.unit.stream.test_parked_tables import (
     CHANGES,
     DEAD,
     DELETES,
+    PARK,
     again,
+    audited,
     dropped,
     records,
     replayed,
@@ -131,3 +133,49 @@ def test_a_parked_table_that_values_name_is_begun_anew_where_the_file_says_so(tm
     newest = history(last.table.metadata, "payments").newest
     assert newest is not None and not newest.parked
     assert last.offsets(table) == [11] and last.letters_for(table) == [1, 6]
+
+
+def test_a_table_that_was_rolled_back_while_it_was_parked_is_unparked_without_its_rows(tmp_path: Path) -> None:
+    one = RoutedStream(tmp_path / "home", PARK)
+    one.land(*records(0))
+    before = head(one, DELETES)
+    one.land(*records(5), batch=1)
+    one.land(*records(10), batch=2)
+    one.catalog.rename_table(DELETES, "orders.elsewhere")
+    after = again(one, 20)
+    after.land(*records(15), batch=0)
+    after.catalog.rename_table("orders.elsewhere", DELETES)
+    roll_back(after, DELETES, before)
+    with pytest.raises(RolledBackError, match=f"{DELETES} was rolled back") as told:
+        unpark(after, DELETES)
+    assert told.value.fix is not None and "--rollback keep` to leave the records out; then" in told.value.fix
+    with pytest.raises(NothingToAcceptError, match="or parked: its records were read") as refused:
+        answered(after, Answer(rollback="reland"))
+    assert refused.value.fix is not None and "frazil accept payments --rollback keep" in refused.value.fix
+    assert answered(after, Answer(rollback="keep")).keys() == {f"{DELETES} (parked)"}
+    unpark(after, DELETES)
+    third = again(after, 40)
+    third.land(*records(20), batch=0)
+    replayed(third)
+    assert third.offsets(DELETES) == [1, 2, 11, 12, 16, 17, 21, 22], "the newest batch had letters as well"
+    audited(third)
+
+
+@pytest.mark.parametrize("replay_first", [True, False])
+def test_the_coordinator_is_begun_anew_while_a_table_is_parked(tmp_path: Path, replay_first: bool) -> None:
+    home = tmp_path / "home"
+    one = RoutedStream(home, PARK)
+    one.land(*records(0))
+    one.catalog.rename_table(DELETES, "orders.elsewhere")
+    after = again(one, 20)
+    after.land(*records(5), batch=0)
+    after.catalog.rename_table("orders.elsewhere", DELETES)
+    after.catalog.drop_table(SINK)
+    answered(after, Answer(recreated_table=SINK))
+    third = again(after, 40)
+    if replay_first:
+        replayed(third)
+    third.land(*records(10), batch=0)
+    replayed(third)
+    assert third.offsets(SINK) == [3, 8, 13]
+    assert third.offsets(DELETES) == [1, 2, 6, 7, 11, 12]
