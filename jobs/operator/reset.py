@@ -168,7 +168,8 @@ def move_positions(
     anchored = stamps[anchor]
     assert anchored is not None
     check_identity(stream.spec.stream, anchored.topics, stream.log.topics)
-    known = complete_positions(stream.spec.stream, stamps, anchor, previous_stamps(stream, catalog))
+    former = previous_stamps(stream.spec, stream.targets, catalog)
+    known = complete_positions(stream.spec.stream, stamps, anchor, former)
     made = reset_moves(stream.spec.stream, known, stream.log, wanted)
     if all(move.before == move.after for move in made):
         return made, ""

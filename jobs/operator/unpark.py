@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
+from jobs.commit.recovery import half_committed
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import of_known_topics, target_positions
+from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
 from jobs.errors import StreamStopped
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
+from jobs.stream.previous_targets import previous_stamps
 from jobs.stream.routed_tables import ensure_routed_table
 
 
@@ -64,7 +66,8 @@ def unpark_table(
 
     Raises:
         NothingToAcceptError: It is not parked.
-        StreamStopped: Its letters of the newest batch are not all made yet; or it, or another table, was rolled back.
+        StreamStopped: Its letters of the newest batch are not all made yet, or another table lacks that batch; or one
+            was rolled back.
         FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
     """
     anchor = session.targets[spec.coordinator]
@@ -80,6 +83,7 @@ def unpark_table(
             f"stream {spec.stream}: table {table} is parked, and its letters of the newest batch are not all made yet.",
             fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
         )
+    _refuse_half(spec, session.targets, stamps, catalog)
     ensure(spec, catalog, table)
     target = make_target(catalog, table, spec.stream, branch=spec.branch_of(table))
     try:
@@ -99,6 +103,21 @@ def unpark_table(
     stamp = replace(newest.decided(decision), parked=left, rows=rows, targets=targets)
     anchor.restamp(signed_answer(stamp, session.epoch, note))
     return {anchor.name: decision, table: decision}
+
+
+def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: NewestStamps, catalog: Catalog) -> None:
+    """See that all tables have the newest batch: the record that would give it to them is of no use after the answer.
+
+    Raises:
+        StreamStopped: One lacks it.
+    """
+    former = previous_stamps(spec, targets, catalog)
+    aside = {name: stamp for name, stamp in former.items() if name not in spec.target_names}
+    if half := half_committed({**aside, **stamps}, spec.coordinator):
+        raise StreamStopped(
+            f"stream {spec.stream}: the newest batch is not in {', '.join(half.lack)} yet.",
+            fix=f"frazil run {spec.stream}, which gives it to all; then give the same answer again",
+        )
 
 
 def _from(session: CommitSession, known: Stamp | None, anchored: Stamp) -> Stamp:

@@ -120,7 +120,7 @@ def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
     # Again: a record may have been of a driver that had tables which are gone by now.
     begin_dropped_anew(stream)
     add_named_tables(stream)
-    stream.former = previous_stamps(stream, catalog)
+    stream.former = previous_stamps(stream.spec, stream.targets, catalog)
     decide_start(stream, kafka)
 
 

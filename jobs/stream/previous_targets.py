@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
@@ -10,11 +10,12 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.errors import GapError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, describe_ranges, pointwise_max, spark_offsets
+from jobs.commit.parked_target import parked_id
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
-from jobs.stream.open_stream import OpenStream
 
 
 def refuse_passing_over(
@@ -57,21 +58,35 @@ def _newest(metadata: TableMetadata, stream: str) -> Stamp | None:
     return history(as_written(metadata, stream), stream).newest
 
 
-def previous_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
-    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
-    newest = stream.anchor.newest
+def previous_stamps(spec: StreamSpec, targets: Mapping[str, Target], catalog: Catalog) -> dict[str, Stamp | None]:
+    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does.
+
+    Of one that was parked when that batch landed, it is that of its place among the dead letters: those have its rows.
+
+    Args:
+        spec: The stream, with the tables that values have named.
+        targets: Of the stream, read.
+        catalog: Where the others are.
+    """
+    newest = targets[spec.coordinator].newest
+    if newest is None:
+        return {}
     previous: dict[str, Stamp | None] = {}
-    by_uuid = {target.uuid: target for target in stream.targets.values()}
-    for name in newest.rows if newest else ():
-        if name in stream.targets:
+    by_uuid = {target.uuid: target for target in targets.values()}
+    letters = targets.get(spec.dead_letter_table)
+    for name in newest.rows:
+        if name in targets:
             continue
-        uuid = newest.targets.get(name, "") if newest else ""
+        if name in newest.parked and letters is not None:
+            previous[name] = history(letters.table.metadata, parked_id(spec.stream, name)).newest
+            continue
+        uuid = newest.targets.get(name, "")
         if uuid in by_uuid:
             # The table has another name now, and lacks what it lacked.
             previous[name] = by_uuid[uuid].newest
             continue
         if catalog.table_exists(name):
-            previous[name] = _newest(catalog.load_table(name).metadata, stream.spec.stream)
+            previous[name] = _newest(catalog.load_table(name).metadata, spec.stream)
         else:
             # Whoever dropped it took the batch out of it; it counts as committed.
             previous[name] = newest
