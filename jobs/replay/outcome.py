@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.formats.decoder import Failure
 from jobs.replay.replay_state import attempts_after, replay_state_changes
 
@@ -37,7 +38,7 @@ class ReplayOutcome:
     Attributes:
         landed: Their rows are in the batch's files.
         already_landed: Their records have rows already.
-        failures: Why the others failed.
+        failures: Why the others failed; those of the class `table_parked` wait for a table, and no attempt is counted.
     """
 
     landed: np.ndarray
@@ -50,11 +51,15 @@ def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: Repl
 
     Args:
         letters: The batch.
+
+    Returns:
+        Those that change; what waits for a table that takes no rows stays as it is.
     """
-    failed = np.array([failure.row for failure in outcome.failures], np.int64)
+    why = [failure for failure in outcome.failures if failure.error_class != TABLE_PARKED]
+    failed = np.array([failure.row for failure in why], np.int64)
     taken = letters.take(pa.array(np.concatenate([outcome.landed, outcome.already_landed, failed]).astype(np.int64)))
     attempts = attempts_after(taken)
-    landed, before, why = len(outcome.landed), len(outcome.already_landed), outcome.failures
+    landed, before = len(outcome.landed), len(outcome.already_landed)
     good = landed + before
     return replay_state_changes(
         taken,

@@ -17,16 +17,15 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.deadletter.parked_letters import TARGET
+from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
 from jobs.deadletter.row_json import carried_columns, row_decoder
 from jobs.formats.decoder import Failure
 from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import DISCARDED, UNROUTED
+from jobs.formats.problems import DISCARDED
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Indices
 from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
-from jobs.pipeline.route import STAGE
 from jobs.pipeline.row_steps import RowSteps, row_steps_of
 from jobs.pipeline.stages import Stage
 from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
@@ -246,7 +245,9 @@ class ReplayPipeline:
         if only is not None and only not in {each.name for each in self._spec.targets if each.role == "rows"}:
             why = f"waits for a row in {only}, which is no table of the stream any more"
             every = range(letters.num_rows)
-            return [], ReplayOutcome(_NONE, _NONE, [Failure(row, STAGE, UNROUTED, why, None) for row in every])
+            return [], ReplayOutcome(
+                _NONE, _NONE, [Failure(row, PARKED_STAGE, TABLE_PARKED, why, None) for row in every]
+            )
         # What a route says of a letter is known behind the pipeline only.
         there = self._stands(table, letters) if not self._several else np.zeros(letters.num_rows, dtype=bool)
         first = first_of(letters)

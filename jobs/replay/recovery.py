@@ -14,6 +14,7 @@ from jobs.errors import StreamStopped
 from jobs.replay.outcome import changes_from_parquet
 from jobs.replay.session import BATCHES, ReplaySession, changes_key
 from jobs.steps import step
+from jobs.stream.source_topics import parked_tables
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ def _completed(session: ReplaySession, pending: Pending, stamp: Stamp) -> bool:
     """Give further tables what they lack of a batch; returns whether all of them have it now."""
     batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
     further = {name: part for name, part in pending.targets.items() if name != session.sink.name}
-    able = {name: part for name, part in further.items() if _may_take(session, name, part)}
+    # One that is parked takes no commits; its letters land there once it is back.
+    parked = parked_tables(session.spec, session.sink.catalog)
+    able = {name: part for name, part in further.items() if name not in parked and _may_take(session, name, part)}
     refused = session.commit_further(able, batch)
     return not refused and len(able) == len(further)
 
