@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING
 from pyiceberg.table import Table
 
 from assets.closed_partitions import REMEMBERED_SECONDS, partition_key
+from assets.dead_letters import KNOWN_FILES
 from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
+from jobs.commit.parked_target import parked_places
 from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of
+from jobs.deadletter.tally import tally_dead_letters
 from jobs.publish.main_freshness import main_freshness, published_times
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.source_topics import parked_tables
 from jobs.translate import translate_errors
 from jobs.verify.closed_periods import LateRows, LateRowsOfTables, first_period, proven_times
 from jobs.verify.late_rows import late_rows
@@ -113,12 +117,17 @@ def look(
     except NoCatalogYet:
         return ClosedFacts(), through_ms
     with translate_errors(settings, spec.stream), connection as opened:
-        if not all(opened.table_exists(name) for name in spec.target_names):
+        parked = parked_tables(spec, opened)
+        names = [name for name in spec.target_names if name not in parked]
+        if not all(opened.table_exists(name) for name in names):
             return ClosedFacts(), through_ms
-        tables = {name: stream_table(opened, spec, name) for name in spec.target_names}
+        tables = {name: stream_table(opened, spec, name) for name in names}
         table, stream = tables[spec.table.name], spec.stream
         histories = {name: history_of(each, spec.stream) for name, each in tables.items()}
         times = proven_times(histories, spec.coordinator, event_time)
+        if parked or _wait_for_tables(tables[spec.dead_letter_table], stream):
+            # What a table that is, or was, parked does not have yet is missing in hours that are over.
+            times = None
         waits = False
         if isinstance(table, TableOnBranch) and spec.publish is not None:
             # Readers have of an hour what is published, and what came late to it by its publication.
@@ -133,12 +142,19 @@ def look(
         return ClosedFacts(
             times,
             tuple(periods),
-            _rows(spec, tables | {spec.table.name: table}, periods),
+            _rows(spec, tables | {spec.table.name: table}, periods) if periods else {},
             _late(spec, settings, opened, stream, table, periods) if periods else {},
             head.snapshot_id if head else None,
             tuple(_LATE.since(table, stream, event_time, since_ms)),
             waits,
         ), through_ms
+
+
+def _wait_for_tables(letters: Table, stream: str) -> bool:
+    """Whether letters wait for a table that is, or was, parked; of a stream that never parked one no letter is read."""
+    if not parked_places(letters.metadata, stream):
+        return False
+    return bool(tally_dead_letters(letters, stream, KNOWN_FILES).waiting_for)
 
 
 def _rows(spec: StreamSpec, tables: Mapping[str, Table], periods: Sequence[Period]) -> dict[int, int] | None:

@@ -21,6 +21,7 @@ from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.source_topics import parked_tables
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.translate import translate_errors
 from resources.deployment import Deployment
@@ -175,13 +176,15 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
         return nothing
     with translate_errors(settings, spec.stream), connection as opened:
         spec = with_named_tables(spec, opened) if spec.own_columns else spec
-        if not all(opened.table_exists(name) for name in spec.target_names):
+        parked = parked_tables(spec, opened)
+        if not all(opened.table_exists(name) for name in spec.target_names if name not in parked):
             return nothing
         letters = opened.load_table(spec.dead_letter_table)
-        # The sample depends on nothing else but on the columns of the stream's table, or of each where they differ.
+        # The sample depends on nothing else but on the columns of the stream's table, or of each where they differ, and
+        # on which tables are parked.
         names = [each.name for each in spec.targets if each.role == "rows"] if spec.own_columns else [spec.table.name]
-        ids = [opened.load_table(name).metadata.current_schema_id for name in names]
-        seen = (letters.metadata.current_snapshot_id, *ids)
+        ids = [opened.load_table(name).metadata.current_schema_id for name in names if name not in parked]
+        seen = (letters.metadata.current_snapshot_id, *ids, *sorted(parked))
         key = (str(letters.metadata.table_uuid), spec.stream)
         known = _LAST.get(key)
         if known is None or known[0] != (spec.config_hash, *seen):
