@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
@@ -16,7 +16,7 @@ from jobs.commit.parked_target import ParkedTarget, past_their_letters
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
-from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -175,7 +175,7 @@ def _decision(
     anchor = spec.coordinator
     stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
     if answer.rollback == "keep" or answer.rollback == "reland":
-        return rollback(histories, anchor, answer.rollback, spec.config_hash)
+        return _with_kept_letters(rollback(histories, anchor, answer.rollback, spec.config_hash), targets, histories)
     if answer.recreated_table:
         if answer.recreated_table == anchor:
             stamps = past_their_letters(stamps, spec, targets)
@@ -197,6 +197,22 @@ def _decision(
         return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
     log = kafka.state(spec.source)
     return accept.lost_offsets(stamps, anchor, log.earliest, log.topics)
+
+
+def _with_kept_letters(
+    new: accept.NewStamps, targets: Mapping[str, Target], histories: Mapping[str, History]
+) -> accept.NewStamps:
+    """The stamps of a rollback, in which places of parked tables count the letters that are still there.
+
+    No ledger tells of those that a rollback took out, so an audit holds the letters against the newest totals.
+    """
+    found = dict(new)
+    for name, stamp in new.items():
+        past = histories[name]
+        if isinstance(targets.get(name), ParkedTarget) and past.rolled_back and not past.doubt:
+            kept = past.stamped_ancestor
+            found[name] = replace(stamp, totals=kept.totals if kept else Counts())
+    return found
 
 
 def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str, str], *, waits: bool) -> None:
