@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo
@@ -32,6 +32,9 @@ MOST_CAUSES = 20
 LONGEST_VALUE = 4_000
 _INDEX = re.compile(r"\[\d+\]")
 _WHY = ("stage", "error_class", "field", "message")
+ColumnsOf: TypeAlias = Callable[[str], ResolvedSchema | None]
+"""Gives the rows of a topic's records, None where nothing says them."""
+
 _WHERE = ("topic", "partition", "offset", "first_seen")
 
 
@@ -47,6 +50,14 @@ class Cause(NamedTuple):
     stage: str
     field: str
     needs: str
+
+
+class _Hidden(NamedTuple):
+    """Of a letter what is shown of its record, or kept, under masks."""
+
+    value: bytes | None
+    message: str | None
+    parts: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ def dead_letter_page(
     *,
     page: int = 1,
     of_each: int = 3,
-    resolved: ResolvedSchema | None = None,
+    columns_of: ColumnsOf | None = None,
 ) -> DeadLetterPage:
     """The letters of a selection that stand on a page: of each cause `of_each`, in the order of their coordinates.
 
@@ -117,9 +128,9 @@ def dead_letter_page(
         spec: The stream, whose masks count also for letters that are older than they are.
         selection: Which letters; its limit is not looked at.
         page: From 1 on.
-        resolved: The stream's rows, whose columns may have further names in records; without it what its file declares.
+        columns_of: Gives the rows of a topic's records, whose columns may have further names in records; without it, or
+            without any of a topic, they are what the stream's file declares.
     """
-    resolved = resolved or spec.decode.declared
     found = DeadLetterPage(page)
     counts: dict[Cause, int] = {}
     for batch in _read(table, spec, selection, _WHY, found):
@@ -135,7 +146,7 @@ def dead_letter_page(
     for cause in found.counts:
         on_page = places[cause][(page - 1) * of_each :]
         if on_page:
-            found.letters[cause] = _shown(table, spec, on_page, resolved)
+            found.letters[cause] = _shown(table, spec, on_page, columns_of or (lambda _: None))
     return found
 
 
@@ -177,7 +188,7 @@ def _places(
 
 
 def _shown(
-    table: Table, spec: StreamSpec, places: list[tuple[Any, ...]], resolved: ResolvedSchema | None
+    table: Table, spec: StreamSpec, places: list[tuple[Any, ...]], columns_of: ColumnsOf
 ) -> list[ShownDeadLetter]:
     """The letters at these places, with what of the records may be seen."""
     wanted = And(
@@ -190,24 +201,35 @@ def _shown(
     at = {place: index for index, place in enumerate(places)}
     rows: dict[int, ShownDeadLetter] = {}
     for batch in whole_dead_letters(table, wanted):
-        hidden = _masked(batch, spec, resolved)
+        hidden = _masked(batch, spec, columns_of)
         for row, letter in enumerate(batch.to_pylist()):
             index = at.get(tuple(letter[name] for name in _WHERE))
             if index is not None:
-                rows[index] = _letter(letter, spec, *hidden[row])
+                rows[index] = _letter(letter, spec, hidden[row])
     return [rows[index] for index in sorted(rows)]
 
 
-def _masked(
-    batch: pa.RecordBatch, spec: StreamSpec, resolved: ResolvedSchema | None
-) -> list[tuple[bytes | None, str | None, str | None]]:
+def _masked(batch: pa.RecordBatch, spec: StreamSpec, columns_of: ColumnsOf) -> list[_Hidden]:
     """Value, message and missing parts of each letter, under the masks that the stream has now."""
-    values, messages, parts, epochs = (
-        batch.column(name).to_pylist() for name in ("value", "message", "masked", "epoch")
-    )
+    values, messages, parts = (batch.column(name).to_pylist() for name in ("value", "message", "masked"))
+    shown = [_Hidden(*each) for each in zip(values, messages, parts, strict=True)]
     if spec.errors.mask == NO_MASK:
-        return list(zip(values, messages, parts, strict=True))
-    fields = batch.column("field").to_pylist()
+        return shown
+    by_topic: dict[str, list[int]] = {}
+    for row, topic in enumerate(batch.column("topic").to_pylist()):
+        by_topic.setdefault(topic, []).append(row)
+    for topic, rows in by_topic.items():
+        hidden = _masked_alike(batch.take(pa.array(rows)), spec, columns_of(topic) or spec.decode.declared)
+        for row, each in zip(rows, hidden, strict=True):
+            shown[row] = each
+    return shown
+
+
+def _masked_alike(batch: pa.RecordBatch, spec: StreamSpec, resolved: ResolvedSchema | None) -> Iterator[_Hidden]:
+    """The same of letters whose records are matched with the same columns."""
+    messages, fields, parts, epochs = (
+        batch.column(name).to_pylist() for name in ("message", "field", "masked", "epoch")
+    )
     failures = [Failure(row, "", "", messages[row] or "", fields[row]) for row in range(batch.num_rows)]
     again = masked(
         batch.select(["key", "value", "headers"]),
@@ -217,20 +239,17 @@ def _masked(
         json_fields=FORMATS[spec.decode.format].json_fields,
         names=resolved.names if resolved else EXACT_NAMES,
     )
-    shown: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):
         message: str | None = again.failures[row].message
         if epochs[row] is None:
             # From a queue of Connect, whose own words may stand in it.
             message = without_value(message or "")
         missing = dict.fromkeys(part for part in (parts[row], again.parts[row]) if part)
-        shown.append((value, message or None, ",".join(missing) or None))
-    return shown
+        yield _Hidden(value, message or None, ",".join(missing) or None)
 
 
-def _letter(
-    letter: dict[str, Any], spec: StreamSpec, value: bytes | None, message: str | None, parts: str | None
-) -> ShownDeadLetter:
+def _letter(letter: dict[str, Any], spec: StreamSpec, hidden: _Hidden) -> ShownDeadLetter:
+    value, message, parts = hidden
     stored: bytes | None = letter["value"]
     state, again = letter["state"], letter["replay_message"]
     if spec.errors.mask != NO_MASK:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
 from jobs.deadletter.page import DeadLetterPage, ShownDeadLetter, dead_letter_page
@@ -14,11 +13,10 @@ from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
 from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
-from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
-from jobs.spec.models import StreamSpec
 from jobs.translate import translate_errors
+from orchestration.cli.letter_columns import columns_by_topic
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json, visible
 from resources.deployment import Deployment
@@ -105,7 +103,7 @@ def letters(
                 selection,
                 page=page or 1,
                 of_each=selected["limit"] or _SHOWN_OF_EACH,
-                resolved=_resolved(spec, catalog),
+                columns_of=columns_by_topic(spec, catalog),
             )
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
@@ -125,14 +123,6 @@ _NOTHING: dict[str, Any] = {
     "reasons": (), "stages": (), "fields": (), "since": None, "until": None, "offsets": (), "where": None,
     "limit": None, "states": (),
 }  # fmt: skip
-
-
-def _resolved(spec: StreamSpec, catalog: Catalog) -> ResolvedSchema | None:
-    """The stream's rows, if its table is there: what is masked is so under each name that its column has."""
-    if not catalog.table_exists(spec.table.name):
-        return None
-    table = catalog.load_table(spec.table.name)
-    return spec.for_table(spec.table.name).resolved_for(table.schema(), table.properties)
 
 
 def _print(counts: DeadLetterCounts, table: str) -> None:
