@@ -133,9 +133,10 @@ class FitToRoutedTables:
         for name, at in tables.items():
             if not len(at):
                 continue
-            mine = rows if len(at) == rows.num_rows else rows.take(pa.array(at))
+            whole = len(at) == rows.num_rows
+            mine = rows if whole else rows.take(pa.array(at))
             try:
-                routed[name] = RoutedRows(self._fitted(name, mine), block.positions[at])
+                routed[name] = RoutedRows(self._fitted(name, mine), block.positions if whole else block.positions[at])
             except UnfitValueError as problem:
                 raise unfit(problem, hide_values=self._hide_values) from None
         if not len(dropped) and not refused and not unnamed:

@@ -70,6 +70,11 @@ class Dispatch:
         Args:
             values: Texts, one for each row; null where a row has no value.
         """
+        if len(values) and values.slice(1).equals(values.slice(0, len(values) - 1)):
+            # One value throughout, which is told without a hash of each; where it is not so, the first other one tells.
+            tables = self._sets[int(self._sets_of(values.slice(0, 1))[0])]
+            rows = np.arange(len(values), dtype=np.int64)
+            return Dispatched(dict.fromkeys(tables, rows), np.zeros(0, np.int64) if tables else rows)
         encoded = values.dictionary_encode(null_encoding="encode")
         sets = self._sets_of(encoded.dictionary)
         found: dict[str, list[Indices]] = {}

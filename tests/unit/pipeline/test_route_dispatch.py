@@ -87,3 +87,18 @@ def test_rows_of_one_table_are_all_rows() -> None:
 )  # fmt: skip
 def test_only_patterns_with_one_meaning_go_to_arrow(pattern: str, alike: bool) -> None:
     assert bool(_ALIKE.fullmatch(pattern)) is alike
+
+
+@pytest.mark.parametrize("unmatched", ["dead_letter", "drop", {"table": "a.t9"}])
+@pytest.mark.parametrize("value", [None, "INS", "aa", "", "é"])
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_a_block_of_one_value(value: str | None, count: int, unmatched: Any) -> None:
+    route = route_of(["INS|UPD", "a+", ".+s"], unmatched)
+    agrees(route, Dispatch(route), [value] * count)
+
+
+@pytest.mark.parametrize("other", [None, "UPD", "x", ""])
+def test_a_block_of_one_value_but_for_a_row(other: str | None) -> None:
+    route = route_of(["INS|UPD", "x"])
+    for at in (0, 50, 99):
+        agrees(route, Dispatch(route), [other if row == at else "INS" for row in range(100)])
