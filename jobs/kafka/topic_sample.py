@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from confluent_kafka import Message
+
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
@@ -20,6 +22,8 @@ class SampleRecord(NamedTuple):
     partition: TopicPartition
     offset: int
     value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def sample_ranges(
@@ -73,4 +77,9 @@ def read_sample(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[Sample
     with TopicReader(settings, "frazil-sample") as reader:
         for partition, range_ in ranges.items():
             for messages in reader.read(partition, range_):
-                yield [SampleRecord(partition, each.offset() or 0, as_bytes(each.value())) for each in messages]
+                yield [_record(partition, each) for each in messages]
+
+
+def _record(partition: TopicPartition, message: Message) -> SampleRecord:
+    headers = tuple((name, as_bytes(value)) for name, value in message.headers() or ())
+    return SampleRecord(partition, message.offset() or 0, as_bytes(message.value()), as_bytes(message.key()), headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
@@ -43,13 +43,7 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
         RecordsAwaitedError: There is no record, or none with a value that needs a column.
         KafkaUnavailableError: Nothing came within the time-out for requests.
     """
-    end = "oldest"
-    if begin is None and spec.source.start == "latest":
-        begin, end = log.earliest, "newest"
-    elif begin is None:
-        begin = KafkaLog(settings.kafka).first_start(spec.source, log)
-    latest = {partition: max(log.latest.get(partition, at), at) for partition, at in begin.items()}
-    sample = read_sample(settings.kafka, sample_ranges(begin, latest, MOST_RECORDS, end))
+    sample = first_sample(spec, settings, log, begin)
     rows = _enveloped(sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
     if rows is None:
         raise RecordsAwaitedError(
@@ -57,6 +51,24 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
             fix=f"produce records, or declare the columns in streams/{spec.stream}.yaml",
         )
     return rows
+
+
+def first_sample(
+    spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None
+) -> Iterator[list[SampleRecord]]:
+    """The first records of a stream, up to `MOST_RECORDS` of all its partitions, in parts; arguments as of
+    `inferred_rows`.
+
+    Raises:
+        KafkaUnavailableError: Nothing came within the time-out for requests.
+    """
+    end = "oldest"
+    if begin is None and spec.source.start == "latest":
+        begin, end = log.earliest, "newest"
+    elif begin is None:
+        begin = KafkaLog(settings.kafka).first_start(spec.source, log)
+    latest = {partition: max(log.latest.get(partition, at), at) for partition, at in begin.items()}
+    return read_sample(settings.kafka, sample_ranges(begin, latest, MOST_RECORDS, end))
 
 
 def _of_json(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:

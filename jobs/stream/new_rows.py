@@ -1,8 +1,8 @@
-"""Columns of a new table that its stream's file does not declare: a registry's newest schema, or the first records."""
+"""Columns of a new table that its stream's file does not declare: a registry's schemas, or the first records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +14,21 @@ from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
+from jobs.kafka.topic_sample import SampleRecord
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import registry_client
+from jobs.registry.connection import registry_connection
 from jobs.registry.errors import NotInRegistryError
+from jobs.registry.lookup import RegistryLookup
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
-from jobs.stream.first_records import inferred_rows
+from jobs.stream.first_records import first_sample, inferred_rows
+from jobs.stream.named_schemas import Part, named_rows
 
 
 class SchemaAwaitedError(FrazilError):
@@ -46,12 +50,18 @@ class NewColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """How values or keys are written, and where the file says so."""
+    """How values or keys are written, and where the file says so.
 
+    Attributes:
+        sample: Gives the first records; None where the file names the subject, which is waited for, or none is there.
+    """
+
+    part: Part
     block: str
     format: str
     options: Mapping[str, Any]
     subjects: tuple[str, ...]
+    sample: Callable[[], Iterable[Sequence[SampleRecord]]] | None = None
 
 
 def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
@@ -77,14 +87,14 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
         begin: Where its records begin; without it the stream's file says where.
 
     Raises:
-        SchemaAwaitedError: The registry has no such subject yet.
+        SchemaAwaitedError: The registry has no such subject yet, nor a schema that the first records name.
         RecordsAwaitedError: No record is there to infer them from.
         FrazilError: There is no schema to go by.
         OSError: The registry cannot be asked.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
     rows = _of_values(spec, settings, log, topics, begin)
-    return NewColumns(rows, _of_key(spec, settings, topics))
+    return NewColumns(rows, _of_key(spec, settings, log, topics, begin))
 
 
 def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
@@ -110,7 +120,9 @@ def _of_values(
     decode = spec.decode
     match decode.schema_source:
         case "registry":
-            values = _Written("decode", decode.format, decode.options, value_subjects(decode, topics))
+            sample = None if decode.subject is not None else _sampling(spec, settings, log, begin)
+            subjects = value_subjects(decode, topics)
+            values = _Written("value", "decode", decode.format, decode.options, subjects, sample)
             return _of_subject(spec, settings, values, _without_own_names)
         case "infer":
             return inferred_rows(spec, settings, log, begin)
@@ -120,13 +132,16 @@ def _of_values(
             raise _no_table(spec, "decode")
 
 
-def _of_key(spec: StreamSpec, settings: Settings, topics: list[str]) -> tuple[NestedField, ...] | None:
+def _of_key(
+    spec: StreamSpec, settings: Settings, log: LogState, topics: list[str], begin: Positions | None
+) -> tuple[NestedField, ...] | None:
     key = spec.decode.key
     if key is None or key.schema_source == "declared":
         return None
     if key.schema_source == "table":
         raise _no_table(spec, "decode.key")
-    keys = _Written("decode.key", key.format, key.options, key_subjects(spec.decode, topics))
+    sample = None if key.subject is not None else _sampling(spec, settings, log, begin)
+    keys = _Written("key", "decode.key", key.format, key.options, key_subjects(spec.decode, topics), sample)
     rows = _of_subject(spec, settings, keys)
     if spec.table.force_optional:
         rows = optional_columns(rows, [path[1:] for path in spec.table.identifiers if path[0] == key.columns.into])
@@ -164,11 +179,24 @@ def _of_subject(
                 f"stream {spec.stream}: subject {subject}, version {newest.version}, makes no table: {problem.message}",
                 fix=f"register a version that does, or declare the columns in {written.block}.schema of {file}",
             ) from None
+    if written.sample is not None:
+        find = RegistryLookup(registry_connection(settings.registry)).find
+        named, sample = spec.decode.schema_id, written.sample()
+        rows = named_rows(sample, format_, written.options, find, part=written.part, named=named)
+        if rows is not None:
+            return rows
     raise SchemaAwaitedError(
         f"stream {spec.stream}: the registry has no subject {' or '.join(written.subjects[:3])}, whose newest version "
-        f"would make table {spec.table.name}.",
+        f"would make table {spec.table.name}"
+        + (f", and no {written.part} of the first records names a schema that it has." if written.sample else "."),
         fix=f"name it in {written.block}.subject of {file}, or register a schema",
     )
+
+
+def _sampling(
+    spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None
+) -> Callable[[], Iterable[Sequence[SampleRecord]]] | None:
+    return (lambda: first_sample(spec, settings, log, begin)) if log.latest else None
 
 
 def _without_own_names(rows: Schema) -> Schema:

@@ -32,6 +32,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import BatchDone, TaskResults
 from jobs.stream.tasks import slice_plan, task_results
+from jobs.stream.writer_schemas import writer_schemas
 from jobs.task.run import run_split
 from tests.helpers.evolving_stream import block
 
@@ -62,6 +63,7 @@ class LaneStream:
         log: The records of its topics.
         monkeypatch: Has samples read from the log.
         epoch: The driver's.
+        registry: Where a schema registry is.
         more: Further blocks of its file.
 
     Attributes:
@@ -75,12 +77,14 @@ class LaneStream:
         log: Log,
         monkeypatch: pytest.MonkeyPatch,
         epoch: int = 1,
+        registry: str | None = None,
         **more: Any,
     ) -> None:
         (home / "streams").mkdir(parents=True, exist_ok=True)
         file = document(route, **more)
         (home / "streams" / "shop.yaml").write_text(yaml.safe_dump(file))
-        (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
+        said = f"registry: {{url: '{registry}', timeout: 5s, lag: 10ms}}\n" if registry else ""
+        (home / "frazil.yaml").write_text(f"kafka: {{bootstrap_servers: 'localhost:1'}}\n{said}")
         self.home: Path = home
         self.log: Log = log
         self.runs: int = 0
@@ -121,6 +125,7 @@ class LaneStream:
         given = ("shop", self.spec.config_hash, lease, targets, "", epoch)
         stream = OpenStream(*given, spec=self.spec, settings=self.settings, folder=folder, log=self.state)
         kafka: Any = SimpleNamespace(first_start=lambda source, log: dict.fromkeys(self.log, 0))
+        stream.schemas = writer_schemas(self.spec, self.settings, self.state.topics)
         takeover.claim(stream, kafka)
         takeover.recover(stream, self.catalog)
         takeover.add_named_tables(stream)
