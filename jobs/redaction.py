@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
@@ -28,7 +29,8 @@ def _without(secret: Secret, text: str) -> str:
     # A template may hold more than the secret itself: the whole first, then what each variable holds.
     for part in [value, *(os.environ.get(name, "") for name in secret.names)]:
         if part:
-            text = text.replace(part, shown)
+            # As it stands, and as it stands within a URI.
+            text = text.replace(part, shown).replace(quote(part, safe=""), shown)
     return text
 
 

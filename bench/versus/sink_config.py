@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bench.versus.deployment import TABLE
 from bench.versus.formats import converter_properties
 from jobs.spark.catalog_conf import catalog_conf
-from jobs.spec.settings import CatalogSettings
+from jobs.spec.catalog import CatalogSettings
 
 CONSUMER = {
     "max.poll.records": "5000",

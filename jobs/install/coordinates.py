@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ArtifactSet: TypeAlias = Literal["spark", "broker", "connect", "registry", "transforms"]
+ArtifactSet: TypeAlias = Literal[
+    "spark", "postgresql", "aws", "broker", "connect", "registry", "transforms", "rest_catalog"
+]
 
 PYSPARK_MINIMUM = (4, 1, 4)
 PYSPARK_BELOW = (4, 2)
@@ -29,6 +31,7 @@ class Coordinate:
             accepted in the end, so this cannot bring in anything unseen.
         classifier: Which of the module's files, where it is not its jar.
         packaging: Of that file: its type and its ending.
+        with_jar: Whether the module's jar is fetched beside that file.
     """
 
     organisation: str
@@ -38,6 +41,7 @@ class Coordinate:
     transitive: bool = False
     classifier: str | None = None
     packaging: str = "jar"
+    with_jar: bool = False
 
     @property
     def needs_pom(self) -> bool:
@@ -95,6 +99,53 @@ SPARK: tuple[Coordinate, ...] = (
         "3.53.2.1",
         "Spark reads and merges into tables of the embedded SQLite catalog through Iceberg's JDBC catalog.",
     ),
+)
+
+# Beside the set `spark`, for a session that works on tables of a catalog in PostgreSQL.
+POSTGRESQL: tuple[Coordinate, ...] = (
+    Coordinate(
+        "org.postgresql",
+        "postgresql",
+        "42.7.14",
+        "Iceberg's JDBC catalog connects to PostgreSQL with it; it runs on Java 8 and later.",
+    ),
+)
+
+# Beside the set `spark`, for a session that works on tables in S3, or of a catalog in Glue.
+AWS: tuple[Coordinate, ...] = (
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-aws-bundle",
+        "1.12.0",
+        "AWS's client, without which Iceberg's S3FileIO and GlueCatalog do not load; the runtime's version.",
+    ),
+)
+
+# The REST catalog that tests start: Iceberg's own, over JDBC. Nothing that frazil runs on.
+REST_CATALOG: tuple[Coordinate, ...] = (
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-open-api",
+        "1.11.0",
+        "What hands out credentials, as catalogs do. The last release on Maven; nothing it needs is named there.",
+        classifier="test-fixtures",
+    ),
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-core",
+        "1.11.0",
+        "The servlet, and what answers for a catalog, are among the tests of this module.",
+        classifier="tests",
+        with_jar=True,
+    ),
+    Coordinate("org.apache.iceberg", "iceberg-aws", "1.11.0", "S3FileIO, and iceberg-core with it.", transitive=True),
+    Coordinate("org.apache.hadoop", "hadoop-client-api", "3.4.1", "The server asks for its configuration, and files."),
+    Coordinate("org.apache.hadoop", "hadoop-client-runtime", "3.4.1", "What hadoop-client-api needs, relocated."),
+    Coordinate("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.5", "The server's own.", transitive=True),
+    Coordinate("dev.failsafe", "failsafe", "3.3.2", "S3FileIO opens a stream again with it."),
+    Coordinate("org.xerial", "sqlite-jdbc", "3.53.2.1", "The catalog behind it, as in the set `spark`."),
+    Coordinate("org.postgresql", "postgresql", "42.7.14", "The catalog behind it, as in the set `postgresql`."),
+    Coordinate("org.slf4j", "slf4j-simple", "2.0.17", "The server's log; of the version that Iceberg brings."),
 )
 
 # Transitive: the broker is some forty jars that belong to one release, and nothing else is on its class path.
@@ -181,10 +232,13 @@ REGISTRY: tuple[Coordinate, ...] = (
 
 SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {
     "spark": SPARK,
+    "postgresql": POSTGRESQL,
+    "aws": AWS,
     "broker": BROKER,
     "connect": CONNECT,
     "registry": REGISTRY,
     "transforms": TRANSFORMS,
+    "rest_catalog": REST_CATALOG,
 }
 # The others are fetched by whatever needs them.
 FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

@@ -184,8 +184,9 @@ def _module(label: str, coordinates: Iterable[Coordinate]) -> str:
 def _artifact(coordinate: Coordinate) -> str:
     if coordinate.classifier is None:
         return "/>"
-    packaging = quoteattr(coordinate.packaging)
+    name, packaging = quoteattr(coordinate.name), quoteattr(coordinate.packaging)
+    jar = f'<artifact name={name} type="jar" ext="jar"/>' if coordinate.with_jar else ""
     return (
-        f"><artifact name={quoteattr(coordinate.name)} type={packaging} ext={packaging}"
+        f">{jar}<artifact name={name} type={packaging} ext={packaging}"
         f" m:classifier={quoteattr(coordinate.classifier)}/></dependency>"
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from jobs.errors import FrazilError
+from jobs.spec.catalog import kind_of
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +19,30 @@ if TYPE_CHECKING:
 _CLASS = "org.apache.iceberg.spark.SparkCatalog"
 # Spark and streams commit to one SQLite file at once: without these a commit of Java's fails where it had to wait.
 _SQLITE = "journal_mode=WAL&busy_timeout=30000"
-_RENAMED = {"s3.region": "client.region"}
+# It takes the client that fits each path, a bucket's or a disk's.
+_ANY_STORE = "org.apache.iceberg.io.ResolvingFileIO"
+_ROLE_CLIENTS = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
+_ROLE_SESSION = ("s3.role-session-name", "client.role-session-name")
+_RENAMED = {
+    "s3.region": "client.region",
+    "glue.region": "client.region",
+    "s3.proxy-uri": "http-client.proxy-endpoint",
+    "client.access-key-id": "s3.access-key-id",
+    "client.secret-access-key": "s3.secret-access-key",
+    "client.session-token": "s3.session-token",
+    **dict.fromkeys(_ROLE_SESSION, "client.assume-role.session-name"),
+}
+# Where Python counts seconds and Java milliseconds.
+_SECONDS = {
+    "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
+    "s3.request-timeout": "http-client.apache.socket-timeout-ms",
+}
+_ENCRYPTION = {"AES256": "s3", "aws:kms": "kms"}
+# libpq's names, which a database's URI has for PyIceberg, and those of PostgreSQL's driver for Java.
+_POSTGRES = {"connect_timeout": "connectTimeout", "application_name": "ApplicationName"}
+# Read by PyIceberg alone.
+_PYTHONS = ("type", "uri", "py-io-impl", "echo", "pool_pre_ping", "init_catalog_tables", "schema_version")
 
 
 def use_catalog(session: SparkSession, settings: Settings) -> None:
@@ -54,14 +78,26 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         FrazilError: Java has no such catalog.
     """
-    kind = properties.get("type") or _kind_of(properties.get("uri", ""))
-    passed = {_RENAMED.get(key, key): value for key, value in properties.items() if key not in ("type", "uri")}
+    uri = properties.get("uri", "")
+    kind = properties.get("type", "").lower() or kind_of(uri)
+    passed = _store_conf(properties) | {
+        _RENAMED.get(key, key): value
+        for key, value in properties.items()
+        if key not in _PYTHONS and key not in _SECONDS and not key.startswith("ssl.")
+    }
+    for key, theirs in _SECONDS.items():
+        if key in properties:
+            passed[theirs] = str(round(float(properties[key]) * 1000))
     # A cached table would be older than what was just committed by others.
     passed["cache-enabled"] = "false"
-    uri = properties.get("uri", "")
+    if kind in ("sql", "hive") and "io-impl" not in properties and uses_object_store(properties):
+        passed["io-impl"] = _ANY_STORE
     if kind == "sql":
         return {**passed, "type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
-    if kind in ("rest", "hive"):
+    if kind == "rest":
+        # PyIceberg asks for credentials, too: whoever maintains a table gets them as whoever writes it does.
+        return {_DELEGATION: "vended-credentials", **passed, "type": kind, "uri": uri}
+    if kind == "hive":
         return {**passed, "type": kind, "uri": uri}
     if kind == "glue":
         return {**passed, "type": kind}
@@ -71,11 +107,33 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _kind_of(uri: str) -> str:
-    scheme = urlsplit(uri).scheme.partition("+")[0]
-    if scheme in ("http", "https"):
-        return "rest"
-    return "hive" if scheme == "thrift" else "sql" if scheme in ("sqlite", "postgresql", "mysql") else ""
+def uses_object_store(properties: Mapping[str, object]) -> bool:
+    """Whether the properties tell of tables' files that are on no file system of this machine."""
+    warehouse = urlsplit(str(properties.get("warehouse", ""))).scheme
+    return warehouse not in ("", "file", "hdfs") or any(key.startswith(("s3.", "gcs.", "adls.")) for key in properties)
+
+
+def _store_conf(properties: Mapping[str, str]) -> dict[str, str]:
+    """What Java has to be told of an object store in other words; whatever is given in its own words wins."""
+    found: dict[str, str] = {}
+    if "s3.endpoint" in properties:
+        # A bucket's name as a part of the host's is found by AWS's own names alone.
+        virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+        found["s3.path-style-access"] = "false" if virtual else "true"
+        # Whoever is not AWS has no regions, and the client does not do without.
+        found["client.region"] = "us-east-1"
+    role = properties.get("s3.role-arn") or properties.get("client.role-arn")
+    if role:
+        region = properties.get("s3.region") or properties.get("client.region")
+        found |= {"client.factory": _ROLE_CLIENTS, "client.assume-role.arn": role}
+        found |= {"client.assume-role.region": region} if region else {}
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        found["client.credentials-provider"] = "software.amazon.awssdk.auth.credentials.AnonymousCredentialsProvider"
+    if encryption := properties.get("s3.server-side-encryption"):
+        found["s3.sse.type"] = _ENCRYPTION.get(encryption, encryption)
+    if key := properties.get("s3.sse-kms-key-id"):
+        found["s3.sse.key"] = key
+    return found
 
 
 def _jdbc(uri: str) -> dict[str, str]:
@@ -86,12 +144,15 @@ def _jdbc(uri: str) -> dict[str, str]:
         # `sqlite:///` and a path, which begins with another slash if it is absolute.
         path = uri.partition("://")[2].partition("?")[0].removeprefix("/")
         return {"uri": f"jdbc:sqlite:{path}?{_SQLITE}"}
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    query = f"?{parts.query}" if parts.query else ""
-    found = {"uri": f"jdbc:{scheme}://{host}{port}{parts.path}{query}"}
-    if parts.username:
-        found["jdbc.user"] = unquote(parts.username)
-    if parts.password:
-        found["jdbc.password"] = unquote(parts.password)
+    # The last @ ends the user: SQLAlchemy lets one, or a slash, stand in a password.
+    user, at, place = uri.partition("://")[2].rpartition("@")
+    place, _, query = place.partition("?")
+    words = [(_POSTGRES.get(key, key), value) for key, value in parse_qsl(query)] if scheme == "postgresql" else None
+    query = urlencode(words, safe="/:") if words is not None else query
+    found = {"uri": f"jdbc:{scheme}://{place}{f'?{query}' if query else ''}"}
+    if at:
+        name, colon, password = user.partition(":")
+        found["jdbc.user"] = unquote(name)
+        if colon:
+            found["jdbc.password"] = unquote(password)
     return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jobs.errors import FrazilError, first_line
 from jobs.install.artifacts import resolve_jars
 from jobs.redaction import redacted
+from jobs.spark.catalog_jars import catalog_jars
 from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.scratch import process_folder
@@ -67,7 +68,8 @@ def spark_conf(
         conf: Defaults on top of frazil's own.
     """
     scratch = settings.state / "spark"
-    jars = ",".join(str(jar) for jar in resolve_jars("spark"))
+    more_jars = catalog_jars(settings.catalog, settings.spark) if work == "sql" else []
+    jars = ",".join(str(jar) for jar in [*resolve_jars("spark"), *more_jars])
     given = {key: value for key, value in settings.spark.conf.items() if isinstance(value, str)}
     # Stopping a query in the middle of a Python batch can overflow a smaller stack.
     more = " ".join(filter(None, [java_options, given.pop(_JAVA_OPTIONS, "")]))

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, SpecModel, problems_at
+from jobs.spec.catalog import CatalogSettings
 from jobs.spec.fields import BootstrapServers, TableName
 from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
@@ -20,11 +21,9 @@ from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
 from jobs.spec.state import State, StateSettings
 from jobs.spec.units import Duration
-from jobs.spec.validation import load_model, suggestion
+from jobs.spec.validation import load_model
 
 SETTINGS_FILE = "frazil.yaml"
-# PyIceberg's; a test compares them.
-CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 EMBEDDED_FOLDER = ".frazil"
 UI_ADDRESS = "127.0.0.1"
 
@@ -79,33 +78,6 @@ class KafkaSettings(SpecModel):
         if servers is None:
             raise LocalBrokerDown("The local broker is not running.", fix="frazil up")
         return servers
-
-
-class CatalogSettings(SpecModel):
-    """The Iceberg catalog: its name (the first part of every asset key) and PyIceberg's properties of it."""
-
-    name: Annotated[
-        str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", "must be a name of letters, digits and _, such as frazil")
-    ] = "frazil"
-    properties: Properties
-
-    @model_validator(mode="after")
-    def _known_kind(self) -> CatalogSettings:
-        kind = self.properties.get("type")
-        if not isinstance(kind, str):
-            return self
-        if kind.lower() not in CATALOG_TYPES:
-            near = suggestion(kind, CATALOG_TYPES)
-            hint = f"did you mean '{near}'? " if near else ""
-            known = f"known: {', '.join(CATALOG_TYPES)}"
-            raise problems_at([(("properties", "type"), f"is no type of catalog; {hint}{known}")])
-        if "py-catalog-impl" in self.properties:
-            raise problems_at([(("properties", "type"), "leave it out beside py-catalog-impl, or that one out")])
-        return self
-
-    def revealed(self) -> dict[str, str]:
-        """Returns the properties with the secrets' present values; see `secrets.revealed`."""
-        return revealed(self.properties)
 
 
 def _ip_address(value: object) -> str:
@@ -252,9 +224,8 @@ def _noted_address(address_file: Path) -> str | None:
 
 def secret_references(settings: Settings) -> Iterator[Secret]:
     """Yields every secret of the settings, so that ``frazil validate`` can say which variables are not set."""
-    yield from (
-        v for v in (*settings.catalog.properties.values(), *settings.spark.conf.values()) if isinstance(v, Secret)
-    )
+    yield from settings.catalog.secrets
+    yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))
     if security := settings.kafka.security:
         yield from security.secrets
     if settings.registry is not None:

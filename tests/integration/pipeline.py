@@ -71,6 +71,7 @@ class Pipeline:
     lease_ttl: str = "30s"
     numbers: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
+    catalog_settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -78,6 +79,7 @@ class Pipeline:
             "kafka": {"bootstrap_servers": self.address},
             "spark": {"master": "local[2]", "driver_memory": "600m", "conf": SPARK_CONF},
             "lease_ttl": self.lease_ttl,
+            **({"catalog": self.catalog_settings} if self.catalog_settings else {}),
         }
         (self.home / "frazil.yaml").write_text(yaml.safe_dump(settings))
         self.write_spec()

@@ -19,8 +19,8 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_files import list_files, referenced_files, without_store
+from jobs.spec.catalog import CatalogSettings
 from jobs.spec.maintenance_policy import Policy
-from jobs.spec.settings import CatalogSettings
 from tests.helpers.lake import NAME, Lake
 from tests.unit.maintain.contexts import Started, spark, table_context
 

@@ -22,6 +22,70 @@ from jobs.spark.catalog_conf import catalog_conf
         ({"uri": "https://catalog/api", "token": "t"}, {"type": "rest", "uri": "https://catalog/api", "token": "t"}),
         ({"type": "rest", "uri": "http://c", "s3.region": "eu"}, {"type": "rest", "client.region": "eu"}),
         ({"type": "glue", "warehouse": "s3://w"}, {"type": "glue", "warehouse": "s3://w"}),
+        (
+            {"type": "sql", "uri": "postgresql://me@db/lake?connect_timeout=3&sslrootcert=/etc/ca.pem"},
+            {
+                "uri": "jdbc:postgresql://db/lake?connectTimeout=3&sslrootcert=/etc/ca.pem",
+                "jdbc.user": "me",
+                "jdbc.password": None,
+                "io-impl": None,
+                "jdbc.schema-version": "V1",
+            },
+        ),
+        (
+            {"type": "sql", "uri": "postgresql://me:a/b@c@db/lake", "warehouse": "s3://b/w", "pool_pre_ping": "true"},
+            {
+                "uri": "jdbc:postgresql://db/lake",
+                "jdbc.password": "a/b@c",
+                "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+                "pool_pre_ping": None,
+            },
+        ),
+        (
+            {"type": "REST", "uri": "https://c", "ssl.cabundle": "/ca.pem", "s3.endpoint": "http://s:9000"},
+            {
+                "type": "rest",
+                "ssl.cabundle": None,
+                "s3.path-style-access": "true",
+                "client.region": "us-east-1",
+                "header.X-Iceberg-Access-Delegation": "vended-credentials",
+                "io-impl": None,
+            },
+        ),
+        (
+            {"uri": "https://c", "header.X-Iceberg-Access-Delegation": "remote-signing", "s3.request-timeout": "2.5"},
+            {
+                "header.X-Iceberg-Access-Delegation": "remote-signing",
+                "http-client.apache.socket-timeout-ms": "2500",
+                "s3.request-timeout": None,
+            },
+        ),
+        (
+            {"uri": "https://c", "client.role-arn": "arn:r", "client.region": "eu", "s3.role-session-name": "f"},
+            {
+                "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
+                "client.assume-role.arn": "arn:r",
+                "client.assume-role.region": "eu",
+                "client.assume-role.session-name": "f",
+            },
+        ),
+        (
+            {
+                "uri": "https://c",
+                "s3.server-side-encryption": "aws:kms",
+                "s3.sse-kms-key-id": "k",
+                "s3.anonymous": "true",
+            },
+            {
+                "s3.sse.type": "kms",
+                "s3.sse.key": "k",
+                "client.credentials-provider": ("software.amazon.awssdk.auth.credentials.AnonymousCredentialsProvider"),
+            },
+        ),
+        (
+            {"uri": "https://c", "s3.endpoint": "http://s", "s3.force-virtual-addressing": "true", "s3.region": "eu"},
+            {"s3.path-style-access": "false", "client.region": "eu"},
+        ),
     ],
 )
 def test_the_catalog_in_the_words_of_java(properties: dict[str, str], expected: dict[str, str]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from jobs.spark.jvm_calls import interruptible, jvm_error_text
-from jobs.spec.settings import CatalogSettings, Settings
+from jobs.spec.catalog import CatalogSettings
+from jobs.spec.settings import Settings
 
 
 class Ended(BaseException):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.spec.catalog_properties import CATALOG_TYPES
 from jobs.spec.secrets import Secret
-from jobs.spec.settings import CATALOG_TYPES, Settings, load_settings, secret_references
+from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError
 
 FULL = """\
@@ -32,7 +33,7 @@ catalog:
     uri: postgresql+psycopg2://me:${env:FRAZIL_T_PG}@db/lake
     s3.secret-access-key: ${env:FRAZIL_T_S3}
     s3.path-style-access: true
-    pool: 5
+    clients: 5
 spark:
   master: spark://m:7077
   driver_memory: 2g
@@ -141,7 +142,7 @@ def test_a_full_file(home: Path) -> None:
         "uri": "postgresql+psycopg2://me:pg-hunter2@db/lake",
         "s3.secret-access-key": "s3-hunter2",
         "s3.path-style-access": "true",
-        "pool": "5",
+        "clients": "5",
     }
     assert settings.spark.revealed_conf() == {
         "spark.hadoop.fs.s3a.secret.key": "s3-hunter2",
@@ -235,12 +236,12 @@ ONE_PROBLEM = [
     ("  name: lake", "  name: my lake", 15, "catalog.name", "must be a name of letters, digits and _"),
     ("${env:FRAZIL_T_PG}", "hunter2", 18, "catalog.properties.uri", "a password must not stand in the file"),
     ("${env:FRAZIL_T_S3}\n    s3.path", "hunter2\n    s3.path", 19, "catalog.properties.s3.secret-access-key", "write ${env:NAME}"),
-    ("    pool: 5", "    token: hunter2", 21, "catalog.properties.token", "write ${env:NAME}"),
-    ("    pool: 5", "    credential: id:hunter2", 21, "catalog.properties.credential", "write ${env:NAME}"),
-    ("    pool: 5", "    pool: [hunter2]", 21, "catalog.properties.pool", "must be a single value"),
-    ("    pool: 5", "    pool:", 21, "catalog.properties.pool", "must be a single value"),
-    ("    pool: 5", "    pool: '${env:1}'", 21, "catalog.properties.pool", "reference that cannot be read"),
-    ("    pool: 5", "    5: x", 21, "catalog.properties.5", "a property's name must be text"),
+    ("    clients: 5", "    token: hunter2", 21, "catalog.properties.token", "write ${env:NAME}"),
+    ("    clients: 5", "    credential: id:hunter2", 21, "catalog.properties.credential", "write ${env:NAME}"),
+    ("    clients: 5", "    clients: [hunter2]", 21, "catalog.properties.clients", "must be a single value"),
+    ("    clients: 5", "    clients:", 21, "catalog.properties.clients", "must be a single value"),
+    ("    clients: 5", "    clients: '${env:1}'", 21, "catalog.properties.clients", "reference that cannot be read"),
+    ("    clients: 5", "    5: x", 21, "catalog.properties.5", "a property's name must be text"),
     ("secret.key: ${env:FRAZIL_T_S3}", "secret.key: hunter2", 26, "spark.conf.spark.hadoop.fs.s3a.secret.key", "write ${env:NAME}"),
     ("driver_memory: 2g", "driver_memory: 2 GB", 24, "spark.driver_memory", "must be a size, such as 512m or 1g"),
     ("state: state", "state: s3://bucket/state", 28, "state", "must be a path of this machine, not a URI"),

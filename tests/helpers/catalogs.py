@@ -1,0 +1,73 @@
+"""Catalogs of tests on the services that tests share, as the settings name them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.spark.catalog_jars import catalog_jars
+from jobs.spec.settings import Settings
+from tests.helpers.database_server import DATABASE, USER, DatabaseServer
+from tests.helpers.object_server import BUCKET, KEY, ObjectServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+
+
+def _name() -> str:
+    """One catalog's, of all that a database has."""
+    return f"lake_{os.getpid()}_{next(_numbers)}"
+
+
+def database_catalog(server: DatabaseServer, warehouse: str | Path, **more: str) -> dict[str, Any]:
+    """A catalog of its own in PostgreSQL.
+
+    Args:
+        warehouse: A folder, or a URI.
+        more: Further properties, with `_` for the dots and hyphens that a name cannot have here.
+    """
+    properties = {
+        "type": "sql",
+        "uri": f"postgresql+psycopg://{USER}@127.0.0.1:{server.port}/{DATABASE}",
+        "password": "${env:FRAZIL_TEST_PASSWORD}",
+        "warehouse": warehouse.as_uri() if isinstance(warehouse, Path) else warehouse,
+    }
+    return {"name": _name(), "properties": properties | more}
+
+
+def objects_properties(server: ObjectServer, *, endpoint: str | None = None) -> dict[str, str]:
+    """How to get at files in S3; `endpoint`: of a proxy before the server."""
+    return {
+        "s3.endpoint": endpoint or server.endpoint,
+        "s3.region": "us-east-1",
+        "s3.access-key-id": KEY,
+        "s3.secret-access-key": "${env:FRAZIL_TEST_S3_SECRET}",
+    }
+
+
+def bucket_folder() -> str:
+    """A warehouse of its own in S3."""
+    return f"s3://{BUCKET}/{_name()}"
+
+
+def with_jars(session: SparkSession, settings: Settings) -> SparkSession:
+    """The session that tests share, whose JVM also finds what a session for SQL would have been started with."""
+    jvm: Any = session._jvm
+    loader = jvm.java.lang.Class.forName(
+        "org.apache.iceberg.spark.SparkCatalog", False, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    ).getClassLoader()
+    have = {Path(url.getPath()).name for url in loader.getURLs()}
+    for jar in catalog_jars(settings.catalog, settings.spark):
+        if jar.name not in have:
+            loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    return session
+
+
+def properties_of(catalog: Mapping[str, Any]) -> dict[str, str]:
+    """Of a catalog's settings."""
+    return dict(catalog["properties"])

@@ -1,0 +1,148 @@
+"""The whole way on catalogs that several machines share: PostgreSQL, and REST with tables in S3.
+
+Each is a stream that is killed between two commits, goes on, is audited, replayed, compacted, expired and swept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.catalog import connect_catalog
+from jobs.maintain.iceberg_procedures import Procedures
+from jobs.maintain.results import TableResult
+from jobs.maintain.table_files import list_files
+from jobs.maintain.table_maintenance import maintain_table
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
+from orchestration.cli.main import main
+from tests.helpers.catalogs import database_catalog, with_jars
+from tests.helpers.database_server import PASSWORD, DatabaseServer
+from tests.helpers.lake import later
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+MIX = {GOOD: 120, NULL_AMOUNT: 4, TRUNCATED: 3, TOMBSTONE: 2}
+POLICY = {"compact": {"min_files": 2}, "expire": {"min_snapshots": 1}, "orphans": {"older_than": "3d"}}
+
+
+def command(one: Pipeline, *words: str, secrets: tuple[str, ...] = ()) -> str:
+    """What a command prints, in this process; it ends well and shows no secret."""
+    result = CliRunner().invoke(main, ["--home", str(one.home), *words])
+    assert result.exit_code == 0, result.output
+    assert not [each for each in secrets if each in result.output]
+    return result.output
+
+
+def maintain(one: Pipeline, spark: SparkSession, only: str) -> TableResult:
+    """A step of maintenance in three days, in this process."""
+    table = MaintainedTable(one.table_name, Policy.model_validate(POLICY), one.stream, "sink")
+    options: dict[str, Any] = {"specs": [one.spec()], "only": {only}, "now": later}
+    result = maintain_table(connect_catalog(one.settings()), one.settings(), table, spark=lambda: spark, **options)
+    assert result.errors == ()
+    return result
+
+
+@pytest.fixture
+def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Iceberg take what lies there for older: it sweeps nothing of the last day, and no object can be aged."""
+    remove, ago = Procedures.remove_files, timedelta(days=30)
+
+    def removed(self: Procedures, files: Sequence[tuple[str, datetime]], older_than: datetime) -> list[str]:
+        return remove(self, [(path, changed - ago) for path, changed in files], older_than - ago)
+
+    monkeypatch.setattr(Procedures, "remove_files", removed)
+
+
+def killed_and_gone_on(one: Pipeline, spark: SparkSession) -> None:
+    """A stream that dies between its two commits, and lands all that comes after."""
+    one.produce(MIX)
+    one.run_and_die("after_anchor_commit")
+    one.produce(MIX)
+    one.drain(spark)
+    for _ in range(2):
+        one.produce({GOOD: 40})
+        one.drain(spark)
+    one.assert_exactly_once()
+
+
+def replayed(one: Pipeline, spark: SparkSession) -> None:
+    """The letters that an optional column takes come back, once, and the books agree."""
+    dead = sum(one.dead().values())
+    one.write_spec(SCHEMA.replace("decimal(12,2) not null", "decimal(12,2)"))
+    command(one, "schema", "apply", one.stream, "--yes")
+    command(one, "replay", one.stream)
+    assert sum(one.landed().values()) == 2 * (MIX[GOOD] + 40 + MIX[NULL_AMOUNT])
+    assert dead == 2 * (MIX[NULL_AMOUNT] + MIX[TRUNCATED])
+    audited = json.loads(command(one, "audit", one.stream, "--json"))
+    assert audited["problems"] == []
+
+
+def maintained(one: Pipeline, spark: SparkSession) -> None:
+    """Spark brings files together, expires snapshots with their files, and takes away what nobody names."""
+    rows = one.landed()
+    (compacted,) = maintain(one, spark, "compact").done
+    assert compacted.detail["added_files"] == 1
+    assert int(compacted.detail["rewritten_files"]) >= 4
+    (expired,) = maintain(one, spark, "expire").done
+    assert (expired.files_after, expired.done) == (1, True)
+    table = one.table()
+    with table.io.new_output(f"{table.location()}/data/nobody-knows-me.parquet").create() as stream:
+        stream.write(b"garbage")
+    before = {file.path for file in list_files(table)}
+    (swept,) = maintain(one, spark, "orphans").done
+    gone = before - {file.path for file in list_files(table)}
+    assert f"{table.location()}/data/nobody-knows-me.parquet" in gone
+    assert swept.detail["deleted_files"] == len(gone)
+    assert one.landed() == rows
+    session = Procedures(spark, one.settings(), one.table_name)._session
+    name = f"{one.settings().catalog.name}.{one.table_name}"
+    assert session.sql(f"SELECT count(*) FROM {name}").collect()[0][0] == sum(rows.values())
+    one.produce({GOOD: 10})
+    one.drain(spark)
+    assert sum(one.landed().values()) == sum(rows.values()) + 10
+    audited = json.loads(command(one, "audit", one.stream, "--json"))
+    assert audited["problems"] == []
+
+
+def test_a_catalog_in_postgresql(
+    pipeline: Callable[..., Pipeline],
+    spark: SparkSession,
+    database: DatabaseServer,
+    tmp_path: Path,
+    long_ago: None,
+) -> None:
+    one = pipeline(catalog_settings=database_catalog(database, tmp_path / "warehouse"))
+    with_jars(spark, one.settings())
+    killed_and_gone_on(one, spark)
+    replayed(one, spark)
+    maintained(one, spark)
+    told = command(one, "validate", secrets=(PASSWORD,))
+    assert "catalog" in told
+    # A process of its own starts Spark with the driver that the catalog needs. Nothing that is left has the secret.
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "orchestration.cli.main", "--home", str(one.home)),
+            *("maintain", one.table_name, "--only", "manifests"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    left = [path for path in one.home.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
+    assert left == []

@@ -1,0 +1,73 @@
+"""The client of a REST catalog: every request ends, and TLS is told as PyIceberg reads it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from jobs import rest_catalog
+from jobs.catalog import CatalogUnavailableError, client_properties, connect_catalog
+from jobs.rest_catalog import BoundedRestCatalog
+from jobs.spec.catalog import CatalogSettings
+from jobs.spec.settings import Settings
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that takes connections and never answers; the client waits a moment only."""
+    monkeypatch.setattr(rest_catalog, "ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def rest(uri: str, **properties: str) -> CatalogSettings:
+    return CatalogSettings.model_validate({"name": "lake", "properties": {"type": "rest", "uri": uri, **properties}})
+
+
+@pytest.mark.parametrize("credential", ["", "${env:FRAZIL_T_CREDENTIAL}"])
+def test_a_catalog_that_never_answers_is_away(
+    silent: str, credential: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where a token is the first thing that is asked for."""
+    monkeypatch.setenv("FRAZIL_T_CREDENTIAL", "me:hunter2")
+    asked = {"credential": credential, "oauth2-server-uri": f"{silent}/token"} if credential else {}
+    settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest(silent, **asked)})
+    with pytest.raises(CatalogUnavailableError, match=r"read timeout=0\.3") as told:
+        connect_catalog(settings)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_connection_waits_for_each_answer_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server that stops answering after it was connected to."""
+    monkeypatch.setattr(rest_catalog, "ANSWER_SECONDS", 0.3)
+    body = b'{"defaults":{},"overrides":{}}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n" + body
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            client, _ = listening.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        made = BoundedRestCatalog("lake", uri=f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(Exception, match=r"timed out|read timeout") as told:
+            made.list_namespaces()
+        assert not isinstance(told.value, CommitFailedException)
+
+
+def test_tls_is_told_as_pyiceberg_reads_it() -> None:
+    given = rest("https://c", **{"ssl.cabundle": "/ca.pem", "ssl.client.cert": "/me.pem", "scope": "catalog"})
+    assert client_properties(given) == {
+        "type": "rest",
+        "uri": "https://c",
+        "scope": "catalog",
+        "ssl": {"cabundle": "/ca.pem", "client": {"cert": "/me.pem"}},
+    }
+    assert "ssl" not in client_properties(rest("https://c"))
