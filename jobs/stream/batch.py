@@ -26,6 +26,7 @@ from jobs.stream.continuity import Continuity
 from jobs.stream.lane_tables import LaneTables
 from jobs.stream.new_tables import NewTables
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_decisions import as_before_it_was_parked
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_text, with_retries
@@ -224,7 +225,8 @@ class BatchRunner:
             seen, results = self._schema_runs.run(tasks, batch)
         else:
             self._lane_tables.look(ranges)
-            seen, results = self._schema_runs.run_again(tasks, decided)
+            run_again = partial(self._schema_runs.run_again, tasks, decided)
+            seen, results = as_before_it_was_parked(stream, ranges, needs, run_again)
         seen = self._new_tables.seen | seen
         tasks_ended = time.monotonic()
         step("after_tasks")

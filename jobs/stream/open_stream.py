@@ -62,6 +62,7 @@ class OpenStream(CommitSession):
         schemas: The writer schemas of its records, if a registry keeps them.
         complete_ms: Every record with an older timestamp was in when the batch at hand began, as far as known;
             milliseconds since 1970.
+        fits_parked: Whether tasks fit records to parked tables, too, by the columns that are known of those.
         batch_ms: The time of the batch at hand, which its expressions may ask for; milliseconds since 1970.
     """
 
@@ -79,6 +80,7 @@ class OpenStream(CommitSession):
     unmade: dict[str, str] = field(default_factory=dict)
     schemas: WriterSchemas | None = None
     complete_ms: int | None = None
+    fits_parked: bool = False
     batch_ms: int | None = None
 
     @property

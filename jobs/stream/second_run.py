@@ -166,6 +166,29 @@ def stamped_ids(unmet: Collection[SchemaId]) -> tuple[int | str, ...]:
     return (*numbers[:_MOST_NUMBERS], *guids[:_MOST_GUIDS])
 
 
+def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults) -> int:
+    """How many letters fewer a second run has made than the coordinator's stamp says; less than zero if more.
+
+    Args:
+        stream: The stream.
+        ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
+        needs: What its targets lack of the batch; nothing is told unless the dead letters lack all of it.
+        results: Of the tasks.
+    """
+    letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
+    newest = stream.anchor.newest
+    if letters is None or newest is None or not needs[stream.anchor.name].nothing or not needs[letters].whole:
+        return 0
+    landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
+    if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
+        return 0
+    if newest.failed is None and newest.in_bitmaps:
+        # As after an operator's answer: the bitmaps do not say how many.
+        return 0
+    said = newest.rows.get(letters, 0) if newest.failed is None else newest.failed
+    return said - results.rows().get(letters, 0)
+
+
 def tell_other_decisions(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
 ) -> int:
@@ -185,25 +208,14 @@ def tell_other_decisions(
     Returns:
         How many letters fewer there are; less than zero if there are more, of records that have landed as well.
     """
-    letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
-    newest = stream.anchor.newest
-    if letters is None or newest is None or not needs[stream.anchor.name].nothing or not needs[letters].whole:
-        return 0
-    landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
-    if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
-        return 0
-    if newest.failed is None and newest.in_bitmaps:
-        # As after an operator's answer: the bitmaps do not say how many.
-        return 0
-    said = newest.rows.get(letters, 0) if newest.failed is None else newest.failed
-    made = results.rows().get(letters, 0)
-    if said != made:
+    if fewer := fewer_letters(stream, ranges, needs, results):
+        made = results.letters(stream.spec.targets)
         log.error(
             "stream %s: of records that table %s is past, %d were to be dead letters, and %d are now: its schema, or "
             "what the registry knows, has changed between two runs of the batch. frazil audit %s --full names them",
-            *(stream.spec.stream, stream.anchor.name, said, made, stream.spec.stream),
+            *(stream.spec.stream, stream.anchor.name, made + fewer, made, stream.spec.stream),
         )
-    return said - made
+    return fewer
 
 
 def refuse_other_failures(

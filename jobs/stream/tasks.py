@@ -31,6 +31,7 @@ from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, task_lanes
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_decisions import failed_before, parked_columns
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
@@ -146,7 +147,8 @@ def slice_plan(
         metadata = rows if target.name == spec.table.name else held.table.metadata
         return TargetPlan(
             *(target, task_metadata(metadata), wanted.skip, wanted.floors, dict(held.table.io.properties)),
-            parked=isinstance(held, ParkedTarget),
+            parked=(parked := isinstance(held, ParkedTarget)),
+            fitted=parked_columns(stream, target.name) if parked else None,
         )
 
     return TaskPlan(
@@ -169,6 +171,7 @@ def slice_plan(
         naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
         lanes=task_lanes(stream, ranges, needs, survey=survey),
         late_table=spec.late_table,
+        failed=failed_before(stream, ranges, needs),
     )
 
 

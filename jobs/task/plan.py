@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import TopicPartition
@@ -34,6 +36,8 @@ class TargetPlan:
         io_properties: For the table's files: a catalog may hand out credentials per table. Never logged, and left out
             of the repr.
         parked: Letters hold its place: `metadata` are those of the dead letters, and what it would get is kept there.
+        fitted: Of a parked one, by which columns and partitions it is judged whether it can hold a record; None while
+            that is left to the day when it comes back.
     """
 
     target: TargetSpec
@@ -42,6 +46,7 @@ class TargetPlan:
     floors: Mapping[TopicPartition, int] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     parked: bool = False
+    fitted: tuple[Schema, PartitionSpec] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class TaskPlan:
         late_table: That of late rows; None where they have none.
         lanes: Of a stream each of whose tables has columns of its own, the ways of its topics; `resolved`, `columns`
             and `steps` are then of no record.
+        failed: Offsets of records that are ordinary letters of the batch already, and become nothing else.
     """
 
     stream: str
@@ -83,6 +89,7 @@ class TaskPlan:
     naming: NamingState | None = None
     late_table: str | None = None
     lanes: tuple[Lane, ...] = ()
+    failed: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
 
     @property
     def fetched(self) -> frozenset[str]:

@@ -150,6 +150,9 @@ class _Split:
         way, lanes = self._ways.of(source.topic), bool(self._plan.lanes)
         asked = {self._coordinator, self._dead.target.name, way.table} if lanes else self._sinks
         wanted = {name: self._sinks[name].wants(source, offsets) for name in asked}
+        failed = np.isin(offsets, list(self._plan.failed.get(source, ())))
+        if failed.any():
+            wanted = {name: each & ~failed for name, each in wanted.items()}
         if not any(each.any() for each in wanted.values()):
             return
         self._at = source, wanted
@@ -172,6 +175,8 @@ class _Split:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
             self._land_routed(tally, fetched, block, wanted)
+            failed[[failure.row for failure in block.failures]] = False
+            tally.failures += int(failed.sum())
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))

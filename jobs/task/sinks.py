@@ -16,6 +16,7 @@ from jobs.task.plan import TargetPlan
 from jobs.task.tally import Tally
 from jobs.write.datafile_json import to_json
 from jobs.write.parquet_file import MIB
+from jobs.write.projection import ProjectionError, UnfitValueError
 from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter
 
@@ -75,13 +76,28 @@ class Sink:
     def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the table holds them, without a writer for it. Raises as `TableFit.apply` does.
 
-        Of a parked one nobody knows what it holds: its rows stay as they are, and are fitted when they come back.
+        Of a parked one nobody knows what it holds: its rows stay as they are, and are fitted when they come back. In a
+        second run they are refused as they may have been in the first one, when it was no parked one yet.
         """
         if self.parked:
-            return rows
+            return self._judged(rows)
         if self._fit is None:
             self._fit = TableFit(self.metadata.schema(), self.metadata.spec())
         return self._fit.apply(rows)
+
+    def _judged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if self._plan.fitted is None:
+            return rows
+        if self._fit is None:
+            self._fit = TableFit(*self._plan.fitted)
+        try:
+            self._fit.apply(rows)
+        except UnfitValueError:
+            raise
+        except ProjectionError:
+            # A column that it lacks altogether says nothing of a single record.
+            pass
+        return rows
 
     def wants(self, source: TopicPartition, offsets: np.ndarray) -> np.ndarray:
         """Which of the records the target has not yet."""

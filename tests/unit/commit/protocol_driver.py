@@ -6,9 +6,10 @@ A driver goes on when the script says so; only one runs at a time, so a script a
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
@@ -25,14 +26,16 @@ from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.open_stream import OpenStream, known_targets
+from jobs.stream.parked_decisions import failed_before
 from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
 from tests.unit.commit.protocol_pauses import Killed, pause
-from tests.unit.commit.protocol_world import DEAD, LATE_ID, SCHEMAS, TABLE, Way, World
+from tests.unit.commit.protocol_world import DEAD, LATE_ID, PAIR, SCHEMAS, TABLE, Way, World
 
 DEADLINE_SECONDS = 30.0
+Becoming: TypeAlias = Callable[[TopicPartition, int], set[str]]
 
 
 class EveryonesLease:
@@ -157,6 +160,8 @@ class Tasks(BatchRunner):
             waits = self._world.unnamed(ranges, self._stream.targets, way)
             if waits:
                 return TaskResults(files, [], undecided=True, tables=waits)
+        failed = failed_before(self._stream, ranges, needs, self._world.failed_letters)
+        become = self._becoming(way, failed)
         for name in self._stream.targets:
             parked = isinstance(self._stream.targets[name], ParkedTarget)
             rows = [
@@ -165,11 +170,27 @@ class Tasks(BatchRunner):
                 for partition, (start, end) in ranges.items()
                 if partition not in needs[name].skip
                 for offset in range(max(start, needs[name].floors.get(partition, start)), end)
-                if name in self._world.destinations(partition, offset, way)
+                if name in become(partition, offset) and offset not in failed.get(partition, ())
             ]
             files[name] = [self._written(rows)] if rows else []
         unmet = frozenset[SchemaId]() if way.known else frozenset({LATE_ID})
-        return TaskResults(files, [self._tally(p, range_, needs, way) for p, range_ in ranges.items()], unmet=unmet)
+        tallies = [self._tally(p, range_, needs, become, failed.get(p, frozenset())) for p, range_ in ranges.items()]
+        return TaskResults(files, tallies, unmet=unmet)
+
+    def _becoming(self, way: Way, failed: Mapping[TopicPartition, Collection[int]]) -> Becoming:
+        """What becomes of a record: a row of each table that it is for, or a letter, as one of them cannot hold it."""
+        stream, world = self._stream, self._world
+        # Nobody knows what a parked table holds; of one that is gone also not if it is asked.
+        parked = {name for name, target in stream.targets.items() if isinstance(target, ParkedTarget)}
+        fitted = {
+            name for name in stream.targets if name not in parked or (stream.fits_parked and name in world.tables)
+        }
+
+        def become(partition: TopicPartition, offset: int) -> set[str]:
+            unfit = world.unfit(partition, offset, way) & fitted or offset in failed.get(partition, ())
+            return {DEAD} if unfit else world.destinations(partition, offset, way)
+
+        return become
 
     def _way(self, needs: dict[str, TargetNeed]) -> Way:
         table = table_as_decided(self._stream, needs)
@@ -177,12 +198,19 @@ class Tasks(BatchRunner):
         named = bool(aliases_of(SCHEMAS[table.current_schema_id], table.properties, TABLE))
         return Way(self._config, table.current_schema_id, named, known)
 
-    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], way: Way) -> Tally:
+    def _tally(
+        self,
+        partition: TopicPartition,
+        range_: OffsetRange,
+        needs: dict[str, TargetNeed],
+        become: Becoming,
+        failed: Collection[int],
+    ) -> Tally:
         lacked: dict[str, list[set[str]]] = {}
         for name, wanted in needs.items():
             first = max(range_.start, wanted.floors.get(partition, range_.start))
             offsets = range(first, range_.end) if partition not in wanted.skip else ()
-            lacked[name] = [self._world.destinations(partition, offset, way) for offset in offsets]
+            lacked[name] = [become(partition, offset) for offset in offsets if offset not in failed]
         read = lacked[TABLE]
         return Tally(
             *partition,
@@ -190,9 +218,18 @@ class Tasks(BatchRunner):
             landed=sum(bool(each - {DEAD}) for each in read),
             dead=sum(DEAD in each for each in read),
             tombstones=sum(not each for each in read),
+            failures=self._failures(partition, range_, needs, become),
             rows={name: sum(name in each for each in of) for name, of in lacked.items()},
             **self._world.last_of(range_, partition),
         )
+
+    def _failures(
+        self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], become: Becoming
+    ) -> int:
+        """The records that fail of those that are read, whoever lacks them."""
+        if len(needs) <= len(PAIR) or all(partition in each.skip for each in needs.values()):
+            return 0
+        return sum(DEAD in become(partition, offset) for offset in range(range_.start, range_.end))
 
     def _written(self, rows: list[tuple]) -> DataFile:
         path = f"mem://{len(self._world.files)}-{id(rows)}"

@@ -189,6 +189,7 @@ class World:
         self.dropped: dict[str, FakeTable] = {}
         self.refusing: set[str] = set()
         self.parkable: tuple[str, ...] = ()
+        self.own_columns: bool = False
 
     # What the project's code asks of Kafka.
     def state(self, source: Any) -> LogState:
@@ -368,6 +369,19 @@ class World:
     def destinations(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
         """The targets that a record becomes a row of."""
         return destinations(partition, offset, way, self.targets)
+
+    def unfit(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
+        """The further tables whose own columns cannot hold a record that is for them."""
+        further = sorted(self.destinations(partition, offset, way) - {TABLE, DEAD})
+        at = offset + 2 * partition.partition
+        return set(further[at % len(further) :]) if self.own_columns and further and at % 5 < 2 else set()
+
+    def failed_letters(self, letters: Any, stream: str, ranges: Ranges, batch: int) -> dict[Any, frozenset[int]]:
+        """As `batch_letters`: no offset is read twice in this world."""
+        there = [each for each in self.counted(DEAD) if len(each) == 2 and each[0] in ranges]
+        return {
+            p: frozenset(at for each, at in there if each == p and r.start <= at < r.end) for p, r in ranges.items()
+        }
 
     def ledger(self, target: TargetSpec) -> list[LedgerRow]:
         """What the ledger would hold of a table if it were filled in now."""
