@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from pyiceberg.catalog import Catalog
@@ -33,7 +34,7 @@ from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
-from jobs.verify.ledger_table import ledger_tables
+from jobs.verify.ledger_table import ledger_tables, read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
@@ -91,7 +92,7 @@ def audit(
     for each in audited:
         found.decisions += each.expected.decisions
         totals.add_expected(each.expected, each.after)
-    _count(spec, catalog, audited, totals, on_progress, window)
+    _count(spec, settings, catalog, audited, totals, on_progress, window)
     if full:
         _judge_routes(spec, settings, catalog, audited, found)
     for each in audited:
@@ -120,6 +121,7 @@ def _from_queues(spec: StreamSpec, catalog: Catalog) -> Counts | None:
 
 def _count(
     spec: StreamSpec,
+    settings: Settings,
     catalog: Catalog,
     audited: list[AuditedTable],
     totals: AuditTotals,
@@ -165,12 +167,17 @@ def _count(
     if sink and sink.table is not None and main is not None and sink.target in counting:
         discarded = DiscardedRows(spec, main, sink.table, dead_letters)
     totals.expired = dead_letters_expired_before(dead_letters) if dead_letters is not None else None
+    ledger = partial(read_ledger, catalog, settings, spec.stream)
+    parked = ParkedRows(spec, dead_letters, coordinator_stamp(spec, catalog), audited, ledger)
     every = list(compared_ranges(groups, {each.target: each.after for each in audited}))
     done, total = 0, sum(each.range.end - each.range.start for each in every)
 
     def count(ranges: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
         nonlocal done
-        there = {target: counter.count(ranges) for target, counter in counting.items()}
+        there = {
+            target: parked.of_batches(target.name, ranges, counter.count(ranges))
+            for target, counter in counting.items()
+        }
         done += sum(each.range.end - each.range.start for each in ranges)
         on_progress(done, total, rows_read)
         if sink and sink.target in there:
@@ -185,7 +192,6 @@ def _count(
         totals.add_comparison(comparison)
     totals.audit.scanned += rows_read
     totals.audit.problems += replays.problems
-    parked = ParkedRows(spec, dead_letters, coordinator_stamp(spec, catalog), audited)
     totals.audit.problems += parked.problems()
     totals.audit.notes += parked.notes
     if discarded is not None:

@@ -2,7 +2,7 @@
 
 The ledger says that the records landed, which is so of their other tables. What a parked table did not get is as many
 letters as the stamps of its place say. Of one that was brought back a row stands in the table, and no record of any of
-them stands there twice.
+them stands there twice, unless it was read twice: behind a reset of offsets it lands beside the row of the replay.
 """
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
@@ -10,7 +10,7 @@ them stands there twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -28,9 +28,12 @@ from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges, RangeGroup, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audited_tables import AuditedTable
+from jobs.verify.expected_rows import ExpectedRows, expected_rows
+from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.row_counter import RowCounter
 
 _WINDOW = 4_000_000
+_NO_OFFSETS = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -95,27 +98,61 @@ class ParkedRows:
         letters: Its dead letters; None if there is no such table.
         newest: The coordinator's newest stamp.
         audited: The tables whose rows are looked at.
+        ledger: Gives all rows of the ledger of a table, by its name.
     """
 
     def __init__(
-        self, spec: StreamSpec, letters: Table | None, newest: Stamp | None, audited: list[AuditedTable]
+        self,
+        spec: StreamSpec,
+        letters: Table | None,
+        newest: Stamp | None,
+        audited: list[AuditedTable],
+        ledger: Callable[[str], list[LedgerRow]],
     ) -> None:
         self._spec: StreamSpec = spec
         self._letters: Table | None = letters
         self._parked: Mapping[str, int] = newest.parked if newest else {}
         self._audited: dict[str, AuditedTable] = {each.name: each for each in audited}
+        self._readings: _Readings = _Readings(spec, ledger)
         self._places: dict[str, Stamp] = parked_places(letters.metadata, spec.stream) if letters is not None else {}
+        self._known: dict[str, ParkedLetters] = {}
         self.notes: list[str] = []
+
+    def _found(self, name: str) -> ParkedLetters:
+        assert self._letters is not None, "its places are told by it"
+        if name not in self._known:
+            first = _first_kept(self._audited.get(name))
+            self._known[name] = parked_letters(self._letters, self._spec.stream, name, first)
+        return self._known[name]
+
+    def of_batches(self, name: str, ranges: Sequence[PartitionRange], counted: list[np.ndarray]) -> list[np.ndarray]:
+        """How often each offset stands in a table without the rows that replays of its letters brought, of offsets that
+        were read twice: the ledger tells of the other row alone.
+
+        Args:
+            name: The table.
+            ranges: Of offsets.
+            counted: How often each of them stands there.
+        """
+        if name not in self._places:
+            return counted
+        back = self._found(name).back
+        for (place, range_), counts in zip(ranges, counted, strict=True):
+            came = _within(back.get(place, _NO_OFFSETS), range_) - range_.start
+            if len(came := came[counts[came] > 1]):
+                read = self._readings.count(self._spec.coordinator, place, range_)
+                counts[came[read[came] > 1]] -= 1
+        return counted
 
     def problems(self) -> Iterator[AuditProblem]:
         """What is wrong; notes follow."""
         for name, stamp in self._places.items():
             assert self._letters is not None, "its places are told by it"
             each = self._audited.get(name)
-            found = parked_letters(self._letters, self._spec.stream, name, _first_kept(each))
+            found = self._found(name)
             yield from self._of_letters(name, stamp.totals.read, found)
             if each is not None and each.table is not None and each.facts.method == "rows":
-                yield from _of_rows(each, found)
+                yield from _of_rows(each, found, self._readings)
             self._note(name, found)
 
     def _of_letters(self, name: str, stamped: int, found: ParkedLetters) -> Iterator[AuditProblem]:
@@ -149,26 +186,74 @@ def _first_kept(audited: AuditedTable | None) -> datetime | None:
     return datetime.fromtimestamp(min(each.timestamp_ms for each in table.metadata.snapshots) / 1000, UTC)
 
 
-def _of_rows(audited: AuditedTable, found: ParkedLetters) -> Iterator[AuditProblem]:
+class _Readings:
+    """How often batches have read offsets, by all of the ledger: an audit may have followed what is new alone."""
+
+    def __init__(self, spec: StreamSpec, ledger: Callable[[str], list[LedgerRow]]) -> None:
+        self._spec: StreamSpec = spec
+        self._ledger: Callable[[str], list[LedgerRow]] = ledger
+        self._known: dict[str, list[ExpectedRows]] = {}
+
+    def count(self, table: str, place: TopicPartition, range_: OffsetRange, uuid: str | None = None) -> np.ndarray:
+        """How often each offset of a range was read for a table.
+
+        Args:
+            uuid: Only for the one of this uuid.
+        """
+        if (key := f"{table} {uuid}") not in self._known:
+            rows = [row for row in self._ledger(table) if uuid in (None, row.table_uuid)]
+            target = next(each for each in self._spec.targets if each.name == table)
+            uuids = dict.fromkeys(row.table_uuid for row in rows)
+            self._known[key] = [expected_rows(target, [r for r in rows if r.table_uuid == each]) for each in uuids]
+        found = np.zeros(range_.end - range_.start, np.int16)
+        for each in self._known[key]:
+            found += _landed(each.groups.get(place, []), range_)
+        return found
+
+    def allowed(
+        self, audited: AuditedTable, place: TopicPartition, range_: OffsetRange, came: np.ndarray
+    ) -> np.ndarray:
+        """How often each offset may stand in a table that was parked: a replay brings the row of the reading in which
+        letters held its place, another reading its own, and the coordinator has read for both.
+
+        Args:
+            came: The offsets of letters that a replay has brought a row of.
+        """
+        assert audited.table is not None, "its rows are counted"
+        landed = self.count(audited.name, place, range_, str(audited.table.metadata.table_uuid))
+        both = landed.copy()
+        both[came - range_.start] += 1
+        read = self.count(self._spec.coordinator, place, range_)
+        return np.maximum(np.maximum(landed, np.minimum(both, read)), 1)
+
+
+def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: _Readings) -> Iterator[AuditProblem]:
     """What is wrong with the rows of a table at the offsets of its letters."""
     table, name = audited.table, audited.name
     assert table is not None, "its rows are counted"
     counter = RowCounter(table, audited.columns)
     for place, offsets in sorted(found.of.items()):
         groups = audited.expected.groups.get(place, [])
-        back = found.back.get(place, np.zeros(0, np.int64))
+        back = found.back.get(place, _NO_OFFSETS)
         for start in range(int(offsets[0]), int(offsets[-1]) + 1, _WINDOW):
             range_ = OffsetRange(start, min(start + _WINDOW, int(offsets[-1]) + 1))
             (rows,) = counter.count([PartitionRange(place, range_)])
-            mine = np.unique(offsets[(offsets >= range_.start) & (offsets < range_.end)])
+            mine = _within(offsets, range_)
             allowed = np.maximum(_landed(groups, range_), 1)
+            came = _within(back, range_)
+            if (rows[mine - start].astype(np.int16) > allowed[mine - start]).any():
+                allowed = readings.allowed(audited, place, range_, came)
             twice = mine[rows[mine - start].astype(np.int16) > allowed[mine - start]]
-            came = np.unique(back[(back >= range_.start) & (back < range_.end)])
             lacks = came[rows[came - start] == 0]
             said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
             yield from _problem("doubled", name, place, range_, twice, said)
             said = f"{len(lacks):,} rows that replays brought back are not there"
             yield from _problem("missing", name, place, range_, lacks, said)
+
+
+def _within(offsets: np.ndarray, range_: OffsetRange) -> np.ndarray:
+    """Those of a range, each once."""
+    return np.unique(offsets[(offsets >= range_.start) & (offsets < range_.end)])
 
 
 def _landed(groups: list[RangeGroup], range_: OffsetRange) -> np.ndarray:
