@@ -99,6 +99,18 @@ class TableGoneError(TargetRecreatedError):
     """A target was dropped, or renamed."""
 
 
+class TableForbiddenError(StreamStopped):
+    """The catalog does not let this user load a target.
+
+    Attributes:
+        table: Its name.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.table: str = table
+
+
 class TableDroppedError(FrazilError):
     """A table that values name was dropped under a driver: whoever opens the stream next begins it anew."""
 

@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target_directory import TargetDirectory
@@ -83,7 +84,7 @@ def _present(spec: StreamSpec, newest: Stamp, catalog: Catalog) -> set[str]:
 
 
 def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
-    """Whether a table holds the stream's rows; one that is gone did."""
+    """Whether a table holds the stream's rows; one that is gone, or may not be read, did."""
     try:
         metadata = catalog.load_table(name).metadata
         schema, properties = metadata.schema(), metadata.properties
@@ -91,6 +92,10 @@ def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
         return made_for(metadata, spec.stream) or fits
     except NoSuchTableError:
         return True
+    except Exception as problem:
+        if is_forbidden(problem):
+            return True
+        raise
 
 
 def former_named_tables(spec: StreamSpec, catalog: Catalog) -> tuple[str, ...]:

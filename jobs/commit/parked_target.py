@@ -16,10 +16,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import pointwise_max
+from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps
+from jobs.errors import first_line
 from jobs.spec.models import StreamSpec
 
 PARKED_PART = "~parked~"
@@ -68,13 +70,14 @@ def held_by_letters(
         catalog: Where they are.
         known: Uuids by name, of the tables that the stream knows.
         newest: The coordinator's newest stamp.
-        parking: Whether those count as well that are gone or another one, and are parked for that.
+        parking: Whether those count as well that are gone, or another one, or that the catalog does not let this user
+            load, and are parked for that.
     """
     if newest is None:
         return {}
     found = {name: known.get(name, "") for name in spec.target_names if name in newest.parked}
     for name in spec.target_names if parking else ():
-        if name not in found and name in known and spec.parks(name) and uuid_of(catalog, name) != known[name]:
+        if name not in found and name in known and spec.parks(name) and why_unable(catalog, name, known[name]):
             found[name] = known[name]
     return found
 
@@ -128,12 +131,23 @@ def past_their_letters(
     return moved
 
 
-def uuid_of(catalog: Catalog, name: str) -> str | None:
-    """The uuid of a table; None if there is none of that name."""
+def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
+    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some.
+
+    Args:
+        catalog: Where it is.
+        name: Its name.
+        uuid: Under which the stream knows it.
+    """
     try:
-        return str(catalog.load_table(name).metadata.table_uuid)
+        found = str(catalog.load_table(name).metadata.table_uuid)
     except NoSuchTableError:
-        return None
+        return "the table is gone"
+    except Exception as problem:
+        if not is_forbidden(problem):
+            raise
+        return f"the catalog does not let the table be read: {type(problem).__name__}: {first_line(problem)}"
+    return None if found == uuid else "the table was dropped and created again"
 
 
 def parked_target(spec: StreamSpec, catalog: Catalog, name: str, uuid: str) -> ParkedTarget:

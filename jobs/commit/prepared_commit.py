@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from jobs.commit.errors import CommitUnknownError
+from jobs.commit.refusals import is_denied, is_forbidden
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,9 @@ def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Except
         except NoSuchTableError:
             return False
         except Exception as again:
+            if is_forbidden(again) and is_denied(problem):
+                # It is refused in every copy, and whether the table is there nobody may ask.
+                return False
             if time.monotonic() > deadline:
                 raise CommitUnknownError(
                     f"table {'.'.join(table.name())}: the catalog did not say whether a commit landed ({problem}), "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
@@ -94,22 +94,31 @@ def _as_asserted(metadata: TableMetadata, requirements: Iterable[TableRequiremen
 
 # By name, so that nothing of a catalog that is not used has to be installed or imported. A token that has run out is
 # not among them: the stream is opened anew with another.
-_DENIED = {
+_FORBIDDEN = {("pyiceberg.exceptions", "ForbiddenError"), ("builtins", "PermissionError")}
+_DENIED = _FORBIDDEN | {
     ("pyiceberg.exceptions", "BadRequestError"),
-    ("pyiceberg.exceptions", "ForbiddenError"),
     ("pyiceberg.exceptions", "ValidationError"),
     ("pyiceberg.exceptions", "ValidationException"),
     ("builtins", "NotImplementedError"),
-    ("builtins", "PermissionError"),
 }
 # Of AWS's catalogs, whose client has one class for all errors.
-_DENIED_CODES = {"AccessDenied", "AccessDeniedException", "InvalidInputException", "ValidationException"}
+_FORBIDDEN_CODES = {"AccessDenied", "AccessDeniedException"}
+_DENIED_CODES = _FORBIDDEN_CODES | {"InvalidInputException", "ValidationException"}
 
 
 def is_denied(problem: BaseException) -> bool:
     """Whether a catalog refused a commit for what it asks, or for who asks: the same answer comes to every attempt."""
-    if any((kind.__module__, kind.__name__) in _DENIED for kind in type(problem).__mro__):
+    return _is_one(problem, _DENIED, _DENIED_CODES)
+
+
+def is_forbidden(problem: BaseException) -> bool:
+    """Whether a catalog refused for who asks, as of a table that this user may not load."""
+    return _is_one(problem, _FORBIDDEN, _FORBIDDEN_CODES)
+
+
+def _is_one(problem: BaseException, kinds: Collection[tuple[str, str]], codes: Collection[str]) -> bool:
+    if any((kind.__module__, kind.__name__) in kinds for kind in type(problem).__mro__):
         return True
     response = getattr(problem, "response", None)
     error = response.get("Error") if isinstance(response, dict) else None
-    return isinstance(error, dict) and error.get("Code") in _DENIED_CODES
+    return isinstance(error, dict) and error.get("Code") in codes

@@ -34,6 +34,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
 from jobs.commit.stamp_properties import stamp_properties
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
+from jobs.commit.table_access import permitted
 from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
@@ -72,7 +73,7 @@ class Target:
         self.branch: str = branch
         self.refusals: int = 0
         self.catalog: Catalog = catalog
-        self.table: Table = on_branch(catalog.load_table(name), branch)
+        self.table: Table = on_branch(self._loaded(), branch)
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
@@ -116,7 +117,7 @@ class Target:
         if time.monotonic() - self._accessed < after_seconds:
             return
         try:
-            fresh = self.catalog.load_table(self.name)
+            fresh = self._loaded()
         except NoSuchTableError:
             raise table_gone(self.owner, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
@@ -147,7 +148,7 @@ class Target:
 
     def history(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
-        self.table, self._stale = on_branch(self.catalog.load_table(self.name), self.branch), True
+        self.table, self._stale = on_branch(self._loaded(), self.branch), True
         past = stamp_history.history_of(self.table, self.stream)
         self.newest, self._stale = past.newest, False
         return past
@@ -163,7 +164,7 @@ class Target:
             FencedError: One has.
         """
         try:
-            theirs = stamp_history.greatest_epoch(self.catalog.load_table(self.name).metadata, self.stream)
+            theirs = stamp_history.greatest_epoch(self._loaded().metadata, self.stream)
         except NoSuchTableError:
             raise table_gone(self.owner, self.name) from None
         if theirs > epoch:
@@ -302,9 +303,13 @@ class Target:
         self.newest, self._stale = stamp or self.newest, False
         return snapshot_id
 
+    def _loaded(self) -> Table:
+        with permitted(self.owner, self.name):
+            return self.catalog.load_table(self.name)
+
     def _load(self) -> None:
         try:
-            self.table, self._stale = on_branch(self.catalog.load_table(self.name), self.branch), True
+            self.table, self._stale = on_branch(self._loaded(), self.branch), True
         except NoSuchTableError:
             raise table_gone(self.owner, self.name) from None
         if self.uuid != self._first_uuid:

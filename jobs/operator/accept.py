@@ -19,6 +19,7 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
+from jobs.commit.table_access import is_readable
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
@@ -141,7 +142,7 @@ def _rolled_back_aside(spec: StreamSpec, catalog: Catalog, anchored: Stamp | Non
     """The tables that were rolled back while letters held their places; or that values may name, while no targets."""
     parked = [name for name in spec.target_names if anchored is not None and name in anchored.parked]
     # Under their own names stand their places.
-    keys = {f"{name} (parked)": name for name in parked if catalog.table_exists(name)}
+    keys = {f"{name} (parked)": name for name in parked if is_readable(catalog, name)}
     keys |= {name: name for name in former_named_tables(spec, catalog)}
     former = {key: Target(catalog, name, spec.stream, branch=spec.branch_of(name)) for key, name in keys.items()}
     return {name: target for name, target in former.items() if target.history().rolled_back}

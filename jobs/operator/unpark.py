@@ -13,6 +13,7 @@ from jobs.commit.recovery import half_committed
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
+from jobs.commit.table_access import permitted
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
 from jobs.errors import StreamStopped
@@ -68,6 +69,7 @@ def unpark_table(
         NothingToAcceptError: It is not parked.
         StreamStopped: Its letters of the newest batch are not all made yet, or another table lacks that batch; or one
             was rolled back.
+        TableForbiddenError: It may still not be read.
         FrazilError: It cannot hold the stream's rows, or somebody has committed meanwhile.
     """
     anchor = session.targets[spec.coordinator]
@@ -84,7 +86,8 @@ def unpark_table(
             fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
         )
     _refuse_half(spec, session.targets, stamps, catalog)
-    ensure(spec, catalog, table)
+    with permitted(spec.stream, table):
+        ensure(spec, catalog, table)
     target = make_target(catalog, table, spec.stream, branch=spec.branch_of(table))
     try:
         target.claim(session.epoch, lambda known: _from(session, known, newest), again=True)

@@ -13,6 +13,7 @@ from jobs.commit.accept import recreated_table, signed_answer
 from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.stamps import Stamp
+from jobs.commit.table_access import is_there
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
@@ -39,7 +40,7 @@ def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], ne
     for name in spec.target_names:
         if newest is not None and (name in newest.parked or spec.parks(name)):
             continue
-        if name in written and not catalog.table_exists(name):
+        if name in written and not is_there(catalog, name):
             raise table_gone(spec.stream, name)
 
 
@@ -47,7 +48,7 @@ def without_dropped(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
     """The stream without the tables that values have named and that are to be begun anew, as they are gone."""
     if spec.route is None or not spec.route.recreate:
         return spec
-    return spec.without_named_tables([name for name in spec.named_tables if not catalog.table_exists(name)])
+    return spec.without_named_tables([name for name in spec.named_tables if not is_there(catalog, name)])
 
 
 def begin_dropped_anew(stream: OpenStream) -> None:
@@ -63,7 +64,7 @@ def begin_dropped_anew(stream: OpenStream) -> None:
     if newest is None or stream.spec.route is None or not stream.spec.route.recreate:
         return
     known = with_tables_of(stream.spec, newest, catalog).named_tables
-    dropped = [name for name in known if name in newest.targets and not catalog.table_exists(name)]
+    dropped = [name for name in known if name in newest.targets and not is_there(catalog, name)]
     if not dropped:
         return
 

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
+from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.batch_letters import batch_letters
 from jobs.errors import StreamStopped
@@ -113,6 +114,8 @@ def parked_columns(stream: OpenStream, name: str) -> tuple[Schema, PartitionSpec
     try:
         metadata = stream.anchor.catalog.load_table(name).metadata
         return metadata.schema(), metadata.spec()
-    except NoSuchTableError:
+    except Exception as problem:
+        if not isinstance(problem, NoSuchTableError) and not is_forbidden(problem):
+            raise
         schema, settings = stream.spec.table_schema_for(name), stream.spec.table_settings(name)
         return schema, partition_spec(settings.partition_by, schema)

@@ -12,13 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.commit.accept import signed_answer
-from jobs.commit.errors import CommitDeniedError, TableUnableError, TargetRecreatedError, table_gone
+from jobs.commit.errors import (
+    CommitDeniedError,
+    TableForbiddenError,
+    TableUnableError,
+    TargetRecreatedError,
+    table_gone,
+)
 from jobs.commit.offsets import Positions
-from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target, uuid_of
+from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target, why_unable
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -29,8 +34,8 @@ from jobs.stream.open_stream import OpenStream
 log = logging.getLogger(__name__)
 
 NOTE = "route.on_table_error: parked by the driver, as"
-UNABLE = (TargetRecreatedError, CommitDeniedError)
-"""What a table does that is parked then: it is gone, is another one, or refuses its commit for good."""
+UNABLE = (TargetRecreatedError, TableForbiddenError, CommitDeniedError)
+"""What a table does that is parked then: it is gone or another one, may not be read, or refuses its commit for good."""
 
 
 def take_places(stream: OpenStream) -> frozenset[str]:
@@ -41,7 +46,7 @@ def take_places(stream: OpenStream) -> frozenset[str]:
 
     Raises:
         FencedError: A driver of a later epoch was here.
-        TargetRecreatedError: A table is gone that is not to be parked.
+        TargetRecreatedError, TableForbiddenError: A table is gone, or may not be read, that is not to be parked.
     """
     newest, catalog = stream.anchor.newest, stream.anchor.catalog
     if newest is None:
@@ -55,7 +60,7 @@ def take_places(stream: OpenStream) -> frozenset[str]:
             # It was put back, or an operator has said so, since this driver looked.
             stream.targets[name] = _real(stream, name)
     new = frozenset(name for name in held if name not in newest.parked)
-    park(stream, {name: _why_gone(catalog, name) for name in held if name in new})
+    park(stream, {name: why_unable(catalog, name, held[name]) or "it was away" for name in held if name in new})
     return new
 
 
@@ -66,10 +71,6 @@ def _real(stream: OpenStream, name: str) -> Target:
         raise table_gone(stream.id, name) from None
     target.read()
     return target
-
-
-def _why_gone(catalog: Catalog, name: str) -> str:
-    return "the table is gone" if uuid_of(catalog, name) is None else "the table was dropped and created again"
 
 
 def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
@@ -150,7 +151,7 @@ def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], context
         A block for what is done on one target; it ends where the target is unable, and is to be parked for that.
 
     Raises:
-        TargetRecreatedError, CommitDeniedError: Of a target that is not.
+        TargetRecreatedError, TableForbiddenError, CommitDeniedError: Of a target that is not.
     """
     unable: dict[str, str] = {}
 
@@ -176,7 +177,7 @@ def reopened_where_unable(stream: OpenStream) -> Iterator[None]:
     """
     try:
         yield
-    except TargetRecreatedError as gone:
+    except (TargetRecreatedError, TableForbiddenError) as gone:
         held = isinstance(stream.targets.get(gone.table), ParkedTarget)
         if held or not stream.spec.parks(gone.table):
             raise

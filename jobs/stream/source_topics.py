@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.catalog import existing_table
 from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
+from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
@@ -45,6 +49,16 @@ def parked_tables(spec: StreamSpec, catalog: Catalog) -> frozenset[str]:
     """The stream's tables that are parked."""
     newest = coordinator_stamp(spec, catalog) if spec.route is not None else None
     return frozenset(newest.parked) if newest else frozenset()
+
+
+def readable_table(spec: StreamSpec, catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+    """A table as a branch has it; None if it is not there, or is parked and may not be read by this user."""
+    try:
+        return existing_table(catalog, name, branch)
+    except Exception as problem:
+        if is_forbidden(problem) and name in parked_tables(spec, catalog):
+            return None
+        raise
 
 
 def coordinator_stamp(spec: StreamSpec, catalog: Catalog) -> Stamp | None:

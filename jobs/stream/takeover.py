@@ -19,6 +19,7 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.recovery import lacking_targets
 from jobs.commit.stamp_history import written_branch
 from jobs.commit.stamps import Stamp
+from jobs.commit.table_access import is_there
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
@@ -239,7 +240,7 @@ def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[st
     for name in Pending.names(content):
         if name in targets:
             continue
-        if not catalog.table_exists(name):
+        if not is_there(catalog, name):
             log.warning("stream %s: table %s of the pending record is gone; its part is dropped", stream_id, name)
             continue
         targets[name] = Target(catalog, name, stream_id)

@@ -24,7 +24,7 @@ from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from jobs.stream.source_topics import coordinator_stamp
+from jobs.stream.source_topics import coordinator_stamp, readable_table
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
 from jobs.verify.audit_totals import AuditTotals
@@ -109,7 +109,7 @@ def audit(
 
 
 def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
-    tables = {name: existing_table(catalog, name, spec.branch_of(name)) for name in spec.target_names}
+    tables = {name: readable_table(spec, catalog, name, spec.branch_of(name)) for name in spec.target_names}
     return {name: table.metadata for name, table in tables.items() if table is not None}
 
 

@@ -11,16 +11,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.catalog import existing_table
 from jobs.commit.branch import branch_of
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.reissue import last_remade
+from jobs.commit.table_access import is_there
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from jobs.stream.source_topics import parked_tables
+from jobs.stream.source_topics import parked_tables, readable_table
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
 from jobs.verify.discarded_rows import of_failed_records
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
@@ -89,7 +89,7 @@ def load_audited_tables(
     """
     # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
     # left aside. The coordinator first: it is committed first.
-    tables = {target.name: existing_table(catalog, target.name, target.branch) for target in wanted}
+    tables = {target.name: readable_table(spec, catalog, target.name, target.branch) for target in wanted}
     uuids = {name: str(table.metadata.table_uuid) if table is not None else None for name, table in tables.items()}
     found.recorded = fill_ledger(catalog, settings, [spec]).rows
     checkpoints: dict[str, AuditCheckpoint] = {}
@@ -123,10 +123,12 @@ def load_audited_tables(
     parked = parked_tables(spec, catalog)
     for target in wanted:
         table, name = tables[target.name], target.name
-        if table is None and name in parked and not rows[name]:
+        # One that may not be read is there: what it holds nobody can say.
+        was_there = table is None and (bool(rows[name]) or is_there(catalog, name))
+        if table is None and name in parked and not was_there:
             followed.append(AuditedTable(target, None, ExpectedRows(target), TableAudit(target)))
         elif table is None:
-            followed.append(_absent(target, catalog, found, was_there=bool(rows[name])))
+            followed.append(_absent(target, spec, catalog, found, was_there=was_there))
         else:
             followed.append(_followed(target, table, rows[name], checkpoints.get(name), begins.get(name), found))
     # The coordinator alone tells that a topic was retired, so that a later one's dead letters come where others were.
@@ -218,12 +220,15 @@ def _followed(
     return made
 
 
-def _absent(target: TargetSpec, catalog: Catalog, found: StreamAudit, *, was_there: bool) -> AuditedTable:
+def _absent(
+    target: TargetSpec, spec: StreamSpec, catalog: Catalog, found: StreamAudit, *, was_there: bool
+) -> AuditedTable:
     name = target.name
     if not was_there:
         found.pending.append(f"table {name} is not there yet")
-    elif existing_table(catalog, name) is None:
-        said = f"table {name} is gone; what the ledger says of it cannot be held against anything"
+    elif readable_table(spec, catalog, name) is None:
+        state = "may not be read" if is_there(catalog, name) else "is gone"
+        said = f"table {name} {state}; what the ledger says of it cannot be held against anything"
         found.problems.append(AuditProblem("not_counted", name, None, None, 0, said))
     else:
         found.pending.append(f"table {name} was created this moment")

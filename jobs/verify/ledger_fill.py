@@ -17,7 +17,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.catalog import existing_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.named_tables import with_named_tables
@@ -26,6 +25,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history, stamped_snapshots
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.source_topics import readable_table
 from jobs.verify.former_targets import former_targets
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.ledger_row import LedgerRow
@@ -143,7 +143,7 @@ def rows_to_fill(
 def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTable, TableMetadata]]:
     """The stream's tables, of those that are there; also those that a former route of it named."""
     targets = [*spec.targets, *former_targets(spec, catalog)]
-    tables = [(target, existing_table(catalog, target.name, target.branch)) for target in targets]
+    tables = [(target, readable_table(spec, catalog, target.name, target.branch)) for target in targets]
     return [
         (StampedTable(target, str(table.metadata.table_uuid)), table.metadata)
         for target, table in tables

@@ -182,9 +182,8 @@ class Tasks(BatchRunner):
         stream, world = self._stream, self._world
         # Nobody knows what a parked table holds; of one that is gone also not if it is asked.
         parked = {name for name, target in stream.targets.items() if isinstance(target, ParkedTarget)}
-        fitted = {
-            name for name in stream.targets if name not in parked or (stream.fits_parked and name in world.tables)
-        }
+        known = world.tables.keys() - world.forbidden
+        fitted = {name for name in stream.targets if name not in parked or (stream.fits_parked and name in known)}
 
         def become(partition: TopicPartition, offset: int) -> set[str]:
             unfit = world.unfit(partition, offset, way) & fitted or offset in failed.get(partition, ())

@@ -16,7 +16,7 @@ from itertools import product, starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
@@ -188,6 +188,7 @@ class World:
         self.copies: list[Callable[[], None]] = []
         self.dropped: dict[str, FakeTable] = {}
         self.refusing: set[str] = set()
+        self.forbidden: set[str] = set()
         self.parkable: tuple[str, ...] = ()
         self.own_columns: bool = False
 
@@ -225,10 +226,16 @@ class World:
 
     # What it asks of the catalog.
     def table_exists(self, name: str) -> bool:
+        self._refuse_forbidden(name)
         return name in self.tables
+
+    def _refuse_forbidden(self, name: str) -> None:
+        if name in self.forbidden:
+            raise ForbiddenError(f"{name} may not be loaded")
 
     def load_table(self, name: str) -> Any:
         pause(f"loads {name}")
+        self._refuse_forbidden(name)
         if name not in self.tables:
             raise NoSuchTableError(name)
         return SimpleNamespace(
@@ -251,7 +258,7 @@ class World:
     ) -> int:
         """As `pyiceberg_commit.commit_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")
-        if table.name() in self.refusing:
+        if table.name() in self.refusing | self.forbidden:
             raise CommitDeniedError(f"the catalog refuses what is asked of {table.name()}")
         if table.name() not in self.tables:
             raise HeadMovedError(f"{table.name()} is gone")
@@ -323,7 +330,7 @@ class World:
         raise AssertionError("no table is parked in this world")
 
     def mend(self) -> None:
-        """All tables are back, and none refuses its commits.
+        """All tables are back, and none refuses its commits, or to be loaded.
 
         A driver that slept may have made an empty table in the place of one that was dropped: it makes room.
         """
@@ -332,6 +339,7 @@ class World:
                 del self.tables[name]
             self.put_back(name)
         self.refusing.clear()
+        self.forbidden.clear()
 
     def map_names(self) -> None:
         """Somebody gives the columns of the stream's table further names, or takes them away."""

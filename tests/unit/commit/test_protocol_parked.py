@@ -50,6 +50,7 @@ faults = st.one_of(
     st.tuples(st.just("put back"), which_further),
     st.tuples(st.just("refuse"), which_further),
     st.tuples(st.just("refuse"), which_further),
+    st.tuples(st.just("forbid"), which_further),
     st.tuples(st.just("unpark"), which_further),
     incidents,
 )
@@ -83,7 +84,7 @@ def test_no_record_is_lost_or_doubled_whatever_becomes_of_tables(
             driver.kill()
 
 
-@pytest.mark.parametrize("fault", ["drop", "refuse"])
+@pytest.mark.parametrize("fault", ["drop", "refuse", "forbid"])
 @pytest.mark.parametrize("lost", [False, True], ids=["recorded", "its record is lost"])
 @pytest.mark.parametrize("own_columns", [False, True], ids=["", "tables cannot hold each record"])
 def test_at_any_moment_of_a_batch_each_table_in_turn(fault: str, lost: bool, own_columns: bool) -> None:
@@ -115,7 +116,7 @@ def test_at_any_moment_of_a_batch_each_table_in_turn(fault: str, lost: bool, own
     raise AssertionError("the driver never came to its end")
 
 
-@pytest.mark.parametrize("fault", ["drop", "refuse"])
+@pytest.mark.parametrize("fault", ["drop", "refuse", "forbid"])
 def test_the_others_have_the_batch_and_the_parked_table_is_named(fault: str) -> None:
     world = new_parking_world()
     play(world, [("produce", 0, 40), ("start", "one", [40])])
