@@ -66,8 +66,8 @@ class Stamp:
         valid_through_ms: Every record with an older timestamp is in; milliseconds since 1970, UTC.
         rows: Rows of this batch per target; tells a recovery which targets had to be committed. Read from a stamp that
             holds bitmaps, 1 for whichever number.
-        failed: With `batch`: its dead letters. Stays with a claim, as `rows` does. Stamps of earlier versions, and of
-            streams with two targets, have none.
+        failed: With `batch`: its dead letters. Stays with a claim, as `rows` does. Stamps of earlier versions, of
+            streams with two targets, and of a batch that the anchor stood ahead of in a partition, have none.
         counts: Records of this batch, counted where this target had not yet read them; on the dead letters, `read` and
             `dead` are the rows it received.
         totals: The sum of `counts` over the life of the target.

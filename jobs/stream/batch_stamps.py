@@ -116,7 +116,10 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
         decided = replace(decided, unknown_ids=(), batch_ms=None)
         return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
     if many:
-        stamp = replace(stamp, failed=stamp.counts.dead)
+        # Where the coordinator stood ahead of the batch, the records between were counted by an earlier one.
+        stood = stream.positions[target.name]
+        whole = all(stood.get(partition, start) <= start for partition, (start, _) in ranges.items())
+        stamp = replace(stamp, failed=stamp.counts.dead if whole else None)
     uuids = {name: each.identity for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
