@@ -37,6 +37,7 @@ class RowSteps:
         decoded: The columns of rows as they were decoded, with those of key and headers.
         chain: The transforms.
         rules: What is asked of the rows behind them.
+        choice: What leaves out of the rows behind both what their table does not have.
         hide_values: Whether the row before a step is kept in a dead letter without its values.
         refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
             do not vanish because a filter came later.
@@ -47,6 +48,7 @@ class RowSteps:
     decoded: Columns
     chain: Chain = NO_CHAIN
     rules: Chain = NO_CHAIN
+    choice: Chain = NO_CHAIN
     hide_values: bool = False
     refuse_dropped: bool = False
     route_asks: frozenset[str] = frozenset()
@@ -69,7 +71,7 @@ class RowSteps:
     @property
     def columns(self) -> Columns:
         """The columns behind all of them."""
-        return self.chain.output(self.decoded)
+        return self.choice.output(self.chain.output(self.decoded))
 
     def stages(self) -> Iterator[Stage]:
         """A stage for each step; what a step needs of the machine has been looked up.
@@ -82,7 +84,8 @@ class RowSteps:
         between = self.chain.columns(self.decoded)
         steps = [(f"transform[{index}].{step.name}", step) for index, step in enumerate(self.chain.steps)]
         steps += [(f"rules[{index}].{rule.name}", rule) for index, rule in enumerate(self.rules.steps)]
-        columns = [*between[:-1], *(between[-1] for _ in self.rules.steps)]
+        steps += [("columns", choice) for choice in self.choice.steps]
+        columns = [*between[:-1], *(between[-1] for _ in (*self.rules.steps, *self.choice.steps))]
         for number, ((name, step), before) in enumerate(zip(steps, columns, strict=True), 1):
             step.prepare()
             last = number == len(steps)
@@ -98,14 +101,17 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
         rows: What values become; None of a stream whose file declares it.
         columns: Those that are not from the value; None as above.
     """
-    if not spec.transform and not spec.rules and spec.route is None:
+    lane = spec.lane_columns
+    if not spec.transform and not spec.rules and spec.route is None and lane is None:
         return None
     beside = spec.record_columns if columns is None else columns
-    decoded = Columns.of(beside.beside(spec.resolved.schema if rows is None else rows))
+    decoded, chain = Columns.of(beside.beside(spec.resolved.schema if rows is None else rows)), chain_of(spec.transform)
+    choice = lane.columns.step_on(chain.output(decoded)) if lane is not None else None
     return RowSteps(
         decoded,
-        chain_of(spec.transform),
+        chain,
         rules_of(spec.rules),
+        NO_CHAIN if choice is None else Chain((choice,)),
         hide_values=spec.errors.mask != NO_MASK,
         route_asks=spec.route.asks if spec.route else frozenset(),
     )

@@ -34,8 +34,22 @@ class LaneRows(NamedTuple):
     letters: Indices
 
 
+class LaneOutcome(NamedTuple):
+    """What becomes of records.
+
+    Attributes:
+        rows: Those that they become, by table.
+        failures: Why others become none, by their places, ascending.
+        dropped: The places of tombstones.
+    """
+
+    rows: list[LaneRows]
+    failures: list[Failure]
+    dropped: Indices
+
+
 class ReplayLanes:
-    """Takes letters through the pipelines of the tables that their topics go to.
+    """Takes letters, or records of a queue, through the pipelines of the tables that their topics go to.
 
     Args:
         spec: The stream, corrected or not, each of whose tables has columns of its own.
@@ -51,20 +65,33 @@ class ReplayLanes:
         self._known: dict[str, tuple[tuple[Schema, PartitionSpec, str | None, str | None], Pipeline]] = {}
 
     def run(self, letters: pa.RecordBatch) -> tuple[list[LaneRows], list[Failure]]:
-        """The rows that letters become, and why the others fail.
+        """The rows that letters become, and why the others fail; raises as `outcome` does."""
+        found = self.outcome(letters)
+        return found.rows, found.failures
+
+    def outcome(self, letters: pa.RecordBatch, *, tombstones: bool = False) -> LaneOutcome:
+        """What becomes of letters.
+
+        Args:
+            letters: They, or records.
+            tombstones: Whether what has no value, and goes to no table, is dropped.
 
         Raises:
-            FrazilError: A table cannot be read, or cannot hold its rows.
+            FrazilError: A table cannot be read, or cannot hold its rows; or a topic would go to two.
         """
         topics = letters.column("topic").to_pylist()
         found = topic_tables(self._spec, topics, self._there, naming_state(self._spec, {}, decided=False))
         made: list[LaneRows] = []
         failures: list[Failure] = []
+        empty = np.asarray(letters.column("value").is_null()) if tombstones else np.zeros(letters.num_rows, bool)
+        dropped: list[Indices] = []
         by_table: dict[str, list[int]] = {}
         for row, topic in enumerate(topics):
             here = found[topic]
             if here.table in self._there:
                 by_table.setdefault(here.table, []).append(row)
+            elif empty[row]:
+                dropped.append(np.array([row], np.int64))
             else:
                 failures.append(self._failure(row, here))
         for name, rows in by_table.items():
@@ -72,7 +99,9 @@ class ReplayLanes:
             block = self._pipeline(name).run(letters.take(pa.array(those)))
             made.append(LaneRows(name, block.rows, those[block.positions]))
             failures += [failure.at(int(those[failure.row])) for failure in block.failures]
-        return made, sorted(failures, key=lambda each: each.row)
+            dropped.append(those[block.dropped])
+        gone = np.sort(np.concatenate([np.zeros(0, np.int64), *dropped]))
+        return LaneOutcome(made, sorted(failures, key=lambda each: each.row), gone)
 
     def _failure(self, row: int, found: TopicTable) -> Failure:
         if found.table is not None:

@@ -131,20 +131,6 @@ def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
         )
 
 
-def refuse_queue_of_lanes(spec: StreamSpec, corrected: StreamSpec, topic: str) -> None:
-    """Refuse what lands records of a topic of Kafka Connect, whose own topics only their headers tell, by columns.
-
-    Raises:
-        FrazilError: Each table has columns of its own.
-    """
-    if spec.own_columns or corrected.own_columns:
-        raise FrazilError(
-            f"stream {spec.stream}: each table of its route has columns of its own, and records of a dead-letter topic "
-            "of Kafka Connect are not landed by those yet.",
-            fix=f"name {topic} in source.topics of streams/{spec.stream}.yaml until it is read, and a table for it",
-        )
-
-
 def refuse_other_tables(spec: StreamSpec, corrected: StreamSpec) -> None:
     """See that a correction routes letters to the stream's tables: no other one is claimed, audited or looked after.
 

@@ -41,8 +41,9 @@ from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
-from jobs.spec.stream_targets import branch_in, columns_in, late_table, stream_targets, table_settings
+from jobs.spec.stream_targets import branch_in, columns_in, lane_columns, late_table, stream_targets, table_settings
 from jobs.spec.table import Table
+from jobs.spec.table_columns import LaneColumns
 from jobs.spec.targets import TargetSpec
 from jobs.spec.topic_route import decided_by_topic
 from jobs.spec.transform.key_places import WithKeyColumns
@@ -81,6 +82,8 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     route: RouteField = None
     _named: tuple[str, ...] = PrivateAttr(())
     _absent: frozenset[str] = PrivateAttr(frozenset())
+    _lane: LaneColumns | None = PrivateAttr(None)
+    _read_by_topic: bool = PrivateAttr(True)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -285,6 +288,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
             name: Of the table; None of the stream's own.
             rows: The columns behind the transforms.
         """
+        rows = rows if self._lane is None else self._lane.left_of(rows)
         return columns_in(self.table, self.route, self.event_time, name, rows)
 
     @property
@@ -299,10 +303,15 @@ class StreamSpec(WithPredicates, WithKeyColumns):
 
     @property
     def shapes(self) -> bool:
-        """Whether the steps change columns that the file does not declare: then the table keeps the decoded ones."""
-        if self.decode.declares_all or not self.transform or self.evolve.clash == "shadow":
+        """Whether the table has other columns than those that are decoded and that no file declares: it keeps them."""
+        if self.decode.declares_all or self.evolve.clash == "shadow" or self.decode.of_table is not None:
             return False
-        return self.decode.of_table is None and changes_columns(self.transform)
+        return self._lane is not None or (bool(self.transform) and changes_columns(self.transform))
+
+    @property
+    def lane_columns(self) -> LaneColumns | None:
+        """Which columns the table has of the rows, of a stream as the rows of one of several tables are made."""
+        return self._lane
 
     @property
     def columns_from_elsewhere(self) -> frozenset[str]:
@@ -364,7 +373,15 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     @property
     def own_columns(self) -> bool:
         """Whether each table of rows has columns of its own: no file declares them, and the topic says the table."""
-        return self.route is not None and not self.decode.declares_all and decided_by_topic(self.route)
+        if self.route is None or self.decode.declares_all or not self._read_by_topic:
+            return False
+        return decided_by_topic(self.route)
+
+    def read_by_headers(self) -> StreamSpec:
+        """The same stream, of which the headers of records, and not the topics that are read, say where they go."""
+        made = self.model_copy()
+        made._read_by_topic = False
+        return made
 
     @property
     def grows(self) -> bool:
@@ -389,7 +406,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         letters = (self.errors.dead_letters or DeadLetters()).model_copy(update={"table": self.dead_letter_table})
         errors = self.errors.model_copy(update={"dead_letters": letters})
         made = self.model_copy(update={"table": self.table_settings(name), "route": None, "errors": errors})
-        made._named, made._absent = (), frozenset()
+        made._named, made._absent, made._lane = (), frozenset(), lane_columns(self.route, self.table, name)
         return made
 
     def without_named_tables(self, tables: Collection[str]) -> StreamSpec:

@@ -16,7 +16,7 @@ from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.route import Route
 from jobs.spec.stream_targets import table_settings
 from jobs.spec.table import Table
-from jobs.spec.table_columns import TableColumns
+from jobs.spec.table_columns import TableColumns, kafka_column_said
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.path import parse_path
 
@@ -67,7 +67,7 @@ def _path_problems(columns: TableColumns, every: Schema, kafka: KafkaColumns) ->
     for number, text in enumerate(columns.drop or columns.keep or ()):
         if parse_path(text)[0] in kafka.names:
             own = True
-            yield (*within, number), f"'{text}' is a column of Kafka's own, and those are in every table of the stream"
+            yield (*within, number), kafka_column_said(text)
     if own:
         return
     try:

@@ -80,8 +80,9 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(route_problems(spec.route, table, letters, decode, given, undecided))
     problems.extend(park_problems(spec.route, table, spec.errors.mask))
     if spec.own_columns and spec.route is not None:
-        of_route = (spec.route, spec.source, spec.transform, table, spec.event_time)
-        problems.extend(topic_route_problems(*of_route, decode.schema_source))
+        of_route = (spec.route, spec.source, spec.transform, table)
+        shadow = spec.evolve.clash == "shadow"
+        problems.extend(topic_route_problems(*of_route, decode, shadow=shadow))
     return problems
 
 
@@ -118,6 +119,10 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
             return wrong
         if taken := kafka_column_problems(every, columns):
             return taken
+    if (lane := spec.lane_columns) is not None:
+        if problem := lane.problem_with(every):
+            return [*problems, problem]
+        every = lane.left_of(every)
     return [
         *problems,
         *partition_problems_of(every, spec.table),

@@ -18,6 +18,7 @@ from jobs.spec.named_tables import value_of_table
 from jobs.spec.publish import Publish
 from jobs.spec.route import Route, RoutedTable, route_column_problems
 from jobs.spec.table import Table
+from jobs.spec.table_columns import LaneColumns
 from jobs.spec.targets import TargetSpec
 from jobs.transform.columns import Columns
 
@@ -108,6 +109,20 @@ def columns_in(
         return rows
     chosen = route.columns_of(name)
     return rows if chosen is None else chosen.of(Columns.of(rows)).schema
+
+
+def lane_columns(route: Route | None, table: Table, name: str) -> LaneColumns | None:
+    """Which columns one of a stream's tables has that have columns of their own; None of all.
+
+    Args:
+        route: The block of that name.
+        table: The stream's own.
+        name: Of the table.
+    """
+    if route is None or name == table.name or (chosen := route.columns_of(name)) is None:
+        return None
+    at = next((at for at, each in enumerate(route.tables) if each.table == name and each.columns), None)
+    return LaneColumns(chosen, ("route", "columns") if at is None else ("route", "tables", at, "columns"))
 
 
 def branch_in(table: Table, dead_letters: str, route: Route | None, event_time: EventTime | None, name: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pyiceberg.schema import Schema
 
-from jobs.spec.base import SpecModel, problems_at
+from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.path import parse_path
+from jobs.transform.path import matched, parse_path
 from jobs.transform.select import Drop, Keep
+from jobs.transform.transform import Transform
 
 
 def _path(value: str) -> str:
@@ -55,6 +57,62 @@ class TableColumns(SpecModel):
         step = Drop(self.drop) if self.drop is not None else Keep(self.keep or ())
         return step.output(columns)
 
+    def step_on(self, columns: Columns) -> Transform | None:
+        """The step that leaves out of rows what the table does not have; None where it has all.
+
+        Of columns that no file declares, some of those that are named may not be there yet: a field to be left out is
+        so once records have it, and one to be kept is kept from then on.
+
+        Args:
+            columns: Those of the rows.
+
+        Raises:
+            TransformProblem: None would be left.
+        """
+        texts = self.drop if self.drop is not None else self.keep or ()
+        there = tuple(each for each in texts if matched(columns, each))
+        if self.drop is not None:
+            step: Transform | None = Drop(there) if there else None
+        elif there:
+            step = Keep(there)
+        else:
+            raise TransformProblem(f"none of {', '.join(texts)} is among the columns, and no other is kept")
+        if step is not None:
+            step.output(columns)
+        return step
+
+    def of_those_there(self, columns: Columns) -> Columns:
+        """Those that the table has, whichever of them are there; raises as `step_on` does."""
+        step = self.step_on(columns)
+        return columns if step is None else step.output(columns)
+
+
+class LaneColumns(NamedTuple):
+    """Which columns a table has of rows whose columns no file declares.
+
+    Attributes:
+        columns: By their paths.
+        place: Where the file says so.
+    """
+
+    columns: TableColumns
+    place: Location
+
+    def left_of(self, rows: Schema) -> Schema:
+        """What the table has of the rows' columns; of rows of which it would have none, none."""
+        try:
+            return self.columns.of_those_there(Columns.of(rows)).schema
+        except TransformProblem:
+            return Schema()
+
+    def problem_with(self, rows: Schema) -> tuple[Location, str] | None:
+        """What is wrong with it, given the rows' columns, with its place in the file; None if nothing is."""
+        try:
+            self.columns.step_on(Columns.of(rows))
+        except TransformProblem as problem:
+            return self.place, f"leaves the table no column of its records: {problem.message}"
+        return None
+
 
 def _columns(value: object) -> Any:
     if isinstance(value, list | tuple):
@@ -65,3 +123,8 @@ def _columns(value: object) -> Any:
 
 
 TableColumnsField = Annotated[TableColumns | None, BeforeValidator(_columns)]
+
+
+def kafka_column_said(text: str) -> str:
+    """What is wrong with a path of a column of Kafka's own."""
+    return f"'{text}' is a column of Kafka's own, and those are in every table of the stream"

@@ -11,18 +11,20 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.types import IntegerType, NestedField
 
+from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.base import Location
-from jobs.spec.event_time import EventTime
+from jobs.spec.decode import Decode
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.route import Route, route_column_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
+from jobs.spec.table_columns import TableColumns, kafka_column_said
 from jobs.spec.transform.steps import Step
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
+from jobs.transform.path import parse_path
 from jobs.transform.sql import compiled, evaluated, failures_of
 from jobs.transform.transform import Rows
 
@@ -99,7 +101,13 @@ def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
 
 
 def topic_route_problems(
-    route: Route, source: Source, steps: Sequence[Step], table: Table, event_time: EventTime | None, schema: str
+    route: Route,
+    source: Source,
+    steps: Sequence[Step],
+    table: Table,
+    decode: Decode,
+    *,
+    shadow: bool,
 ) -> Iterator[tuple[Location, str]]:
     """Gives what does not go with tables that have columns of their own, each with its place in the file.
 
@@ -108,8 +116,8 @@ def topic_route_problems(
         source: Of the stream.
         steps: Its transforms.
         table: Its own table.
-        event_time: The block of that name.
-        schema: Where its columns are from.
+        decode: Where its columns are from.
+        shadow: Whether values that their column does not take land as text in a column beside it.
     """
     yield from route_column_problems(route, Schema())
     for number, step in enumerate(steps):
@@ -123,27 +131,40 @@ def topic_route_problems(
     if lost := [part for part in ("topic", "partition", "offset") if getattr(columns, part) is None]:
         said = "is needed beside a route over columns that no file declares: rows of its tables say where they are from"
         yield ("table", "kafka_columns", lost[0]), said
-    if event_time is not None:
-        yield ("event_time",), "does not go with a route over columns that no file declares yet: declare them"
-    chosen: list[Location] = [("route",)] if route.columns is not None else []
-    chosen += [("route", "tables", at) for at, each in enumerate(route.tables) if each.columns is not None]
-    for place in chosen:
-        yield (*place, "columns"), "is for columns that the file declares: here each table has those of its own topics"
+    yield from _column_problems(route, columns, decode, shadow=shadow)
     parks: list[Location] = [("route",)] if route.on_table_error == "park" else []
     parks += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
     for place in parks:
         yield (*place, "on_table_error"), "cannot be park with columns that no file declares yet: write stop"
-    branches: list[Location] = [("table",)] if table.branch != MAIN_BRANCH else []
-    branches += [("route", "tables", at) for at, each in enumerate(route.tables) if each.branch is not None]
-    for place in branches:
-        yield (*place, "branch"), "does not go with a route over columns that no file declares yet: declare them"
-    if route.to is not None and schema == "table":
+    if route.to is not None and decode.schema_source == "table":
         said = "names tables that are made, and with decode.schema 'table' each is there before: list them in tables"
         yield ("route", "to"), said
     for topic, found in topic_values(route, source.topics or ()).items():
         entries = entries_of(route, found.value)
         if len(entries) > 1:
             yield ("route", "tables", entries[1], "match"), two_tables(route, topic, entries)
+
+
+def _column_problems(
+    route: Route, kafka: KafkaColumns, decode: Decode, *, shadow: bool
+) -> Iterator[tuple[Location, str]]:
+    """What is wrong with the columns that tables have, as far as it is known without their records."""
+    chosen: list[tuple[Location, TableColumns]] = [
+        (("route", "tables", at, "columns"), each.columns)
+        for at, each in enumerate(route.tables)
+        if each.columns is not None
+    ]
+    chosen += [(("route", "columns"), route.columns)] if route.columns is not None else []
+    for place, columns in chosen:
+        if decode.of_table is not None:
+            yield place, f"does not go with {decode.of_table} 'table': each table says its columns itself"
+        elif shadow:
+            said = "does not go with evolve.clash 'shadow', whose texts may be of columns that the table lacks"
+            yield place, f"{said}: write dead_letter"
+        within: Location = ("drop",) if columns.drop is not None else ()
+        for number, text in enumerate(columns.drop or columns.keep or ()):
+            if parse_path(text)[0] in kafka.names:
+                yield (*place, *within, number), kafka_column_said(text)
 
 
 def _changes_topic(smt: str, properties: Iterable[str]) -> bool:

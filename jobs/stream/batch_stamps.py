@@ -69,7 +69,9 @@ def batch_stamp(
         further_names={
             name: names for name, each in others.items() if (names := decided_names(each.schema, each.mapping))
         },
-        decoded_of={name: each.decoded for name, each in others.items() if each.decoded and stream.spec.shapes},
+        decoded_of={
+            name: each.decoded for name, each in others.items() if each.decoded and stream.spec.for_table(name).shapes
+        },
         unknown_ids=stamped_ids(results.unmet),
         decoded=seen.decoded if stream.spec.shapes else None,
         event_time=_event_times(stream, newest, end, results, now, through_ms),

@@ -131,11 +131,11 @@ class LaneTables:
             log.warning("%s", told)
             self._unfit[name] = stream.unmade[name] = problem.message.rstrip(".")
             return None
-        target = Target(catalog, name, stream.id)
+        target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
         past = target.history()
         if past.rolled_back:
             raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None:
+        if past.newest is not None or target.has_to_begin:
             target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
         verb = "taken" if there else "made"
         log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))

@@ -17,6 +17,7 @@ from jobs.pipeline.lanes import Lane
 from jobs.pipeline.route_naming import DECIDED, naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
+from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import misfit_fix
 from jobs.stream.new_rows import refuse_misnamed
@@ -82,6 +83,7 @@ def _lane(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str, topics
     spec = stream.spec.for_table(name)
     refuse_altered(spec, table)
     _refuse_bare(stream, name, table.schema())
+    refuse_timeless(spec, name, table.schema())
     options = {SURVEY: True} if survey and name not in stream.unsurveyed else {}
     resolved = stream.resolved_for(table, unknown, name).with_options(options)
     columns = stream.record_columns_for(table, unknown, name)
@@ -111,7 +113,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
     Raises:
         FrazilError: With the columns.
     """
-    if spec.decode.declares_all or not (spec.transform or spec.rules):
+    if spec.decode.declares_all or not (spec.transform or spec.rules or spec.shapes):
         return
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
     if found := spec.disagreements_with(table.schema(), properties=table.properties):
@@ -119,6 +121,24 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
             f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
             f"{' '.join(found)}",
             fix=misfit_fix(spec),
+        )
+
+
+def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
+    """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time.
+
+    Args:
+        spec: The stream.
+        name: Of the table.
+        table: Its columns.
+
+    Raises:
+        FrazilError: With what is wrong.
+    """
+    if problems := event_time_problems_of(spec.event_time, table):
+        raise FrazilError(
+            f"stream {spec.stream}: event_time, in table {name}: {problems[0][1]}.",
+            fix=f"correct event_time.column in streams/{spec.stream}.yaml, or alter table {name}",
         )
 
 

@@ -33,9 +33,19 @@ def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection
     for target in spec.targets:
         if target.role == "rows" and not target.coordinator and target.name not in without:
             if spec.own_columns:
-                ensure_row_table(spec.for_table(target.name), catalog, None)
+                _ensure_lane(spec, catalog, target.name)
             else:
                 ensure_routed_table(spec, catalog, target.name)
+
+
+def _ensure_lane(spec: StreamSpec, catalog: Catalog, name: str) -> None:
+    try:
+        ensure_row_table(spec.for_table(name), catalog, None)
+    except FrazilError as problem:
+        if type(problem) is not FrazilError or name in problem.message:
+            raise
+        # What the file says of columns is not so of this table.
+        raise FrazilError(f"stream {spec.stream}: table {name}: {problem.message}", fix=problem.fix) from None
 
 
 def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:

@@ -205,7 +205,7 @@ class SchemaEvolution:
         newest = self._stream.anchor.newest
         # The table's own stamp may be older: of a batch whose records of it have all failed it has none.
         decided = newest.decoded_of.get(self._name) if newest else None
-        return columns_operation(self._stream.spec, metadata, found.changes, decided, **whose)
+        return columns_operation(self._spec, metadata, found.changes, decided, **whose)
 
     def _settle(self, change: Change, path: Path) -> None:
         self._remember()

@@ -17,7 +17,6 @@ from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import TargetNeed
-from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import SURVEY
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
@@ -26,10 +25,9 @@ from jobs.kafka.range_reader import read_split
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
-from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
-from jobs.stream.lanes import refuse_altered, task_lanes
+from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_decisions import failed_before, parked_columns
 from jobs.stream.results import TaskResults
@@ -166,7 +164,7 @@ def slice_plan(
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
-        event_time=event_time_plan(stream, rows.schema(), ranges, needs, first_seen),
+        event_time=event_time_plan(stream, None if spec.own_columns else rows.schema(), ranges, needs, first_seen),
         route=None if spec.own_columns else spec.route,
         naming=naming_state(spec, stream.refused_values, decided=needs[stream.anchor.name].nothing),
         lanes=task_lanes(stream, ranges, needs, survey=survey),
@@ -176,7 +174,7 @@ def slice_plan(
 
 
 def event_time_plan(
-    stream: OpenStream, columns: Schema, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
+    stream: OpenStream, columns: Schema | None, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
 ) -> EventTimePlan | None:
     """By what the tasks of a batch judge which records are late; None where the stream's file names no event time.
 
@@ -184,7 +182,8 @@ def event_time_plan(
 
     Args:
         stream: The stream.
-        columns: Its table's, under the schema by which the batch is decided on.
+        columns: Its table's, under the schema by which the batch is decided on; None where each table
+            has its own.
         ranges: The batch's.
         needs: Of it, by target, what the target lacks.
         now: When the batch is planned.
@@ -195,11 +194,8 @@ def event_time_plan(
     if (event_time := stream.spec.event_time) is None:
         return None
     newest = stream.anchor.newest
-    if problems := event_time_problems_of(event_time, columns):
-        raise FrazilError(
-            f"stream {stream.spec.stream}: event_time, in table {stream.spec.table.name}: {problems[0][1]}.",
-            fix=f"correct event_time.column in streams/{stream.spec.stream}.yaml",
-        )
+    if columns is not None:
+        refuse_timeless(stream.spec, stream.spec.table.name, columns)
     passed = {}
     if newest is not None and event_time.late != "land" and not needs[stream.anchor.name].whole:
         kept = (stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, stream.spec.stream))

@@ -77,6 +77,15 @@ def selected(columns: Columns, texts: Iterable[str], key: str = "columns") -> tu
     return tuple(path for path in _every(columns.fields, ()) if path in found)
 
 
+def matched(columns: Columns, text: str) -> bool:
+    """Whether a path names a column at all.
+
+    Raises:
+        TransformProblem: It is none.
+    """
+    return any(True for _ in _matches(columns.fields, parse_path(text), ()))
+
+
 def field_at(columns: Columns, path: Path, place: Place = ()) -> ice.NestedField:
     """The column at a path; through lists it is the field of their elements.
 

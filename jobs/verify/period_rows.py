@@ -37,9 +37,10 @@ def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period
     Returns:
         None if that would take the reading of too many files.
     """
-    if not periods:
-        return {}
     kind, column = event_time.type_in(table.schema()), Reference(".".join(event_time.path))
+    if not periods or kind is None:
+        # A table without the column is that of a stream's stamps, which has no rows.
+        return {}
     condition = And(
         GreaterThanOrEqual(column, _literal(periods[0][0], kind)),  # pyright: ignore[reportCallIssue]
         LessThan(column, _literal(periods[-1][1], kind)),  # pyright: ignore[reportCallIssue]
@@ -50,6 +51,8 @@ def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period
 def rows_added(table: Table, event_time: EventTime, periods: Sequence[Period], snapshot: Snapshot) -> dict[int, int]:
     """How many rows of each hour or day a snapshot has added, by its begin; those of files beyond `MOST_READ` not."""
     added: list[FileScanTask] = []
+    if event_time.type_in(table.schema()) is None:
+        return {}
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue

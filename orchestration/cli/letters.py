@@ -6,17 +6,22 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
-from jobs.deadletter.page import DeadLetterPage, ShownDeadLetter, dead_letter_page
+from jobs.commit.branch import stream_table
+from jobs.commit.named_tables import with_named_tables
+from jobs.deadletter.page import ColumnsOf, DeadLetterPage, ShownDeadLetter, dead_letter_page
 from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
 from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
+from jobs.pipeline.topic_columns import columns_by_topic
+from jobs.spec.mask import NO_MASK
+from jobs.spec.models import StreamSpec
 from jobs.translate import translate_errors
-from orchestration.cli.letter_columns import columns_by_topic
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json, visible
 from resources.deployment import Deployment
@@ -103,7 +108,7 @@ def letters(
                 selection,
                 page=page or 1,
                 of_each=selected["limit"] or _SHOWN_OF_EACH,
-                columns_of=columns_by_topic(spec, catalog),
+                columns_of=_columns_of(spec, catalog),
             )
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
@@ -123,6 +128,16 @@ _NOTHING: dict[str, Any] = {
     "reasons": (), "stages": (), "fields": (), "since": None, "until": None, "offsets": (), "where": None,
     "limit": None, "states": (),
 }  # fmt: skip
+
+
+def _columns_of(spec: StreamSpec, catalog: Catalog) -> ColumnsOf | None:
+    """The rows of each topic's records, of a stream with masks: what is masked is so under each name of its column."""
+    if spec.errors.mask == NO_MASK:
+        return None
+    return columns_by_topic(
+        with_named_tables(spec, catalog),
+        lambda name: stream_table(catalog, spec, name) if catalog.table_exists(name) else None,
+    )
 
 
 def _print(counts: DeadLetterCounts, table: str) -> None:

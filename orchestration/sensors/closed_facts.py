@@ -15,6 +15,7 @@ from assets.dead_letters import KNOWN_FILES
 from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
+from jobs.commit.named_tables import with_named_tables
 from jobs.commit.parked_target import parked_places
 from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of
@@ -117,6 +118,7 @@ def look(
     except NoCatalogYet:
         return ClosedFacts(), through_ms
     with translate_errors(settings, spec.stream), connection as opened:
+        spec = with_named_tables(spec, opened)
         parked = parked_tables(spec, opened)
         names = [name for name in spec.target_names if name not in parked]
         if not all(opened.table_exists(name) for name in names):

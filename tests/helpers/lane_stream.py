@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from jobs.catalog import connect_catalog
+from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Ranges, TopicPartition
@@ -117,7 +118,10 @@ class LaneStream:
     def _opened(self, epoch: int) -> OpenStream:
         """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
-        targets = {each: Target(self.catalog, each, "shop") for each in self.spec.target_names}
+        targets = {
+            each: Target(self.catalog, each, "shop", branch=self.spec.branch_of(each))
+            for each in self.spec.target_names
+        }
         for target in targets.values():
             target.read()
         folder = stream_folder(self.settings, "shop")
@@ -156,7 +160,12 @@ class LaneStream:
         found: dict[str, list[tuple[str, int, int]]] = {}
         for name in self.stream.spec.target_names:
             prefix = "" if name == self.spec.dead_letter_table else "_kafka_"
-            rows = self.catalog.load_table(name).scan().to_arrow().select([f"{prefix}{each}" for each in _PLACE])
+            rows = (
+                stream_table(self.catalog, self.stream.spec, name)
+                .scan()
+                .to_arrow()
+                .select([f"{prefix}{each}" for each in _PLACE])
+            )
             if rows.num_rows:
                 found[name] = sorted(tuple(each.values()) for each in rows.to_pylist())
         return found

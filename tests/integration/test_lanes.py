@@ -7,15 +7,18 @@ import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 import yaml
 
+from jobs.commit.branch import stream_table
 from jobs.commit.named_tables import with_named_tables
 from jobs.registry.client import RegistryClient, registry_client
+from jobs.replay.connect.importer import import_queue
+from jobs.replay.request import ReplayRequest
 from jobs.schema.iceberg_schema import schema_text
 from jobs.spec.registry import RegistrySettings
 from jobs.verify.audit import audit
@@ -54,22 +57,35 @@ class Shop:
             self.topics.append(topic)
         return topic
 
-    def produce(self, name: str, fields: Sequence[tuple[str, Any]], records: Sequence[dict[str, Any] | bytes]) -> None:
+    def produce(
+        self,
+        name: str,
+        fields: Sequence[tuple[str, Any]],
+        records: Sequence[dict[str, Any] | bytes],
+        subject: str | None = None,
+    ) -> None:
         """Register the schema of these fields for a topic, and produce records of it, or bytes that are none."""
         topic = self.topic(name)
-        columns = [{"name": each, "type": kind} for each, kind in fields]
-        columns = [c | {"default": None} if isinstance(c["type"], list) else c for c in columns]
-        schema = {"type": "record", "name": f"R_{name}", "fields": columns}
-        number = self.client.register(f"{topic}-value", "AVRO", json.dumps(schema))
         producer = idempotent_producer(self.one.address, topic)
-        for at, each in enumerate(records):
-            value = each if isinstance(each, bytes) else b""
-            if isinstance(each, dict):
-                made = io.BytesIO()
-                fastavro.schemaless_writer(made, fastavro.parse_schema(schema), each)
-                value = b"\x00" + struct.pack(">I", number) + made.getvalue()
+        for at, value in enumerate(self.values(subject or f"{topic}-value", fields, records)):
             producer.produce(topic, value=value, partition=at % self.one.partitions)
         assert producer.flush(30) == 0
+
+    def values(
+        self, subject: str, fields: Sequence[tuple[str, Any]], records: Sequence[dict[str, Any] | bytes]
+    ) -> Iterator[bytes]:
+        """Records of a schema that is registered under a subject, as producers write them."""
+        columns = [{"name": each, "type": kind} for each, kind in fields]
+        columns = [c | {"default": None} if isinstance(c["type"], list) else c for c in columns]
+        schema = {"type": "record", "name": re.sub(r"\W", "_", subject), "fields": columns}
+        number = self.client.register(subject, "AVRO", json.dumps(schema))
+        for each in records:
+            if isinstance(each, bytes):
+                yield each
+                continue
+            made = io.BytesIO()
+            fastavro.schemaless_writer(made, fastavro.parse_schema(schema), each)
+            yield b"\x00" + struct.pack(">I", number) + made.getvalue()
 
     def columns(self, name: str) -> dict[str, str]:
         fields = self.one.catalog().load_table(f"tests.{self.one.stream}_{name}").schema().fields
@@ -92,7 +108,8 @@ class Shop:
 
 def rows_of(one: Pipeline, table: str) -> Counter[Coordinates]:
     names = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-    scanned = one.catalog().load_table(table).scan(selected_fields=names).to_arrow()
+    found = stream_table(one.catalog(), with_named_tables(one.spec(), one.catalog()), table)
+    scanned = found.scan(selected_fields=names).to_arrow()
     return Counter(zip(*(scanned.column(name).to_pylist() for name in names), strict=True))
 
 
@@ -177,4 +194,70 @@ def test_topics_of_a_day_each_are_one_table_beside_that_of_another_topic(
     assert len(other) == 30 and one.dead() == {} and not one.catalog().table_exists(f"tests.{base}_never")
     schema = one.catalog().load_table(f"tests.{base}_events").schema()
     assert str(schema.find_field("size").field_type) == "long" and "size" not in one.table().schema().column_names
+    audited(one)
+
+
+ORDER = [("id", "long"), ("card", "string")]
+PAID = [("id", "long"), ("paid", "double")]
+PERSON = [("id", "string")]
+
+
+@pytest.mark.timeout(600)
+def test_topics_without_subjects_have_columns_and_branches_of_their_own_and_connects_letters_come_home(
+    pipeline: Callable[..., Pipeline], registry: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(pipeline(topic=False), registry)
+    one, base = shop.one, shop.one.stream
+    orders, people = f"tests.{base}_orders", f"tests.{base}_people"
+    entry = {"match": "orders", "table": orders, "columns": {"drop": ["card", "**.card"]}, "branch": "main"}
+    one.write_spec(
+        source={"topics_pattern": rf"{re.escape(base)}\..*"},
+        decode={"value": "avro", "schema": "registry"},
+        table={"name": one.table_name, "branch": "ingest"},
+        route={"by": "regexp_replace(_topic, '^.*[.]', '')", "tables": [entry], "to": f"tests.{base}_{{value}}"},
+        event_time={"column": "_kafka_timestamp", "grace": "1h", "late": "dead_letter"},
+    )
+    # RecordNameStrategy: subjects are called as record types are, of which a topic may have several.
+    order, paid, person = (f"{base}.shop.{name}" for name in ("Order", "Paid", "Person"))
+    shop.produce("orders", ORDER, [{"id": n, "card": "c"} for n in range(60)], order)
+    shop.produce("orders", PAID, [{"id": n, "paid": n / 2} for n in range(40)], paid)
+    shop.produce("people", PERSON, [*({"id": f"p{n}"} for n in range(50)), b"no schema id"], person)
+    die(one, spark, monkeypatch, "after_new_tables")
+    die(one, spark, monkeypatch, "after_table_commit")
+    one.lose_state()
+    one.drain(spark)
+    assert shop.columns("orders") == {"id": "long", "paid": "double"} and shop.columns("people") == {"id": "string"}
+    shop.assert_exactly_once()
+    # The type that is dropped from grows, by a field that is kept and one that is not.
+    more = [*ORDER, ("note", ["null", "string"])]
+    shop.produce("orders", more, [{"id": n, "card": "c", "note": "n"} for n in range(30)], order)
+    shop.produce("people", [*PERSON, ("card", ["null", "string"])], [{"id": "q", "card": "c"}], person)
+    die(one, spark, monkeypatch, "after_schema_commit")
+    die(one, spark, monkeypatch, "after_table_commit")
+    one.drain(spark)
+    assert shop.columns("orders") == {"id": "long", "paid": "double", "note": "string"}
+    assert shop.columns("people") == {"id": "string", "card": "string"}
+    shop.assert_exactly_once()
+    assert one.catalog().load_table(people).scan().to_arrow().num_rows == 0, "people are on the branch alone"
+    # What a sink of Connect has set aside of topics that nobody reads any more: each by its own topic's table.
+    queue = f"{base}_dlq"
+    create_topic(one.address, queue, 1)
+    producer = idempotent_producer(one.address, queue)
+    letters = [
+        *((f"old.{base}.orders", value) for value in shop.values(order, ORDER, [{"id": 7, "card": "x"}] * 3)),
+        *((f"old.{base}.people", value) for value in shop.values(person, PERSON, [{"id": "z"}, b"none"])),
+        (f"old.{base}.never", b"no table"),
+    ]
+    for at, (topic, value) in enumerate(letters):
+        origin = {"topic": topic, "partition": "0", "offset": str(at)}
+        headers: list[tuple[str, str | bytes | None]] = [
+            (f"__connect.errors.{name}", text.encode()) for name, text in origin.items()
+        ]
+        producer.produce(queue, value=value, headers=headers)
+    assert producer.flush(30) == 0
+    done = import_queue(one.spec(), one.settings(), one.catalog(), queue, ReplayRequest())
+    assert (done.read, done.landed, done.dead) == (6, 4, 2)
+    assert Counter(topic for topic, _, _ in rows_of(one, orders))[f"old.{base}.orders"] == 3
+    assert Counter(topic for topic, _, _ in rows_of(one, people))[f"old.{base}.people"] == 1
+    assert import_queue(one.spec(), one.settings(), one.catalog(), queue, ReplayRequest()).read == 0
     audited(one)

@@ -27,7 +27,7 @@ from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Reasons, ReplayProgress
-from jobs.replay.routing import refuse_other_tables, refuse_parked, refuse_queue_of_lanes
+from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.gone_tables import without_dropped
@@ -61,7 +61,6 @@ def dry_run_queue(
     tables = {name: stream_table(catalog, spec, name) for name in spec.target_names}
     refuse_unknown_rows(spec, tables[spec.table.name])
     corrected = request.corrected(spec)
-    refuse_queue_of_lanes(spec, corrected, topic)
     refuse_other_tables(spec, corrected)
     log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
     refuse_missing(log, topic, settings)

@@ -29,7 +29,7 @@ from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueT
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
-from jobs.replay.routing import refuse_other_tables, refuse_parked, refuse_queue_of_lanes
+from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
@@ -100,10 +100,10 @@ def import_queue(
     if spec.route is not None:
         refuse_parked(spec, newest.parked if newest else ())
         refuse_gone(every, catalog, newest.targets if newest else ())
-    ensure_tables(spec, catalog)
+    # Tables with columns of their own are there, or are made by the stream itself.
+    ensure_tables(every if spec.own_columns else spec, catalog)
     spec, request = every, request.with_tables_of(catalog)
     corrected = request.corrected(spec)
-    refuse_queue_of_lanes(spec, corrected, topic)
     refuse_other_tables(spec, corrected)
     refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
     taken = as_stream(corrected, topic)

@@ -42,7 +42,7 @@ def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
     What stands in it is old, so nothing of it is late, and it says nothing of the stream's watermark. None of its
     tables is parked.
     """
-    return spec.model_copy(
+    return spec.read_by_headers().model_copy(
         update={
             "stream": queue_id(spec.stream),
             "source": Source(topics=(topic,)),

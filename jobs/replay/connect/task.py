@@ -12,20 +12,17 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
-from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
-from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
-from jobs.pipeline.block import Block, RoutedRows
+from jobs.pipeline.block import RoutedRows
 from jobs.replay.connect.landed import lacked, left_out
+from jobs.replay.connect.lanes import Processed, QueueRows
+from jobs.replay.connect.letters import queue_letters
 from jobs.replay.connect.records import QueueRecords, queue_records
-from jobs.replay.pipeline import record_pipeline
 from jobs.replay.request import MAX_BYTES
-from jobs.replay.routing import routed_to, without_table
-from jobs.replay.row_tables import GivenTables
 from jobs.replay.whole_letters import REPLAY_STAGE
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -68,6 +65,7 @@ class QueueOutcome:
     counts: QueueCounts
 
 
+FAILED_THEN = "failed_before"
 FIRST_RECORDS = 2_000
 MAX_RECORDS = 20_000
 _GROWTH = 4
@@ -130,7 +128,7 @@ class QueueTask:
         Raises:
             FrazilError: More do: a record that landed elsewhere would be lost in a table.
         """
-        own, dead = self._spec.table.name, self._spec.dead_letter_table
+        dead = self._spec.dead_letter_table
         writers: dict[str, TargetWriter] = {}
 
         def writer(name: str) -> TargetWriter:
@@ -145,7 +143,9 @@ class QueueTask:
                     if rows.num_rows:
                         writer(name).add(rows)
                 if outcome.failures:
-                    writer(dead).write(self._letters(outcome.fetched, outcome.failures, first_seen, tables[own]))
+                    of = (self._spec, self._corrected.config_hash, tables, first_seen)
+                    for letters in queue_letters(*of, outcome.fetched, outcome.failures):
+                        writer(dead).write(letters)
                 tallies.append(_tally(outcome, self._spec))
                 counts += outcome.counts
                 failed += outcome.failed
@@ -183,8 +183,8 @@ class QueueTask:
             batch_time: What now() is in the stream's expressions; without it the time of this call.
         """
         own, dead = self._spec.table.name, self._spec.dead_letter_table
-        routed = routed_to(self._corrected, GivenTables(tables)) if self._corrected.route else None
-        pipeline = record_pipeline(self._corrected, tables[own], self._schemas, routed=routed, batch_time=batch_time)
+        routed = self._corrected.route is not None
+        rows_of = QueueRows(self._corrected, tables, self._schemas, batch_time)
         quote = self._spec.errors.mask == NO_MASK
         read = [
             (partition, queue_records(messages, quote=quote))
@@ -194,26 +194,29 @@ class QueueTask:
         ]
         every = [fetched for _, fetched in read]
         self.size.learn(sum(each.records.num_rows for each in every), sum(each.records.nbytes for each in every))
-        masks = list(left_out(every, self._spec, tables, routed=routed is not None))
-        blocks = [pipeline.run(fetched.records) for fetched in every]
-        made = [block.routed if routed else {own: RoutedRows(block.rows, block.positions)} for block in blocks]
-        lack = self._lacked(every, made, tables) if routed else {}
+        masks = list(left_out(every, self._spec, tables, routed=routed))
+        blocks = [rows_of.of(fetched) for fetched in every]
+        lack = self._lacked(every, [block.rows for block in blocks], tables) if routed else {}
         for number, ((partition, fetched), (out, left), block) in enumerate(zip(read, masks, blocks, strict=True)):
             refused = out | fetched.lacking
             rows: dict[str, pa.RecordBatch] = {}
             fresh = np.zeros(fetched.records.num_rows, dtype=bool)
-            for name, each in made[number].items():
+            failed_then = list[Failure]()
+            for name, each in block.rows.items():
                 mine = ~refused[each.positions]
                 if routed:
                     mine &= lack[name][number]
+                needed = _needed(needs, name, partition, fetched.queue[each.positions])
+                if self._corrected.own_columns:
+                    failed_then += [_failed_then(int(row), name) for row in each.positions[mine & ~needed]]
                 fresh[each.positions[mine]] = True
-                mine &= _needed(needs, name, partition, fetched.queue[each.positions])
+                mine &= needed
                 rows[name] = each.rows.filter(pa.array(mine))
             stands = np.zeros(fetched.records.num_rows, dtype=bool)
-            stands[block.positions] = ~refused[block.positions]
+            stands[block.landing] = ~refused[block.landing]
             # What the stream's own table has is counted by the run that committed it.
             counted = _needed(needs, own, partition, fetched.queue)
-            failures = _failures(block, fetched, out, refused)
+            failures = [*_failures(block, fetched, out, refused), *failed_then]
             failed = len(failures)
             failures = [
                 _with_reason(each, fetched.reasons[each.row])
@@ -240,33 +243,18 @@ class QueueTask:
         places = {name: [each[name].positions if name in each else none for each in made] for name in names}
         return {name: lacked(every, places[name], self._spec, name, tables[name]) for name in names}
 
-    def _letters(
-        self, fetched: QueueRecords, failures: list[Failure], first_seen: datetime, sink: Table
-    ) -> pa.RecordBatch:
-        failures = sorted(failures, key=lambda failure: failure.row)
-        resolved = self._spec.resolved_for(sink.schema(), sink.properties)
-        return dead_letter_rows(
-            fetched.records.take(pa.array([failure.row for failure in failures])),
-            failures,
-            stream=self._spec.stream,
-            config_hash=self._corrected.config_hash,
-            # They number the batches of the stream's own driver, which the topic of the letters follows.
-            batch_id=None,
-            epoch=None,
-            first_seen=first_seen,
-            mask=self._spec.errors.mask,
-            rows=resolved.schema,
-            columns=self._spec.record_columns,
-            json_fields=FORMATS[self._spec.decode.format].json_fields,
-            names=resolved.names,
-        )
 
-
-def _failures(block: Block, fetched: QueueRecords, out: np.ndarray, refused: np.ndarray) -> list[Failure]:
+def _failures(block: Processed, fetched: QueueRecords, out: np.ndarray, refused: np.ndarray) -> list[Failure]:
     """Why records become no rows, of those that are not left out."""
     empty = set(block.dropped)
-    failures = [each for each in (*block.failures, *without_table(block)) if not refused[each.row]]
+    failures = [each for each in block.failures if not refused[each.row]]
     return failures + [_lacking(int(row)) for row in np.flatnonzero(fetched.lacking & ~out) if row not in empty]
+
+
+def _failed_then(row: int, table: str) -> Failure:
+    """The letter of a record that is no row of a table which has its batch: it failed when that was decided on."""
+    message = f"failed when {table} got its batch, and would land now: replay the letter"
+    return Failure(row, REPLAY_STAGE, FAILED_THEN, message, None)
 
 
 def _lacking(row: int) -> Failure:

@@ -100,7 +100,7 @@ def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) ->
 def misfit_fix(spec: StreamSpec) -> str:
     """What to do where a table does not take what the stream's file makes of its records."""
     if spec.decode.declared is None:
-        if spec.transform:
+        if spec.transform or spec.shapes:
             return f"frazil schema apply {spec.stream}, or correct streams/{spec.stream}.yaml"
         return f"alter table {spec.table.name} so that it has the column, or correct streams/{spec.stream}.yaml"
     return f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml"
@@ -114,7 +114,7 @@ def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evo
         found: What becomes of needs of the decoded columns.
         metadata: The table's, as it was judged.
     """
-    if not found.changes or spec.decode.declared is not None or not (spec.transform or spec.rules):
+    if not found.changes or spec.decode.declared is not None or not (spec.transform or spec.rules or spec.shapes):
         return found
     if spec.shapes:
         return shaped(spec, found, metadata)

@@ -21,6 +21,7 @@ from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.spec.base import field_path
 from jobs.spec.transform.rules import rules_of
 from jobs.spec.transform.steps import chain_of
 from jobs.transform.chain import StepProblem
@@ -132,8 +133,11 @@ def fitting_table(
         return Fitting((), (f"a step or a rule of the stream could not be taken: {problem.message}",))
     if problem := _lost_problem(spec, decoded.rows, behind):
         return Fitting((), (problem,))
+    lane = spec.lane_columns
+    if lane is not None and (wrong := lane.problem_with(behind.schema)) is not None:
+        return Fitting((), (f"{field_path(wrong[0])} {wrong[1]}",))
     return fitting(
-        behind.schema,
+        behind.schema if lane is None else lane.left_of(behind.schema),
         metadata.schema(),
         own=spec.kafka_columns.names,
         protected=_protected(metadata),

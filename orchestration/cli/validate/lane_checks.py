@@ -47,12 +47,12 @@ def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | N
         if table is None:
             yield from _new_table(of_table, settings, of_topics.get(name))
             continue
-        wrong = [f"{field_path(at)}: {said}" for at, said in of_table.problems_with(table.schema())]
+        wrong = [f"{field_path(at)}: {said}" for at, said in of_table.problems_with(table.schema(), table.properties)]
         try:
             check_writable(name, table.metadata)
         except FrazilError as problem:
             wrong.append(problem.message)
-        for each in wrong or of_table.disagreements_with(table.schema()):
+        for each in wrong or of_table.disagreements_with(table.schema(), properties=table.properties):
             fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
             yield Finding(spec.stream, "table", "wrong", f"table {name}: {each}", fix)
 

@@ -56,3 +56,13 @@ def test_each_topic_is_shown_by_the_columns_of_its_table() -> None:
     letter = found.records[Coordinates("c", 0, 0)].letter
     assert letter is not None and "lake.c is not made yet: its topics hold no record yet" in str(letter.message)
     assert found.config == spec.config_hash
+
+
+def test_a_table_is_shown_with_the_columns_that_it_keeps() -> None:
+    tables = [{"match": "a", "table": "lake.a", "columns": {"drop": ["more"]}}]
+    spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}))
+    lanes = lanes_of(spec, ["a"], None, new)
+    found = preview_lanes(lanes, [block_of([{"id": 1, "more": "m"}, {"id": 2, "new": 1}], topic="a")])
+    rows = [each.rows["lake.a"] for each in found.records.values()]
+    assert [(row["id"], row.get("more"), row.get("new")) for row in rows] == [(1, None, None), (2, None, 1)]
+    assert "more" not in rows[0] and any("new" in each for each in found.changes.made)

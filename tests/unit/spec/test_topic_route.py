@@ -132,7 +132,6 @@ def test_of_listed_topics_those_of_a_table_are_known() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"event_time": {"column": "at"}}, "event_time: does not go with a route over columns that no file declares"),
         (
             {"transform": [{"smt": {"type": "RegexRouter", "regex": "a", "replacement": "b"}}]},
             r"transform\[0\]: gives records another topic",
@@ -142,11 +141,6 @@ def test_of_listed_topics_those_of_a_table_are_known() -> None:
             {"decode": {"value": "json", "schema": "table"}, "route": {"to": "lake.{value}", "by": "topic"}},
             "route.to: names tables that are made",
         ),
-        (
-            {"route": {"by": "topic", "tables": [{**TABLES[0], "columns": ["id"]}]}},
-            r"route.tables\[0\].columns: is for columns that the file declares",
-        ),
-        ({"table": {"name": OWN, "branch": "b"}}, "table.branch: does not go with a route over columns"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:

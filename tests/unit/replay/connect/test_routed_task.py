@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME
 from pyiceberg.table import Table
 
 from jobs.commit.branch import stream_table
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
+from tests.unit.replay.connect.queue_letters import QUEUE, Letter, Reader
 
-QUEUE = TopicPartition("dlq", 0)
-SOURCE = "of.connect"
 DEAD = f"{SINK}_dead"
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-class Letter:
-    """A message of Connect's dead-letter queue: of a record of a type, or of another value."""
-
-    def __init__(self, at: int, kind: str | None = "INS", *, topic: str = SOURCE, value: bytes | None = None) -> None:
-        self.at: int = at
-        self.place: int = 0
-        self._topic: str = topic
-        self._value: bytes = value or json.dumps({"id": f"a{at}", "type": kind, "n": at}).encode()
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        origin = {"topic": self._topic, "partition": "0", "offset": str(self.at)}
-        return [(f"__connect.errors.{name}", text.encode()) for name, text in origin.items()]
-
-    def __getattr__(self, name: str) -> Any:
-        told = {"key": b"k", "value": self._value, "topic": QUEUE.topic, "partition": 0, "offset": self.place}
-        return lambda: told.get(name, (TIMESTAMP_CREATE_TIME, 1_700_000_000_000))
-
-
-class Reader:
-    """A topic reader over letters, some to a block."""
-
-    def __init__(self, letters: Sequence[Letter]) -> None:
-        self.letters: list[Letter] = list(letters)
-        for place, each in enumerate(self.letters):
-            each.place = place
-
-    def read(self, partition: TopicPartition, range_: OffsetRange) -> Iterator[list[Letter]]:
-        mine = self.letters[range_.start : range_.end]
-        yield from (mine[at : at + 2] for at in range(0, len(mine), 2))
 
 
 def tables_of(one: RoutedStream) -> dict[str, Table]:

@@ -1,0 +1,137 @@
+"""Batches of a queue of a stream whose tables have columns of their own: each record by its original topic's table."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.branch import stream_table
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.target_positions import TargetNeed, need
+from jobs.errors import FrazilError
+from jobs.replay.connect.opening import as_stream
+from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.spec.route import Route
+from tests.helpers.lane_stream import DEAD, OWN, LaneStream
+from tests.unit.replay.connect.queue_letters import QUEUE, Letter, Reader
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ROUTE: dict[str, Any] = {
+    "by": "topic",
+    "tables": [
+        {"match": "a|dlq", "table": "lake.a", "columns": {"drop": ["secret"]}},
+        {"match": "b", "table": "lake.b", "branch": "side"},
+        {"match": "d", "table": "lake.never"},
+    ],
+}
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
+    made = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, source={"topics": ["a", "b", "c", "d"]})
+    made.produce("a", {"id": 1, "secret": "s"})
+    made.produce("b", {"id": "x"})
+    made.land()
+    made.spec = made.stream.spec
+    return made
+
+
+def of(topic: str, at: int, document: Any) -> Letter:
+    value = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return Letter(at, topic=topic, value=value)
+
+
+def taken(
+    one: LaneStream, *letters: Letter, at: dict[str, int] | None = None, decided: int | None = None
+) -> tuple[dict[str, int], QueueCounts]:
+    """Takes letters, of which tables may have the first ones by their stamps; rows by table, and counts."""
+    reader: Any = Reader(letters)
+    ranges = {QUEUE: OffsetRange(0, len(letters))}
+    names = one.spec.target_names
+    needs: dict[str, TargetNeed] = {name: need(ranges, {QUEUE: (at or {}).get(name, 0)}) for name in names}
+    tables = {name: stream_table(one.catalog, one.spec, name) for name in names}
+    task = QueueTask(one.spec, one.spec, reader)
+    results, counts = task.run(ranges, tables, needs, first_seen=NOW, file_prefix="connect", decided=decided)
+    for name, files in results.files.items():
+        branch = one.spec.branch_of(name)
+        with (
+            one.catalog.load_table(name).transaction() as change,
+            change.update_snapshot(branch=branch).fast_append() as append,
+        ):
+            for file in files:
+                append.append_data_file(file)
+    return {name: sum(file.record_count for file in files) for name, files in results.files.items() if files}, counts
+
+
+def test_each_record_lands_in_the_table_of_its_original_topic_and_once(one: LaneStream) -> None:
+    # Numbers before what the stream has read: from there on it reads them by itself.
+    one.stream.positions.clear()
+    letters = [
+        of("a", 0, {"id": 1}),
+        of("other", 3, {"id": 1}),
+        of("d", 0, {"id": 1}),
+        of("b", 7, {"id": "later"}),
+    ]
+    rows, counts = taken(one, *letters)
+    assert rows == {DEAD: 1}, "a has its record, b and d are read by the stream itself, and no table is other's"
+    assert (counts.read, counts.known, counts.left, counts.dead) == (4, 1, 2, 1)
+
+
+def test_records_are_decoded_by_the_columns_of_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stream that reads the topics of somebody else's sink no more: theirs are not its own.
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, source={"topics_pattern": "[ab]"})
+    one.produce("a", {"id": 1, "secret": "s"})
+    one.produce("b", {"id": "x"})
+    one.land()
+    one.spec = one.stream.spec.model_copy(
+        update={"source": one.stream.spec.source.model_copy(update={"topics_pattern": "none"})}
+    )
+    letters = [
+        of("a", 5, {"id": 2, "secret": "t"}),
+        of("b", 5, {"id": "y"}),
+        of("b", 6, {"id": 3}),
+        of("other", 0, {"id": 1}),
+        of("d", 0, {"id": 1}),
+        of("a", 7, b"no JSON"),
+        of("a", 5, {"id": 2, "secret": "t"}),
+    ]
+    rows, counts = taken(one, *letters)
+    assert rows == {"lake.a": 1, "lake.b": 1, DEAD: 4}
+    assert (counts.read, counts.landed, counts.dead, counts.known) == (7, 2, 4, 1)
+    assert one.placed()["lake.a"][-1] == ("a", 0, 5) and one.placed()["lake.b"][-1] == ("b", 0, 5)
+    assert "secret" not in one.columns("lake.a") and one.placed().get(OWN) is None
+    said = one.letters()
+    assert said["b", 6] == "wrong_type: needs string, found a whole number"
+    assert "no table of the route" in said["other", 0] or "that a table of the route takes" in said["other", 0]
+    assert "needs a table of its own, which the stream makes" in said["d", 0]
+    again, counts = taken(one, *letters)
+    assert again == {} and (counts.landed, counts.known) == (0, 7)
+
+
+def test_a_record_that_failed_when_its_batch_was_decided_on_stays_a_letter_though_the_table_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, source={"topics_pattern": "[ab]"})
+    one.produce("a", {"id": 1})
+    one.land()
+    one.spec = one.stream.spec.model_copy(
+        update={"source": one.stream.spec.source.model_copy(update={"topics_pattern": "none"})}
+    )
+    # Both tables have the batch and no row of it, so the record failed then; the letters lack it.
+    rows, counts = taken(one, of("a", 9, {"id": 2}), at={OWN: 1, "lake.a": 1}, decided=1)
+    assert rows == {DEAD: 1} and counts.landed == 0
+    assert one.letters()["a", 9].startswith("failed_before: failed when lake.a got its batch")
+
+
+def test_the_stream_of_a_queue_asks_no_topic_that_it_reads(one: LaneStream) -> None:
+    made = as_stream(one.spec, "dlq")
+    assert one.spec.own_columns and not made.own_columns and made.target_names == one.spec.target_names
+    both = {"by": "topic", "tables": [{"match": "a.*", "table": "lake.a"}, {"match": ".*x", "table": "lake.b"}]}
+    spec = one.spec.model_copy(update={"route": Route.model_validate(both)})
+    one.spec = spec
+    with pytest.raises(FrazilError, match="topic ax is taken by"):
+        taken(one, of("ax", 1, {"id": 1}))
