@@ -143,7 +143,7 @@ class RoutedDeployment(BenchDeployment):
     def create_table(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Make nothing but the namespace: both sides make the tables.
 
-        Two tasks of the sink that make one namespace at once fail on SQLite's unique key, which is not what is measured.
+        Two tasks of the sink that make one namespace at once fail on SQLite's unique key, which is not measured here.
         """
         self.catalog().create_namespace_if_not_exists(STREAM)
 

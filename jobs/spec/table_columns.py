@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.path import matched, parse_path
+from jobs.transform.path import Path, matched, parse_path, stands
 from jobs.transform.select import Drop, Keep
 from jobs.transform.transform import Transform
 
@@ -23,6 +23,7 @@ def _path(value: str) -> str:
     return value.strip()
 
 
+_INNER = frozenset({"element", "key", "value"})
 Paths = Annotated[tuple[Annotated[str, AfterValidator(_path)], ...], Field(min_length=1)]
 
 
@@ -57,6 +58,16 @@ class TableColumns(SpecModel):
         step = Drop(self.drop) if self.drop is not None else Keep(self.keep or ())
         return step.output(columns)
 
+    def leaves_out(self, path: Path) -> bool:
+        """Whether the table goes without a column, whichever others there are.
+
+        Args:
+            path: Of the column, through lists by the names of their fields alone.
+        """
+        if self.drop is not None:
+            return any(stands(each, path) == "within" for each in self.drop)
+        return all(stands(each, path) == "apart" for each in self.keep or ())
+
     def step_on(self, columns: Columns) -> Transform | None:
         """The step that leaves out of rows what the table does not have; None where it has all.
 
@@ -87,6 +98,27 @@ class TableColumns(SpecModel):
         return columns if step is None else step.output(columns)
 
 
+class UnseenColumns(Container[Path]):
+    """Columns of records that a table goes without.
+
+    Args:
+        columns: Which the table has.
+        besides: Others that count as such.
+    """
+
+    def __init__(self, columns: TableColumns, besides: Collection[Path] = ()) -> None:
+        self._columns: TableColumns = columns
+        self._besides: Collection[Path] = besides
+
+    def __contains__(self, path: object) -> bool:
+        if path in self._besides:
+            return True
+        # Within lists and maps a path of the table has names that no path of the file has.
+        if not isinstance(path, tuple) or not _INNER.isdisjoint(path):
+            return False
+        return self._columns.leaves_out(path)
+
+
 class LaneColumns(NamedTuple):
     """Which columns a table has of rows whose columns no file declares.
 
@@ -104,6 +136,10 @@ class LaneColumns(NamedTuple):
             return self.columns.of_those_there(Columns.of(rows)).schema
         except TransformProblem:
             return Schema()
+
+    def unseen(self, besides: Collection[Path] = ()) -> UnseenColumns:
+        """The columns that records may have and the table never gets, and others."""
+        return UnseenColumns(self.columns, besides)
 
     def problem_with(self, rows: Schema) -> tuple[Location, str] | None:
         """What is wrong with it, given the rows' columns, with its place in the file; None if nothing is."""

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.decode import Decode
 from jobs.spec.kafka_columns import kafka_columns
@@ -161,6 +162,9 @@ def _column_problems(
         elif shadow:
             said = "does not go with evolve.clash 'shadow', whose texts may be of columns that the table lacks"
             yield place, f"{said}: write dead_letter"
+        elif columns.drop and decode.unknown_fields == "keep" and not columns.leaves_out((EXTRA_COLUMN,)):
+            said = f"would keep fields in {EXTRA_COLUMN} that it leaves out: leave out that column, too"
+            yield place, f"{said}, or say decode.unknown_fields: ignore"
         within: Location = ("drop",) if columns.drop is not None else ()
         for number, text in enumerate(columns.drop or columns.keep or ()):
             if parse_path(text)[0] in kafka.names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from pyiceberg.schema import Schema
@@ -186,7 +186,7 @@ class SchemaEvolution:
             added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
             json=spec.decode.format == "json",
             maintained=evolving_maintained(spec),
-            always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
+            always=_unasked(spec),
         )
         found = followed(spec, found, metadata)
         if spec.shapes:
@@ -241,3 +241,11 @@ class SchemaEvolution:
             f"{first.told}{others}; evolve.{first.change} is fail. Nothing of the batch is committed.",
             fix=f"alter the table, or set evolve.{first.change} in streams/{stream}.yaml; then frazil run {stream}",
         )
+
+
+def _unasked(spec: StreamSpec) -> Container[Path]:
+    """The columns that records get whatever the policy says: that of what is kept, and those that no table shows."""
+    kept = {(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else frozenset[Path]()
+    if spec.lane_columns is None or spec.transform:
+        return kept
+    return spec.lane_columns.unseen(kept)

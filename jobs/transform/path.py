@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Literal
 
 from pyiceberg import types as ice
 
@@ -84,6 +85,37 @@ def matched(columns: Columns, text: str) -> bool:
         TransformProblem: It is none.
     """
     return any(True for _ in _matches(columns.fields, parse_path(text), ()))
+
+
+def stands(text: str, path: Path) -> Literal["within", "above", "apart"]:
+    """Where a column stands of what a path names, whatever columns there are.
+
+    Returns:
+        `within` of one that the path names, or that lies in one; `above` of one in which such a column may lie.
+
+    Raises:
+        TransformProblem: It is no path.
+    """
+    parts = parse_path(text)
+    at = _before(parts, {0})
+    for name in path:
+        at = _before(parts, {i if parts[i] == _DEEP else i + 1 for i in at if _takes(parts[i], name)})
+        if len(parts) in at:
+            return "within"
+    return "above" if at else "apart"
+
+
+def _before(parts: tuple[str, ...], at: set[int]) -> set[int]:
+    """The parts that may come next: ** stands for no name as well."""
+    found = set(at)
+    for i, part in enumerate(parts):
+        if part == _DEEP and i in found:
+            found.add(i + 1)
+    return found
+
+
+def _takes(part: str, name: str) -> bool:
+    return part in (_ANY, _DEEP) or _name(part) == name
 
 
 def field_at(columns: Columns, path: Path, place: Place = ()) -> ice.NestedField:

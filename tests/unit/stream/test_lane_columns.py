@@ -82,6 +82,19 @@ def test_each_table_has_the_columns_that_it_keeps_and_evolution_brings_none_back
     audited(after)
 
 
+@pytest.mark.parametrize("columns", [{"drop": ["secret", "pay.card"]}, ["id", "pay.sum"]])
+@pytest.mark.parametrize("answer", ["fail", "propose"])
+def test_nobody_is_asked_for_a_field_that_the_table_goes_without(opened: Opened, columns: Any, answer: str) -> None:
+    tables = [{"match": "a", "table": "lake.a", "columns": columns}]
+    one = opened({"by": "topic", "tables": tables}, evolve={"add": answer, "widen": answer, "relax": answer})
+    one.produce("a", {"id": 1, "pay": {"sum": 1}})
+    one.land()
+    one.produce("a", {"id": 2, "secret": 1, "pay": {"sum": 2, "card": "c"}}, {"id": 3, "secret": 1.5})
+    one.land(1)
+    assert one.letters() == {} and one.columns("lake.a") == {"id": "long", "pay": "struct<sum long>"}
+    assert [row["id"] for row in rows(one, "lake.a")] == [1, 2, 3]
+
+
 def test_rules_and_steps_see_the_columns_that_a_table_goes_without(opened: Opened) -> None:
     more = {
         "transform": [{"compute": {"double": "n * 2"}}],
@@ -174,6 +187,10 @@ def test_a_batch_that_landed_in_part_is_finished_by_the_columns_that_it_was_deci
     ("given", "said"),
     [
         ({"decode": {"value": "json", "schema": "table"}}, "route.tables[0].columns: does not go with decode.schema"),
+        (
+            {"decode": {"value": "json", "schema": "infer", "unknown_fields": "keep"}},
+            "route.tables[1].columns: would keep fields in _extra that it leaves out",
+        ),
         ({"evolve": {"clash": "shadow"}}, "route.tables[0].columns: does not go with evolve.clash 'shadow'"),
     ],
 )

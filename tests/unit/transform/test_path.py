@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.transform.columns import TransformProblem
-from jobs.transform.path import field_at, parse_path, selected, single
+from jobs.transform.path import field_at, parse_path, selected, single, stands
 from tests.unit.transform.rows import columns_of
 
 COLUMNS = columns_of(
@@ -51,3 +53,39 @@ def test_one_column_is_named_without_wildcards() -> None:
     with pytest.raises(TransformProblem, match="wildcard"):
         single("payload.*")
     assert parse_path("`a``b`") == ("`a``b`",)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "where"),
+    [
+        ("pay.card", "pay.card", "within"),
+        ("pay.card", "pay.card.number", "within"),
+        ("pay.card", "pay", "above"),
+        ("pay.card", "pay.sum", "apart"),
+        ("pay.*", "pay.sum.x", "within"),
+        ("pay.*", "pay", "above"),
+        ("*", "x", "within"),
+        ("**.secret", "secret", "within"),
+        ("**.secret", "a.b.secret.c", "within"),
+        ("**.secret", "a.b", "above"),
+        ("a.**.c", "a.c", "within"),
+        ("a.**.c", "a.x.y.c", "within"),
+        ("a.**.c", "b.c", "apart"),
+        ("`pay.card`", "pay.card", "apart"),
+    ],
+)
+def test_where_a_column_stands_of_what_a_path_names(text: str, path: str, where: str) -> None:
+    assert stands(text, tuple(path.split("."))) == where
+
+
+@given(st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=4).filter(lambda parts: parts[-1] != "**"))
+def test_what_stands_within_is_what_is_selected(parts: list[str]) -> None:
+    every = columns_of("a struct<a struct<a int, b int>, b int>, b struct<b int>")
+    text = ".".join(parts)
+    paths = [("a",), ("a", "a"), ("a", "a", "a"), ("a", "a", "b"), ("a", "b"), ("b",), ("b", "b")]
+    try:
+        named = set(selected(every, [text]))
+    except TransformProblem:
+        named = set()
+    within = {path for path in paths if any(path[: n + 1] in named for n in range(len(path)))}
+    assert {path for path in paths if stands(text, path) == "within"} == within

@@ -60,3 +60,47 @@ def test_validate_tells_of_each_table(one: LaneStream) -> None:
     assert "table lake.stream holds the stream's stamps; no row goes to it" in said
     one.catalog.drop_table("lake.b")
     assert "table lake.b is not there yet" in run(one, "validate", "shop").output
+
+
+def test_a_table_that_goes_without_columns_is_asked_about_those_that_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [{"match": "b", "table": "lake.b", "columns": {"drop": ["secret"]}}]
+    route: dict[str, Any] = {"by": "topic", "tables": tables}
+    one = LaneStream(tmp_path / "home", route, {}, monkeypatch, evolve={"add": "propose"})
+    one.produce("b", {"id": "x"})
+    one.land()
+    one.produce("b", {"id": "y", "secret": "s"}, {"id": "w", "secret": "s", "later": 1})
+    one.land(1)
+    shown = run(one, "schema", "diff", "shop", "--table", "lake.b", "--json")
+    assert shown.exit_code == 0, shown.output
+    proposed = {each["says"]: each["id"] for each in json.loads(shown.stdout)["proposals"]}
+    # Nobody is asked for what the table goes without.
+    assert set(proposed) == {"add column later long"}
+    for each in proposed.values():
+        made = run(one, "schema", "apply", "shop", "--proposal", each, "--yes")
+        assert made.exit_code == 0, made.output
+    assert one.columns("lake.b") == {"id": "string", "later": "long"}
+    assert "wrong" not in run(one, "validate", "shop").output
+    after = LaneStream(tmp_path / "home", route, one.log, monkeypatch, 2, evolve={"add": "propose"})
+    after.produce("b", {"id": "z", "secret": "s", "later": 2})
+    after.land(0)
+    rows = after.catalog.load_table("lake.b").scan().to_arrow().to_pylist()
+    assert {row["id"]: row["later"] for row in rows} == {"x": None, "y": None, "z": 2}
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"id": "text", "secret": "t"}\n{"id": "text", "secret": 1}\n')
+    checked = run(one, "schema", "check", "shop", "--against", str(records), "--table", "lake.b")
+    assert "wrong_type" in checked.output
+
+
+def test_validate_tells_which_table_lacks_the_column_of_the_event_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = LaneStream(tmp_path / "home", {"by": "topic", "tables": TABLES}, {}, monkeypatch)
+    one.produce("a", {"id": 1})
+    one.land()
+    LaneStream(tmp_path / "home", {"by": "topic", "tables": TABLES}, {}, monkeypatch, 2)
+    file = one.home / "streams" / "shop.yaml"
+    file.write_text(file.read_text() + "event_time: {column: at}\n")
+    said = run(one, "validate", "shop").output
+    assert "table lake.a: event_time.column: 'at' is no column of the rows" in said
