@@ -36,6 +36,7 @@ Kind = Literal[
     "publish",
     "check",
     "route",
+    "followers",
     "named tables",
     "dropped tables",
     "parking",
@@ -104,6 +105,13 @@ STEPS: dict[str, Step] = {
     ),
     "after_schema_commit": Step(
         "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
+    ),
+    "before_follower_change": Step(
+        "followers",
+        "The stream's own table has columns that a further one lacks, which gets them before the next tasks run.",
+    ),
+    "after_follower_change": Step(
+        "followers", "One further table has the columns of the own one, others may lack them; they get them likewise."
     ),
     "before_new_tables": Step(
         "named tables", "Values name tables that are not there, and nothing of the batch is written; it runs again."

@@ -60,11 +60,11 @@ AFTER_A_COMMIT = "after_recovery_commit"
 # What only a driver that finds a pending record comes to.
 NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
-# Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, quiet streams and
-# tags are no part of a certificate: the project's own tests kill those.
+# Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
+# the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
 _NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
-    *("dropped tables", "parking", "event time", "tag", "opening"),
+    *("dropped tables", "parking", "event time", "tag", "opening", "followers"),
 )
 # Nor are discards, answers and remakes of what is published.
 _HOLDS = ("inside_hold", "publish_after_hold")

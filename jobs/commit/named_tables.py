@@ -12,6 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.branch import stream_table
+from jobs.commit.followers import following
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
@@ -87,9 +89,13 @@ def _may_hold(spec: StreamSpec, name: str, catalog: Catalog) -> bool:
     """Whether a table holds the stream's rows; one that is gone, or may not be read, did."""
     try:
         metadata = catalog.load_table(name).metadata
+        if made_for(metadata, spec.stream):
+            return True
+        if spec.tables_follow:
+            own = stream_table(catalog, spec, spec.table.name).metadata
+            return not following(spec, own, metadata, name).refused
         schema, properties = metadata.schema(), metadata.properties
-        fits = not spec.for_table(name).disagreements_with(schema, name, properties=properties)
-        return made_for(metadata, spec.stream) or fits
+        return not spec.for_table(name).disagreements_with(schema, name, properties=properties)
     except NoSuchTableError:
         return True
     except Exception as problem:

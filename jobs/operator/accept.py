@@ -231,7 +231,8 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
         return
     run = f"frazil run {spec.stream}"
     there = target.table
-    differences = spec.for_table(name).disagreements_with(there.schema(), name, properties=there.properties)
+    own = name == spec.table.name
+    differences = spec.for_table(name).disagreements_with(there.schema(), properties=there.properties) if own else []
     if name != spec.table.name or not differences:
         raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run

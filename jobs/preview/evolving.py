@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
+from jobs.commit.followers import followable
 from jobs.commit.schema_history import added_since
 from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.preview.changed_metadata import with_operation
 from jobs.preview.record import TableChanges
 from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
@@ -31,13 +33,17 @@ class EvolvingTable:
     Args:
         spec: The stream.
         metadata: Of its table as it is, or as it would be made.
+        followers: Metadata of the tables that follow it, by name.
 
     Attributes:
         metadata: As it would be by now.
     """
 
-    def __init__(self, spec: StreamSpec, metadata: TableMetadata) -> None:
+    def __init__(
+        self, spec: StreamSpec, metadata: TableMetadata, followers: Mapping[str, TableMetadata] = MappingProxyType({})
+    ) -> None:
         self._spec: StreamSpec = spec
+        self._followers: Mapping[str, TableMetadata] = followers
         self.metadata: TableMetadata = metadata
         self._made: list[str] = []
         self._proposed: list[SchemaChange] = []
@@ -104,7 +110,8 @@ class EvolvingTable:
             maintained=evolving_maintained(spec),
             always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
         )
-        return followed(spec, found, self.metadata)
+        found = followed(spec, found, self.metadata)
+        return followable(spec, found, self.metadata, self._followers) if spec.tables_follow else found
 
     def _change(self, changes: tuple[SchemaChange, ...]) -> None:
         made = changed_columns(self._spec, self.metadata, changes)

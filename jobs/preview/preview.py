@@ -32,7 +32,7 @@ from jobs.preview.record import (
     Row,
     StreamPreview,
 )
-from jobs.preview.tables import TableAsWritten, new_named_tables
+from jobs.preview.tables import TableAsWritten, followed_metadata, new_named_tables
 from jobs.preview.watched_pipeline import Watch
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
@@ -80,18 +80,19 @@ def preview_stream(
     mine = [each for each in blocks if spec.source.reads(each.source.topic)]
     parts = asked_parts(spec, tables)
     tables, now = list(tables), datetime.now(UTC)
-    evolving = EvolvingTable(spec, _own(spec, tables).metadata)
+    followers = {each.target.name: each.metadata for each in tables if _follows(spec, each)}
+    evolving = EvolvingTable(spec, _own(spec, tables).metadata, followers)
     while True:
         watch = Watch()
         resolved = evolving.resolved.with_schemas(schemas)
-        written = [replace(each, metadata=evolving.metadata) if _is_own(spec, each) else each for each in tables]
+        written = [_as_it_would_be(spec, each, evolving.metadata) for each in tables]
         columns = _columns(spec, evolving.metadata, schemas)
         steps = row_steps_of(spec, resolved.schema, columns)
         hidden = steps is not None and (steps.hide_values or mask != NO_MASK)
         steps = replace(steps, hide_values=hidden, batch_time=now) if steps else None
         plan = _plan(spec, written, resolved, columns, steps, mask)
         results = run_split(plan, (_narrowed(each, parts) for each in mine), watch.pipeline)
-        if named := new_named_tables(spec, results):
+        if named := new_named_tables(spec, results, evolving.metadata):
             spec = spec.with_named_tables(each.target.name for each in named)
             tables += named
         elif not evolving.decide(_needs(results)):
@@ -144,6 +145,19 @@ def _columns(spec: StreamSpec, table: TableMetadata, schemas: SchemaLookup | Non
 
 def _own(spec: StreamSpec, tables: Sequence[TableAsWritten]) -> TableAsWritten:
     return next(each for each in tables if _is_own(spec, each))
+
+
+def _as_it_would_be(spec: StreamSpec, table: TableAsWritten, own: TableMetadata) -> TableAsWritten:
+    """A table as it would be by now, given the stream's own one."""
+    if _is_own(spec, table):
+        return replace(table, metadata=own)
+    if not _follows(spec, table):
+        return table
+    return replace(table, metadata=followed_metadata(spec, own, table.metadata, table.target.name))
+
+
+def _follows(spec: StreamSpec, table: TableAsWritten) -> bool:
+    return spec.tables_follow and table.target.role == "rows" and not table.target.coordinator
 
 
 def _is_own(spec: StreamSpec, table: TableAsWritten) -> bool:

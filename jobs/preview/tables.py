@@ -14,10 +14,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.catalog import find_table
+from jobs.commit.changed_metadata import with_operation
+from jobs.commit.followers import following, following_operation, new_follower_schema
 from jobs.commit.opening_columns import opening_columns, opening_operation
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
-from jobs.preview.changed_metadata import with_operation
 from jobs.preview.record import TableState
 from jobs.schema.decoded_columns import decoded_properties, decoded_property
 from jobs.spec.models import StreamSpec
@@ -64,13 +65,18 @@ def tables_as_written(
     Raises:
         FrazilError: Its columns are not known, it could not be created, or the catalog does not answer.
     """
-    return tuple(
-        _letters(spec, target, catalog) if target.role == "dead_letters" else _of_rows(spec, target, catalog, new)
-        for target in spec.targets
-    )
+    made: list[TableAsWritten] = []
+    for target in spec.targets:
+        if target.role == "dead_letters":
+            made.append(_letters(spec, target, catalog))
+        elif spec.tables_follow and not target.coordinator:
+            made.append(_follower(spec, target, catalog, made[0].metadata))
+        else:
+            made.append(_of_rows(spec, target, catalog, new))
+    return tuple(made)
 
 
-def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult]) -> list[TableAsWritten]:
+def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: TableMetadata) -> list[TableAsWritten]:
     """The tables that a task lacks, as they would be made for the values that name them.
 
     Whether one of the name is there, and is another's, is not asked.
@@ -78,6 +84,7 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult]) -> list[Ta
     Args:
         spec: The stream, with those that it has.
         results: Of the task.
+        own: Metadata of its own table, as the task has it.
     """
     route = spec.route
     if route is None or route.to is None:
@@ -89,7 +96,7 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult]) -> list[Ta
         if is_full(spec) or name.lower() in {known.lower() for known in spec.target_names}:
             continue
         spec = spec.with_named_tables([name])
-        schema = spec.table_schema_for(name)
+        schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
         partitions = partition_spec(spec.table_settings(name).partition_by, schema)
         made.append(TableAsWritten(spec.targets[-1], "new", _made(spec, name, schema, partitions)))
     return made
@@ -124,6 +131,35 @@ def _of_rows(
         problem = f"table {target.name} cannot hold what the file declares: {'; '.join(found)}"
         return TableAsWritten(target, "differs", made, problem)
     return TableAsWritten(target, "there", table.metadata.model_copy(update={"properties": kept_by}))
+
+
+def _follower(spec: StreamSpec, target: TargetSpec, catalog: Catalog | None, own: TableMetadata) -> TableAsWritten:
+    """A table that has the columns of the stream's own one."""
+    table, schema = _found(spec, target, catalog), new_follower_schema(spec, own, target.name)
+    made = _made(spec, target.name, schema, partition_spec(spec.table_settings(target.name).partition_by, schema))
+    if table is None:
+        return TableAsWritten(target, "new", made)
+    refuse_format(table.metadata, target.name)
+    fit = following(spec, own, table.metadata, target.name)
+    if not fit.refused:
+        return TableAsWritten(target, "there", followed_metadata(spec, own, table.metadata, target.name))
+    if is_as_made(table.metadata, spec.stream):
+        return TableAsWritten(target, "there", made)
+    problem = f"table {target.name} cannot take the columns of table {spec.table.name}: {'; '.join(fit.refused)}"
+    return TableAsWritten(target, "differs", made, problem)
+
+
+def followed_metadata(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str) -> TableMetadata:
+    """Metadata of a table that follows the stream's own one, once it has what it lacks.
+
+    Args:
+        spec: The stream.
+        own: Metadata of its own table.
+        follower: Metadata of the follower, which can take it.
+        name: Of the follower.
+    """
+    changes = following(spec, own, follower, name).changes
+    return with_operation(follower, following_operation(spec, follower, changes)) if changes else follower
 
 
 def _followed(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], NewColumns]) -> TableMetadata:

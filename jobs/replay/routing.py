@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from jobs.commit.followers import following
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
@@ -79,7 +80,10 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
     def fit(rows: pa.RecordBatch) -> pa.RecordBatch:
         try:
             table = tables.table(name)
-            refuse_unfit(spec, table)
+            if spec.tables_follow and name != spec.table.name:
+                refuse_behind(spec, tables.table(spec.table.name), table)
+            else:
+                refuse_unfit(spec, table)
         except FrazilError as problem:
             # No fault of the record that happens to be for it: the replay ends.
             raise ProjectionError(problem.message, fix=problem.fix) from None
@@ -114,6 +118,27 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",
             fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
+        )
+
+
+def refuse_behind(spec: StreamSpec, own: Table, table: Table) -> None:
+    """See that a table which follows the stream's own one has its columns: a replay alters none.
+
+    Args:
+        spec: The stream, corrected or not.
+        own: Its own table.
+        table: One that follows it.
+
+    Raises:
+        FrazilError: It lacks something; the message names each column.
+    """
+    name = ".".join(table.name())
+    fit = following(spec, own.metadata, table.metadata, name)
+    if lacks := [*map(str, fit.changes), *(each.rstrip(".") for each in fit.refused)]:
+        raise FrazilError(
+            f"stream {spec.stream}: table {name} does not have the columns of table {spec.table.name}: "
+            f"{'; '.join(lacks)}.",
+            fix=f"frazil schema apply {spec.stream}",
         )
 
 

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.branch import stream_table
+from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
@@ -255,6 +256,13 @@ def alter_table(
         return commit_once(found, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
 
     return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
+
+
+def altered_metadata(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> TableMetadata:
+    """Metadata of a stream's own table with an alteration made; nothing is committed."""
+    if not decided.sentences:
+        return metadata
+    return with_operation(metadata, _operation(spec, metadata, decided, "nobody"))
 
 
 def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:

@@ -384,6 +384,11 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         return made
 
     @property
+    def tables_follow(self) -> bool:
+        """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do."""
+        return self.route is not None and not self.decode.declares_all and not self.own_columns
+
+    @property
     def grows(self) -> bool:
         """Whether tables become targets as records come for them."""
         return self.route is not None and (self.route.to is not None or self.own_columns)

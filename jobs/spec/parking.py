@@ -64,3 +64,11 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> list[tuple[L
         if mask != NO_MASK:
             problems.append((place, _LOST))
     return problems
+
+
+def undeclared_park_problems(route: Route) -> list[tuple[Location, str]]:
+    """Returns where a route over columns that no file declares asks for parking, which does not go with them yet."""
+    places: list[Location] = [("route",)] if route.on_table_error == "park" else []
+    places += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
+    said = "cannot be park with columns that no file declares yet: write stop"
+    return [((*place, "on_table_error"), said) for place in places]

@@ -11,9 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
+from jobs.expression.parser import parse
+from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
-from jobs.spec.decode import Decode
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
 from jobs.spec.named_tables import NameOfTables, value_of_table
@@ -288,8 +289,18 @@ def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
     return []
 
 
+def expression_text_problems(route: Route) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the text of the expression that decides, whatever the columns are."""
+    try:
+        if route.expression is not None:
+            parse(route.expression)
+    except ExpressionProblem as problem:
+        return [(("route", "by"), str(problem))]
+    return []
+
+
 def route_problems(
-    route: Route | None, table: Table, letters: str, decode: Decode, others: Sequence[str], undecided: str | None = ""
+    route: Route | None, table: Table, letters: str, others: Sequence[str]
 ) -> list[tuple[Location, str]]:
     """Returns what is wrong with a route, given the rest of the file.
 
@@ -297,21 +308,12 @@ def route_problems(
         route: The route.
         table: The stream's own table.
         letters: The table of its dead letters.
-        decode: Where its columns are from.
         others: Blocks that the file has, and that do not go with a route.
-        undecided: Why the topic alone does not decide, so that each table might have columns of its own; None where it
-            does.
     """
     if route is None:
         return []
     said = "is for a stream with one table of rows, and does not go with route yet"
     problems: list[tuple[Location, str]] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
-    if not decode.declares_all and undecided is not None:
-        needs = (
-            "needs the columns in decode.schema: without them the topic alone may decide, by 'topic' or an SQL "
-            "expression over _topic, so that each table has the columns of its own topics"
-        )
-        problems.append((("route", "by"), f"{needs}; {undecided}" if undecided else needs))
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)

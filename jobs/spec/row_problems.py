@@ -26,13 +26,13 @@ from jobs.spec.column_problems import (
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
-from jobs.spec.parking import park_problems
+from jobs.spec.parking import park_problems, undeclared_park_problems
 from jobs.spec.publish import publish_problems
-from jobs.spec.route import route_problems
+from jobs.spec.route import expression_text_problems, route_problems
 from jobs.spec.route_columns import chosen_columns_problems
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
-from jobs.spec.topic_route import topic_route_problems, undecided_by_topic
+from jobs.spec.topic_route import topic_route_problems
 from jobs.spec.transform.passing import changed_problems, undeclared_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
@@ -76,9 +76,11 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
     beside = {"publish": publish}
     given = [name for name, block in beside.items() if block is not None]
-    undecided = undecided_by_topic(spec.route) if spec.route is not None else None
-    problems.extend(route_problems(spec.route, table, letters, decode, given, undecided))
+    problems.extend(route_problems(spec.route, table, letters, given))
     problems.extend(park_problems(spec.route, table, spec.errors.mask))
+    if spec.tables_follow and spec.route is not None:
+        problems.extend(expression_text_problems(spec.route))
+        problems.extend(undeclared_park_problems(spec.route))
     if spec.own_columns and spec.route is not None:
         of_route = (spec.route, spec.source, spec.transform, table)
         shadow = spec.evolve.clash == "shadow"
@@ -130,10 +132,18 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *type_problems_of(spec.maintenance, every),
         *table_sort_problems_of(every, spec.table),
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
-        *route_table_problems(spec.route, every, spec.table),
+        *_route_table_problems(spec, every),
         *late_table_problems(spec.event_time, every, spec.table),
         *chosen_columns_problems(spec.route, every, spec.table, spec.event_time, spec.maintenance),
     ]
+
+
+def _route_table_problems(spec: StreamSpec, every: Schema) -> Problems:
+    found = list(route_table_problems(spec.route, every, spec.table))
+    if spec.decode.declares_all:
+        return found
+    # Such a file declares none: they are from a registry, the records or the table.
+    return [(place, said.replace(" in decode.schema", " among the stream's columns")) for place, said in found]
 
 
 def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:

@@ -18,6 +18,7 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.decode import Decode
 from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.parking import undeclared_park_problems
 from jobs.spec.route import Route, route_column_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
@@ -32,10 +33,6 @@ from jobs.transform.transform import Rows
 _TOPIC_COLUMN = "_topic"
 _ROUTERS = frozenset({"RegexRouter", "TimestampRouter", "EventRouter"})
 _ROUTER_PROPERTIES = frozenset({"route.by.field", "route.topic.replacement"})
-_ASKS_TIME = (
-    "this one asks for the time of the batch (now(), current_date) as well, and a topic's records would go to another "
-    "table by and by"
-)
 # Rows without a column would be none.
 _A_COLUMN = Columns.of([NestedField(1, "row", IntegerType(), required=False)])
 
@@ -54,20 +51,13 @@ class TopicValue(NamedTuple):
 
 def decided_by_topic(route: Route) -> bool:
     """Whether the topic alone says where a record goes: `topic`, or an expression over nothing but `_topic`."""
-    return undecided_by_topic(route) is None
-
-
-def undecided_by_topic(route: Route) -> str | None:
-    """Why the topic alone does not say where a record goes; empty where the text says it, None where it does."""
     if (text := route.expression) is None:
-        return None if route.column is None else ""
+        return route.column is None
     try:
         found = compiled(text, Columns(()))
-    except TransformProblem as problem:
-        return problem.message
-    if set(found.columns) != {_TOPIC_COLUMN}:
-        return ""
-    return _ASKS_TIME if found.needs_batch_time else None
+    except TransformProblem:
+        return False
+    return set(found.columns) == {_TOPIC_COLUMN} and not found.needs_batch_time
 
 
 def topic_values(route: Route, topics: Iterable[str]) -> dict[str, TopicValue]:
@@ -133,10 +123,7 @@ def topic_route_problems(
         said = "is needed beside a route over columns that no file declares: rows of its tables say where they are from"
         yield ("table", "kafka_columns", lost[0]), said
     yield from _column_problems(route, columns, decode, shadow=shadow)
-    parks: list[Location] = [("route",)] if route.on_table_error == "park" else []
-    parks += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
-    for place in parks:
-        yield (*place, "on_table_error"), "cannot be park with columns that no file declares yet: write stop"
+    yield from undeclared_park_problems(route)
     if route.to is not None and decode.schema_source == "table":
         said = "names tables that are made, and with decode.schema 'table' each is there before: list them in tables"
         yield ("route", "to"), said

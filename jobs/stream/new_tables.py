@@ -16,6 +16,7 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
+from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
@@ -152,7 +153,10 @@ class NewTables:
             return _FOREIGN.format(name=name)
         if is_as_made(found.metadata, stream.id):
             return None
-        misfits = stream.spec.disagreements_with(found.schema(), name, properties=found.properties)
+        if stream.spec.tables_follow:
+            misfits = following(stream.spec, stream.rows_table.metadata, found.metadata, name).refused
+        else:
+            misfits = stream.spec.disagreements_with(found.schema(), name, properties=found.properties)
         return _UNFIT.format(name=name) if misfits else None
 
     def _refused(self, lacked: UnnamedTable, why: str) -> None:

@@ -33,6 +33,7 @@ from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
+from jobs.stream.follower_tables import refuse_bare
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.new_rows import NewColumns, own_columns
 from jobs.stream.open_stream import OpenStream, known_targets
@@ -204,6 +205,8 @@ def ensure_tables(
     of_rows = spec.for_table(spec.table.name)
     has_rows = spec.coordinator_has_rows or not spec.own_columns
     table = ensure_row_table(of_rows, catalog, new) if has_rows else ensure_coordinator(spec, catalog)
+    if spec.tables_follow:
+        refuse_bare(spec, table.schema())
     ensure_routed_tables(spec, catalog, without)
     ensure_table(
         catalog,

@@ -7,9 +7,11 @@ from collections.abc import Collection
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.branch import stream_table
 from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -20,7 +22,8 @@ from jobs.write.table_sort_order import sort_order
 def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection[str] = ()) -> None:
     """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
 
-    Those that have columns of their own are there: they are made as their first records come.
+    Those that follow the stream's own table get what they lack of its columns. Those that have columns of their own are
+    there: they are made as their first records come.
 
     Args:
         spec: The stream.
@@ -49,11 +52,13 @@ def _ensure_lane(spec: StreamSpec, catalog: Catalog, name: str) -> None:
 
 
 def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
-    """Create one of them if it is not there.
+    """Create one of them if it is not there; one that follows the stream's own table gets what it lacks.
 
     Raises:
-        FrazilError: It cannot hold what the file declares.
+        FrazilError: It cannot hold what the file declares, or what the own table has.
     """
+    if spec.tables_follow:
+        return ensure_follower(spec, catalog, stream_table(catalog, spec, spec.table.name).metadata, name)
     schema, settings = spec.table_schema_for(name), spec.table_settings(name)
     partitions = partition_spec(settings.partition_by, schema)
     table = ensure_table(

@@ -16,7 +16,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import SchemaChangeError
+from jobs.commit.followers import followable, follower_names
 from jobs.commit.operations import ChangeSchema
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, schema_history
 from jobs.commit.stamps import Stamp
@@ -189,6 +191,11 @@ class SchemaEvolution:
             always=_unasked(spec),
         )
         found = followed(spec, found, metadata)
+        if spec.tables_follow:
+            tables = self._stream.targets
+            others = {name: tables[name] for name in follower_names(spec)}
+            kept = {name: each.table.metadata for name, each in others.items() if not isinstance(each, ParkedTarget)}
+            found = followable(spec, found, metadata, kept)
         if spec.shapes:
             # The table's columns are those behind the steps, which name them.
             return found

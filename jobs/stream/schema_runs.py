@@ -2,7 +2,8 @@
 
 The files that were written for the schema before a change are dropped: they lack what the change is for. Of a stream
 each of whose tables has columns of its own, each is judged by itself, and altered in a commit of its own; the tasks
-run again once for all that were altered.
+run again once for all that were altered. Tables that follow the stream's own one are altered behind it, before the
+tasks run again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyiceberg.schema import Schema
 from jobs.commit.proposals import Seen
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
+from jobs.stream.follower_tables import FollowerTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_evolution import ROUNDS, SchemaEvolution
@@ -33,6 +35,7 @@ class SchemaRuns:
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
         self._evolutions: dict[str, SchemaEvolution] = {}
+        self._followers: FollowerTables = FollowerTables(stream)
 
     def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
         """Run the tasks of a batch, again after changes of tables.
@@ -55,6 +58,7 @@ class SchemaRuns:
         for number in range(_MOST_RUNS):
             for each in self._evolutions.values():
                 each.forget()
+            self._followers.follow(batch)
             seen = {name: target.seen() for name, target in targets.items()}
             results = tasks(number == 0 and self._surveys())
             try:

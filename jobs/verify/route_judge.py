@@ -148,11 +148,13 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
     """Of a route by a header, or by an SQL expression over the row and its record."""
     text = route.expression or ""
     try:
-        columns = _columns_of(spec)
+        columns = _columns_of(spec, schema)
         if compiled(text, columns).needs_batch_time:
             return Unprovable("they are routed by the time of their batch, which rows do not keep")
         asked = set(compiled(text, columns).columns)
     except (FrazilError, StepProblem, TransformProblem):
+        if spec.tables_follow:
+            return Unprovable("the table does not have the columns of the expression by which they are routed")
         return Unprovable("this version does not read the expression by which they are routed")
     fields = [each for each in columns.fields if each.name in asked]
     parts = {name: FRAME_PARTS[name] for name in asked - {each.name for each in fields}}
@@ -178,10 +180,13 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
     return RouteJudge(table, frozenset({*(each.name for each in fields), *kept.values()}), values, _dispatch(route))
 
 
-def _columns_of(spec: StreamSpec) -> Columns:
-    """The columns that an expression may ask of rows; none where it is of the topic alone."""
+def _columns_of(spec: StreamSpec, schema: Schema) -> Columns:
+    """The columns that an expression may ask of rows of a table; none where it is of the topic alone."""
     if spec.own_columns:
         return Columns(())
+    if spec.tables_follow:
+        kafka = spec.kafka_columns.names
+        return Columns.of([each for each in schema.fields if each.name not in kafka])
     steps = row_steps_of(spec)
     return steps.columns if steps else Columns.of(spec.resolved.schema)
 

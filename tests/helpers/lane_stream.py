@@ -69,6 +69,7 @@ class LaneStream:
 
     Attributes:
         runs: How often the tasks of the last batch were run.
+        headers: Of records, by their offsets, whatever their topics.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class LaneStream:
         (home / "frazil.yaml").write_text(f"kafka: {{bootstrap_servers: 'localhost:1'}}\n{said}")
         self.home: Path = home
         self.log: Log = log
+        self.headers: dict[int, dict[str, bytes]] = {}
         self.runs: int = 0
         self.settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)
@@ -195,5 +197,6 @@ class _Runner(BatchRunner):
             middle = (start + end + 1) // 2
             for first, last in ((start, middle), (middle, end)):
                 if first < last:
-                    results.append(block(source, self._world.log[source][first:last], first))
+                    values = self._world.log[source][first:last]
+                    results.append(block(source, values, first, headers=self._world.headers))
         return task_results(self._stream, run_split(plan, results))

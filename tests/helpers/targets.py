@@ -56,6 +56,7 @@ def spec_with(
         disagreements_with=lambda schema, name=None, properties=None: [],
         grows=route is not None and route.to is not None,
         own_columns=False,
+        tables_follow=False,
         coordinator_has_rows=True,
         **{
             "evolution": NO_EVOLUTION,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import click
 from pyiceberg.schema import Schema
@@ -10,10 +11,12 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
+from jobs.schema.fitting import Fitting
 from jobs.schema.renamed import RenamedColumn
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,
+    altered_metadata,
     declared_alteration,
     file_alteration,
     proposed_alteration,
@@ -29,6 +32,14 @@ from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, propos
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.followers import (
+    behind_own,
+    follow_own,
+    followers_of,
+    print_behind,
+    refuse_behind,
+    refuse_renames,
+)
 from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.schema.renames import read_renames, refuse_unknown
 from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several, of_asked_table
@@ -113,7 +124,9 @@ def _apply(
     schema = table.metadata.schema() if table is not None else None
     refuse_unknown(stream, renames, [spec.declared_rows, *([schema] if schema is not None else [])])
     chosen = _proposed(spec, store, evolving_schema(spec, table.metadata) if table is not None else None, digests)
-    if table is None or is_as_made(table.metadata, stream):
+    if renames:
+        refuse_renames(spec)
+    if table is None or (is_as_made(table.metadata, stream) and not spec.tables_follow):
         if as_json:
             schema_id = None if table is None else table.metadata.current_schema_id
             _told(stream, spec, schema_id, Alteration(), done=False, as_json=True)
@@ -123,13 +136,18 @@ def _apply(
     change, open_proposals = _change(spec, renames, chosen, table.metadata, by_id=bool(digests))
     shown = change(table.metadata)
     _refuse(spec, shown, proposed=bool(open_proposals))
-    if not shown.sentences:
+    followers = followers_of(spec, settings)
+    behind = behind_own(spec, altered_metadata(spec, table.metadata, shown), followers)
+    refuse_behind(spec, behind)
+    if not shown.sentences and not behind:
         _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=as_json)
         return
     if not as_json:
-        click.echo(f"{stream}: table {spec.table.name} ({schema_name(table.metadata)}) is to change:")
+        if shown.sentences:
+            click.echo(f"{stream}: table {spec.table.name} ({schema_name(table.metadata)}) is to change:")
         for sentence in shown.sentences:
             click.echo(f"  {sentence}")
+        print_behind(spec, behind, followers)
         if shown.renames and spec.decode.declared is not None:
             click.echo("A driver that writes the old name ends with its next batch; the one of the file takes over.")
         for each in open_proposals:
@@ -137,14 +155,17 @@ def _apply(
                 click.echo(f"{'.'.join(each.path)} may be the same under another name; then instead: {each.rename}")
     if not yes:
         if as_json:
-            _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=True)
+            _told(stream, spec, table.metadata.current_schema_id, shown, behind, done=False, as_json=True)
             return
-        click.confirm("Change the table?", abort=True)
+        click.confirm("Change the tables?" if behind else "Change the table?", abort=True)
+    made, done = table.metadata.current_schema_id, shown
     with translate_errors(settings, stream), connect_catalog(settings) as catalog:
-        made, done = alter_table(catalog, spec, change, table.metadata.current_schema_id, current_user())
+        if shown.sentences:
+            made, done = alter_table(catalog, spec, change, table.metadata.current_schema_id, current_user())
+        follow_own(catalog, spec, catalog.load_table(spec.table.name).metadata, behind)
     for proposal in open_proposals:
         forget_proposal(store, proposal.digest)
-    _told(stream, spec, made, done, done=True, as_json=as_json)
+    _told(stream, spec, made, done, behind, done=True, as_json=as_json)
 
 
 def _proposed(
@@ -204,13 +225,26 @@ def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
     )
 
 
-def _told(stream: str, spec: StreamSpec, schema_id: int | None, made: Alteration, *, done: bool, as_json: bool) -> None:
+def _told(
+    stream: str,
+    spec: StreamSpec,
+    schema_id: int | None,
+    made: Alteration,
+    behind: Mapping[str, Fitting] = MappingProxyType({}),
+    *,
+    done: bool,
+    as_json: bool,
+) -> None:
     if as_json:
         facts = {"stream": stream, "table": spec.table.name, "schema_id": schema_id, "changes": made.sentences}
+        if spec.tables_follow:
+            facts["tables"] = [{"table": name, "changes": list(map(str, fit.changes))} for name, fit in behind.items()]
         print_json(facts | {"done": done})
-    elif not made.sentences:
+    elif not made.sentences and not behind:
         click.echo(f"{stream}: nothing to change; table {spec.table.name} takes what the file declares.")
     else:
         after = "The file is rolled out by itself." if spec.decode.declared is not None else ""
         click.echo(f"Done: table {spec.table.name} has schema {schema_id}. {after}".rstrip())
+        for name in behind:
+            click.echo(f"Done: table {name} has its columns.")
         click.echo(f"  Next: frazil status {stream}")

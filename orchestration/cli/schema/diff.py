@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.registry.client import quick_registry
+from jobs.schema.fitting import Fitting
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
@@ -20,6 +21,7 @@ from jobs.spec.validation import shown_path
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.write.table_remaking import is_as_made
+from orchestration.cli.schema.followers import behind_facts, behind_own, followers_of
 from orchestration.cli.schema.subject_output import print_subject
 from orchestration.cli.schema.tables_of_rows import has_several, of_asked_table, tables_of_rows
 from orchestration.cli.terminal import print_columns, print_json
@@ -49,8 +51,8 @@ def diff(ctx: click.Context, stream: str, table: str | None, as_json: bool) -> N
 
 def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str, *, as_json: bool) -> None:
     stream, table = spec.stream, stream_table(spec, settings)
-    further = _further(spec, settings)
-    if table is None or is_as_made(table.metadata, stream):
+    further, followers = _further(spec, settings), followers_of(spec, settings)
+    if table is None or (is_as_made(table.metadata, stream) and not spec.tables_follow):
         sentence, fits = _nothing_to_compare(spec, table), all(found.fits for _, found in further)
         if as_json:
             print_json(_facts(spec, table, None, sentence) | {"fits": fits} | _further_facts(spec, further))
@@ -64,10 +66,12 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
     declared = spec.decode.declared is not None
     found = declared_contract(spec, table.schema(), properties=table.properties) if declared else None
     followed = [] if declared else followed_findings(spec, table.metadata)[0]
+    behind = behind_own(spec, table.metadata, followers)
     sentence = _nothing_to_compare(spec, table) if found is None else None
     other = identifier_sentence(spec, table.schema())
     fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
     fits = fits and all(each.fits for _, each in further) and all(each.verdict != "wrong" for each in followed)
+    fits = fits and not any(each.refused for each in behind.values())
     if as_json:
         facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked, "identifier_fields": other}
         print_json(
@@ -75,6 +79,7 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
             | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))}
             | ({"steps": [each.sentence for each in followed]} if followed else {})
             | _further_facts(spec, further)
+            | ({"tables": behind_facts(behind, followers)} if spec.tables_follow else {})
         )
         ctx.exit(0 if fits else 1)
     if found is None:
@@ -86,6 +91,7 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
     else:
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
     _print_further(spec, further, file)
+    _print_behind(spec, behind)
     if other is not None:
         click.echo(f"{other}.")
         click.echo(f"  Next: frazil schema apply {stream}")
@@ -134,6 +140,15 @@ def _print_further(spec: StreamSpec, further: list[tuple[Table, DeclaredContract
             print_contract(
                 spec, found, f"{file} against table {'.'.join(table.name())} ({schema_name(table.metadata)})"
             )
+
+
+def _print_behind(spec: StreamSpec, behind: dict[str, Fitting]) -> None:
+    """Tables that do not have the own one's columns, as a commit of theirs is still to come, or cannot."""
+    for name, fit in behind.items():
+        for each in fit.refused:
+            click.echo(f"Table {name} cannot take the columns of table {spec.table.name}: {each}")
+        for each in fit.changes if not fit.refused else ():
+            click.echo(f"Table {name} gets with the stream's next start or batch: {each}")
 
 
 def _subject_facts(subject: SubjectContract) -> dict[str, Any]:

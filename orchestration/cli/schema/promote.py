@@ -22,7 +22,7 @@ from jobs.promote.kept_values import KeptValues, ProposedType, kept_values, prop
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path, column_name
-from jobs.schema_contract.alteration import alter_table
+from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -30,6 +30,13 @@ from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.followers import (
+    behind_own,
+    follow_own,
+    followers_of,
+    refuse_backfill_of_several,
+    refuse_behind,
+)
 from orchestration.cli.schema.tables_of_rows import of_asked_table
 from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
@@ -91,7 +98,7 @@ def promote_field(
     path = parse_field(field)
     type_ = parse_type(kind, path) if kind is not None else None
     table = stream_table(spec, settings)
-    if table is None or is_as_made(table.metadata, stream):
+    if table is None or (is_as_made(table.metadata, stream) and not spec.tables_follow):
         raise FrazilError(f"table {spec.table.name} has no rows yet.", fix=f"frazil run {stream}")
     with translate_errors(settings, stream):
         found = promotion(spec, table.schema(), path, type_)
@@ -103,12 +110,15 @@ def promote_field(
         assert found is not None
         if backfilling:
             _refuse_gated(spec)
+            refuse_backfill_of_several(spec)
             refuse_backfill(table, found)
     change = found.alteration(table.metadata, spec)
     if change.refused:
         raise FrazilError(
             f"{'; '.join(change.refused)}. Nothing was changed.", fix=f"frazil schema apply {stream} --help"
         )
+    behind = behind_own(spec, altered_metadata(spec, table.metadata, change), followers_of(spec, settings))
+    refuse_behind(spec, behind)
     _show(asked, table, found, kept, proposed)
     if not change.changes and not backfilling:
         _tell_nothing(asked, table, found)
@@ -124,6 +134,7 @@ def promote_field(
             schema_id, _ = alter_table(
                 catalog, spec, lambda now: found.alteration(now, spec), schema_id, current_user()
             )
+            follow_own(catalog, spec, catalog.load_table(spec.table.name).metadata, behind)
             if not as_json:
                 click.echo(f"Table {spec.table.name} has schema {schema_id}.")
         done = _backfilled(asked, catalog, found) if backfilling else None
@@ -275,7 +286,8 @@ def _tell_next(asked: _Asked, found: Promotion) -> None:
         return
     if (sql := coalesce_sql(found)) is not None:
         click.echo(f"Earlier rows keep it in {EXTRA_COLUMN}. In Spark, for both: {sql}")
-    click.echo(f"  Next, to fill earlier rows as well: {again}")
+    if not asked.spec.tables_follow:
+        click.echo(f"  Next, to fill earlier rows as well: {again}")
 
 
 def _again(asked: _Asked, found: Promotion) -> str:

@@ -30,7 +30,8 @@ _SHOWN = 20
 
 def has_several(spec: StreamSpec) -> bool:
     """Whether a stream may have other tables of the rows that its file declares: those of a route, or of late rows."""
-    return (spec.route is not None and not spec.own_columns) or spec.late_table is not None
+    declared = not spec.own_columns and not spec.tables_follow
+    return (spec.route is not None and declared) or spec.late_table is not None
 
 
 def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:

@@ -31,6 +31,7 @@ from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
 from orchestration.cli.validate.followed_columns import followed_findings
+from orchestration.cli.validate.follower_checks import check_followers
 from orchestration.cli.validate.lane_checks import check_lane_tables
 from orchestration.cli.validate.registry_checks import check_new_columns
 
@@ -108,6 +109,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
     if spec.own_columns:
         yield from check_lane_tables(spec, settings, None if isinstance(catalog, NoCatalogYet) else catalog)
+    if spec.tables_follow and table is not None and not isinstance(catalog, NoCatalogYet):
+        yield from check_followers(spec, table.metadata, catalog)
     has_rows, spec = spec.coordinator_has_rows or not spec.own_columns, spec.for_table(name)
     there = [each for each in (table, dead) if each is not None]
     yield from _check_places(spec, settings, there)

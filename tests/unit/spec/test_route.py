@@ -131,14 +131,27 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
     assert "is said of a.b in an entry before" in refused(tmp_path, {"tables": twice})
 
 
+@pytest.mark.parametrize("schema", ["infer", "table"])
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"decode": {"value": "json", "schema": "infer"}}, "route.by: needs the columns in decode.schema"),
+        ({"on_table_error": "park"}, "route.on_table_error: cannot be park with columns that no file declares yet"),
+        (
+            {"tables": [{"match": "a", "table": "a.b", "on_table_error": "park"}]},
+            "route.tables[0].on_table_error: cannot be park with columns that no file declares yet",
+        ),
+        ({"by": "lower(type"}, "route.by: the expression is wrong at"),
     ],
 )
-def test_what_does_not_go_with_a_route_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
-    assert said in refused(tmp_path, **more)
+def test_what_does_not_go_with_columns_that_no_file_declares_is_refused(
+    tmp_path: Path, schema: str, more: dict[str, Any], said: str
+) -> None:
+    assert said in refused(tmp_path, more, decode={"value": "json", "schema": schema})
+
+
+def test_publish_does_not_go_with_a_route_over_columns_that_no_file_declares(tmp_path: Path) -> None:
+    more = {"decode": {"value": "json", "schema": "infer"}, "publish": {"gate": "contract", "branch": "ingest"}}
+    assert "publish: is for a stream with one table of rows" in refused(tmp_path, **more)
 
 
 @pytest.mark.parametrize(

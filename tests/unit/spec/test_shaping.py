@@ -13,9 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
 from jobs.commit.stamps import Stamp, property_key
-from jobs.preview.changed_metadata import with_operation
 from jobs.schema.decoded_columns import (
     DecodedColumns,
     decoded_columns,

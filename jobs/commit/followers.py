@@ -1,0 +1,179 @@
+"""Followers: the other tables of a route whose columns are those that the stream's own table says. Pure.
+
+Of a stream whose file does not declare its columns, and whose rows say which table they are for, the own table is
+altered first, and each follower then has what it lacks of that, in a commit of its own. What a follower cannot take is
+refused before the own table has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.changed_metadata import with_operation
+from jobs.commit.columns_operation import columns_operation
+from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.schema_history import new_record, with_record
+from jobs.errors import FrazilError
+from jobs.schema.compatibility import disagreements
+from jobs.schema.evolution import Evolution, protected_columns
+from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields
+from jobs.schema.needs import Coordinates
+from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
+from jobs.spec.base import field_path
+from jobs.spec.models import StreamSpec
+from jobs.transform.columns import TransformProblem
+from jobs.write.uuid_columns import uuid_properties
+
+_NOWHERE = Coordinates("", 0, 0)
+
+
+def follower_names(spec: StreamSpec) -> tuple[str, ...]:
+    """The tables of a stream that follow its own one; none where each has columns that the file or its topics say."""
+    if not spec.tables_follow:
+        return ()
+    return tuple(each.name for each in spec.targets if each.role == "rows" and not each.coordinator)
+
+
+def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
+    """The columns of the rows that a follower gets, without those of Kafka's own.
+
+    Args:
+        spec: The stream.
+        own: Metadata of its own table.
+        name: Of the follower.
+
+    Raises:
+        FrazilError: The own table has lost a column that the file chooses for the follower.
+    """
+    table, properties = own.schema(), own.properties
+    decoded = spec.record_columns_for(table, properties).beside(spec.resolved_for(table, properties).schema)
+    try:
+        return spec.columns_in(name, spec.transformed(decoded))
+    except TransformProblem as problem:
+        raise FrazilError(
+            f"stream {spec.stream}: the columns that route chooses for table {name} are not those of table "
+            f"{spec.table.name}: {problem.message}.",
+            fix=f"correct the columns of {name} in streams/{spec.stream}.yaml, or alter table {spec.table.name} back",
+        ) from None
+
+
+def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
+    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file.
+
+    Args:
+        spec: The stream.
+        own: Metadata of its own table.
+        name: Of the follower.
+
+    Raises:
+        FrazilError: As `follower_rows`.
+    """
+    schema = spec.kafka_columns.added_to(follower_rows(spec, own, name))
+    paths = spec.table.identifiers
+    if not paths or any(identifier_problem(path, schema) for path in paths):
+        return schema
+    return with_identifier_fields(schema, spec.table.identifier_names)
+
+
+def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, name: str) -> Fitting:
+    """What a follower has to become to take the rows of its stream.
+
+    Args:
+        spec: The stream.
+        own: Metadata of its own table.
+        follower: Metadata of the follower.
+        name: Of the follower.
+
+    Returns:
+        Refused with what stands in the way, also if Kafka's columns do.
+
+    Raises:
+        FrazilError: As `follower_rows`.
+    """
+    rows, table = follower_rows(spec, own, name), follower.schema()
+    protected = protected_columns(
+        table, follower.partition_specs, follower.sort_order_by_id(follower.default_sort_order_id)
+    )
+    kafka = spec.kafka_columns
+    fit = fitting(
+        rows,
+        table,
+        own=kafka.names,
+        protected=protected,
+        relax_missing=False,
+        maintained=spec.maintenance.enabled,
+    )
+    if fit.refused:
+        return fit
+    after = changed_schema(table, fit.changes, follower.last_column_id, kafka.names)
+    return replace(fit, refused=tuple(disagreements(rows, after, kafka)))
+
+
+def following_operation(
+    spec: StreamSpec, follower: TableMetadata, changes: tuple[SchemaChange, ...], **whose: Any
+) -> ChangeSchema:
+    """The commit that makes these changes of a follower.
+
+    Args:
+        spec: The stream.
+        follower: Metadata of the follower, as they were judged on it by `following`.
+        changes: At least one.
+        whose: Epoch and batch of a driver, or by whom, for the table's history.
+    """
+    before = follower.schema()
+    after = changed_schema(before, changes, follower.last_column_id, spec.kafka_columns.names)
+    head = follower.current_snapshot()
+    record = new_record(
+        spec.stream,
+        [str(each) for each in changes],
+        schema_id=max(each.schema_id for each in follower.schemas) + 1,
+        snapshot_id=head.snapshot_id if head else None,
+        added=len(index_by_id(after)) - len(index_by_id(before)),
+        **whose,
+    )
+    properties = with_record(follower.properties, record) | changed_mapping(follower.properties, before, after, changes)
+    return ChangeSchema(after, properties | uuid_properties(after, follower.properties), record.id)
+
+
+def followable(
+    spec: StreamSpec, found: Evolution, own: TableMetadata, followers: Mapping[str, TableMetadata]
+) -> Evolution:
+    """An evolution of the own table with those changes refused that a follower, or the route, cannot take.
+
+    Args:
+        spec: A stream whose tables follow its own one.
+        found: What becomes of needs of the own table's columns.
+        own: Its metadata, as it was judged.
+        followers: Metadata of the tables that follow it, by name.
+    """
+
+    def problem_of(changes: Iterable[SchemaChange]) -> str | None:
+        after = with_operation(own, columns_operation(spec, own, tuple(changes)))
+        return next(_problems(spec, after, followers), None)
+
+    # Together first: some go only with others.
+    if not found.changes or problem_of(found.changes) is None:
+        return found
+    made, refused = list[SchemaChange](), list[RefusedChange]()
+    for each in found.changes:
+        if why := problem_of([*made, each]):
+            refused.append(RefusedChange(each.change, each.path, why, each.at or _NOWHERE))
+        else:
+            made.append(each)
+    return replace(found, changes=tuple(made), refused=(*found.refused, *refused))
+
+
+def _problems(spec: StreamSpec, own: TableMetadata, followers: Mapping[str, TableMetadata]) -> Iterator[str]:
+    """Why the own table may not become so, as ends of sentences."""
+    for place, said in spec.problems_with(own.schema(), own.properties):
+        yield f"{field_path(place)} in the stream's file would not go with it: {said}"
+    for name, metadata in followers.items():
+        if refused := following(spec, own, metadata, name).refused:
+            yield f"table {name}, which has the same columns, cannot take it: {'; '.join(refused)}"

@@ -1,0 +1,193 @@
+"""Follower tables of a stream: made and altered as its own table is, where that one says the columns of all.
+
+An opening brings each follower to what the own table has, and so does each batch before its tasks run: whatever altered
+the own table, and whoever was killed before the others had it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.branch import stream_table
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.errors import CommitRefusedError, SchemaChangeError
+from jobs.commit.followers import follower_names, following, following_operation, new_follower_schema
+from jobs.commit.parked_target import ParkedTarget
+from jobs.commit.proposals import Proposal
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamps import Stamp
+from jobs.commit.table_remake import remade_table
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.schema.decoded_columns import decoded_digest
+from jobs.schema.fitting import Fitting
+from jobs.schema.schema_change import SchemaChange
+from jobs.spec.models import StreamSpec
+from jobs.steps import step
+from jobs.stream.new_rows import refuse_misnamed
+from jobs.stream.open_stream import OpenStream
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
+from jobs.write.table_remaking import as_made_property, is_as_made
+from jobs.write.table_sort_order import sort_order
+
+log = logging.getLogger(__name__)
+
+
+def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str) -> Table:
+    """Create a follower if it is not there, and else give it what it lacks of the own table's columns, in one commit.
+
+    One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
+
+    Args:
+        spec: The stream.
+        catalog: Where it is.
+        own: Metadata of the stream's own table.
+        name: Of the follower.
+
+    Raises:
+        SchemaChangeError: It cannot take the columns; the message names each.
+    """
+    schema, settings = new_follower_schema(spec, own, name), spec.table_settings(name)
+    partitions = partition_spec(settings.partition_by, schema)
+    table = ensure_table(
+        catalog,
+        name,
+        schema,
+        partitions,
+        create_table_properties(settings.properties, schema) | as_made_property(spec.stream),
+        location=settings.location,
+        order=sort_order(settings.sort_by, schema),
+    )
+    refuse_format(table.metadata, name)
+    if is_as_made(table.metadata, spec.stream) and (
+        _partition_fields(table.spec(), table.schema()) != _partition_fields(partitions, schema)
+        or following(spec, own, table.metadata, name).refused
+    ):
+        remade_table(table, spec.stream, schema, partitions)
+
+    def attempt() -> Table:
+        found = stream_table(catalog, spec, name)
+        fit = following(spec, own, found.metadata, name)
+        _refuse(spec, name, fit)
+        if fit.changes:
+            operation = following_operation(spec, found.metadata, fit.changes, by=f"table {spec.table.name}")
+            step("before_follower_change")
+            commit_once(found, operation, summary={}, properties={})
+            step("after_follower_change")
+            _tell(spec, name, fit.changes)
+        return found
+
+    return compare_and_swap(
+        name, attempt, lambda said: CommitRefusedError(f"stream {spec.stream}: {said}", fix="start it again")
+    )
+
+
+def refuse_bare(spec: StreamSpec, own: Schema) -> None:
+    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none.
+
+    Raises:
+        FrazilError: It has Kafka's columns alone.
+    """
+    if not {each.name for each in own.fields} - spec.kafka_columns.names:
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} has no column but Kafka's own, and the columns of all "
+            "tables of the route are those that it has.",
+            fix=f"add them to table {spec.table.name}, or give table.name in streams/{spec.stream}.yaml another name",
+        )
+
+
+def _partition_fields(partitions: PartitionSpec, schema: Schema) -> list[tuple[str, str, str | None]]:
+    return [(each.name, str(each.transform), schema.find_column_name(each.source_id)) for each in partitions.fields]
+
+
+class FollowerTables:
+    """Gives the followers of an open stream what they lack of its own table's columns, one commit each.
+
+    Args:
+        stream: The open stream.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        # By what the own table and each follower were known when they were seen to agree.
+        self._checked: tuple[int, str | None] | None = None
+        self._agreed: dict[str, tuple[object, ...]] = {}
+
+    def follow(self, batch: int) -> None:
+        """See, before tasks run, that every follower takes the rows of the own table as it is, and alter those.
+
+        Args:
+            batch: Spark's number of it.
+
+        Raises:
+            SchemaChangeError: One cannot take them; the message names it.
+            FrazilError: The own table has lost what the file speaks of.
+            FencedError: Another driver has taken the stream over.
+        """
+        stream, spec = self._stream, self._stream.spec
+        if not spec.tables_follow:
+            return
+        own = stream.rows_table.metadata
+        now = own.current_schema_id, decoded_digest(own.properties, spec.stream)
+        if now != self._checked:
+            refuse_misnamed(spec, spec.problems_with(own.schema(), own.properties))
+            refuse_bare(spec, own.schema())
+            self._checked = now
+        for name in follower_names(spec):
+            target = stream.targets[name]
+            if isinstance(target, ParkedTarget):
+                continue
+            if self._agreed.get(name) != (now, *_version(target)):
+                self._follow(target, own, batch)
+                self._agreed[name] = (now, *_version(target))
+
+    def _follow(self, target: Target, own: TableMetadata, batch: int) -> None:
+        stream, spec, name = self._stream, self._stream.spec, target.name
+        known = following(spec, own, target.table.metadata, name)
+        if not known.changes and not known.refused:
+            return
+
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[SchemaChange, ...]]:
+            fit = following(spec, own, metadata, name)
+            _refuse(spec, name, fit)
+            if not fit.changes:
+                return Proposal(())
+            whose = {"epoch": stream.epoch, "batch": batch}
+            return Proposal(fit.changes, following_operation(spec, metadata, fit.changes, **whose))
+
+        step("before_follower_change")
+        changes = target.swap(propose, epoch=stream.epoch, check=self._refuse_taken_over)
+        if changes:
+            _tell(spec, name, changes)
+            step("after_follower_change")
+
+    def _refuse_taken_over(self) -> None:
+        """A later driver claims the coordinator, and perhaps no other table."""
+        self._stream.lease.verify()
+        self._stream.anchor.refuse_later_claim(self._stream.epoch)
+
+
+def _version(target: Target) -> tuple[object, ...]:
+    """By what a table's columns are known to be others."""
+    return target.uuid, target.table.metadata.current_schema_id
+
+
+def _tell(spec: StreamSpec, name: str, changes: tuple[SchemaChange, ...]) -> None:
+    log.info("table %s follows table %s: %s", name, spec.table.name, "; ".join(map(str, changes)))
+
+
+def _refuse(spec: StreamSpec, name: str, fit: Fitting) -> None:
+    if fit.refused:
+        raise SchemaChangeError(
+            f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}: "
+            f"{'; '.join(each.rstrip('.') for each in fit.refused)}.",
+            fix=f"alter table {name} so that it can, or name another one in streams/{spec.stream}.yaml; then "
+            f"frazil run {spec.stream}",
+        )

@@ -1,0 +1,128 @@
+"""`frazil schema`, `frazil validate` and replays of a stream whose tables follow its own one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyiceberg.types import LongType, StringType
+
+from jobs.commit.offsets import TopicPartition
+from orchestration.cli.main import main
+from tests.helpers.lane_stream import OWN, LaneStream, Log
+
+ROUTE: dict[str, Any] = {
+    "by": "type",
+    "tables": [{"match": "a", "table": "lake.a"}, {"match": "b", "table": "lake.b", "columns": {"drop": ["n"]}}],
+}
+FIRST = [{"id": 1, "type": "a", "n": 1}, {"id": 2, "type": "b"}]
+EVERY = {"id": "long", "type": "string", "n": "long"}
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
+    log: Log = {TopicPartition("events", 0): [json.dumps(each).encode() for each in FIRST]}
+    made = LaneStream(tmp_path / "home", ROUTE, log, monkeypatch, evolve={"add": "propose"})
+    made.land()
+    made.produce("events", {"id": 3, "type": "a", "later": 1}, {"id": 4, "type": "b", "later": 2})
+    made.land(1)
+    assert {each for _, each in made.letters()} == {2, 3}
+    return made
+
+
+def run(one: LaneStream, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(one.home), *arguments])
+
+
+def test_a_proposed_change_is_made_in_every_table_and_finished_by_the_same_command(one: LaneStream) -> None:
+    shown = run(one, "schema", "diff", "shop", "--json")
+    assert shown.exit_code == 0, shown.output
+    facts = json.loads(shown.stdout)
+    assert [each["says"] for each in facts["proposals"]] == ["add column later long"]
+    assert [(each["table"], each["fits"], each["lacks"]) for each in facts["tables"]] == [
+        ("lake.a", True, []),
+        ("lake.b", True, []),
+    ]
+    made = run(one, "schema", "apply", "shop", "--yes")
+    assert made.exit_code == 0, made.output
+    assert "shop: table lake.b (schema 0) is to follow:\n  add column later long" in made.output
+    assert one.columns(OWN) == one.columns("lake.a") == EVERY | {"later": "long"}
+    assert one.columns("lake.b") == {"id": "long", "type": "string", "later": "long"}
+    # As after a kill between two of them.
+    with one.catalog.load_table("lake.b").update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("later")
+    shown = run(one, "schema", "diff", "shop")
+    assert (
+        shown.exit_code == 0 and "Table lake.b gets with the stream's next start or batch: add column" in shown.output
+    )
+    said = run(one, "validate", "shop").output
+    assert "table lake.b lacks columns of table lake.stream; the next run adds them: add column later long" in said
+    made = run(one, "schema", "apply", "shop", "--yes", "--json")
+    assert json.loads(made.stdout)["tables"] == [{"table": "lake.b", "changes": ["add column later long"]}]
+    assert "later" in one.columns("lake.b")
+    replayed = run(one, "replay", "shop")
+    assert replayed.exit_code == 0, replayed.output
+    assert {name: [at for *_, at in each] for name, each in one.placed().items() if name != f"{OWN}_dead"} == {
+        "lake.a": [0, 2],
+        "lake.b": [1, 3],
+    }
+    rows = one.catalog.load_table("lake.b").scan().to_arrow().to_pylist()
+    assert {each["id"]: each["later"] for each in rows} == {2: None, 4: 2}
+
+
+def test_what_another_table_cannot_take_is_refused_before_anything_is_changed(one: LaneStream) -> None:
+    with one.catalog.load_table("lake.b").update_schema() as change:
+        change.add_column("Later", StringType())
+    made = run(one, "schema", "apply", "shop", "--yes")
+    assert made.exit_code == 1 and "Nothing was changed" in made.output
+    assert (
+        "table lake.b, which has the columns of table lake.stream, cannot take them: later: the table calls it Later"
+        in (" ".join(made.output.split()))
+    )
+    assert one.columns(OWN) == EVERY
+
+
+def test_validate_and_diff_name_a_table_that_cannot_follow(one: LaneStream) -> None:
+    assert "table lake.b" not in run(one, "validate", "shop").output
+    with one.catalog.load_table("lake.b").update_schema() as change:
+        change.rename_column("id", "Id")
+    said = " ".join(run(one, "validate", "shop").output.split())
+    assert "table lake.b cannot take the columns of table lake.stream: id: the table calls it Id" in said
+    shown = run(one, "schema", "diff", "shop")
+    assert shown.exit_code == 1 and "Table lake.b cannot take the columns of table lake.stream: id" in shown.output
+    one.catalog.drop_table("lake.b")
+    said = run(one, "validate", "shop").output
+    assert "table lake.b is not there yet; it is made with the columns of table lake.stream" in " ".join(said.split())
+
+
+def test_what_would_have_to_be_one_commit_on_several_tables_is_refused(one: LaneStream) -> None:
+    renamed = run(one, "schema", "apply", "shop", "--rename", "n=m", "--yes")
+    assert renamed.exit_code == 1 and "is one of all tables of the route" in " ".join(renamed.output.split())
+    with one.catalog.load_table(OWN).update_schema() as change:
+        change.add_column("x", LongType())
+    asked = run(one, "schema", "diff", "shop", "--table", "lake.a")
+    assert asked.exit_code == 2
+
+
+def test_a_replay_alters_no_table_and_says_which_is_behind(one: LaneStream) -> None:
+    for name in (OWN, "lake.a"):
+        with one.catalog.load_table(name).update_schema() as change:
+            change.add_column("later", LongType())
+    replayed = run(one, "replay", "shop")
+    said = " ".join(replayed.output.split())
+    assert replayed.exit_code == 1, replayed.output
+    assert "table lake.b does not have the columns of table lake.stream: add column later long" in said
+    assert "frazil schema apply shop" in said
+    assert "later" not in one.columns("lake.b")
+
+
+def test_records_are_checked_before_they_come(one: LaneStream, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"id": "text", "type": "a"}\n')
+    checked = run(one, "schema", "check", "shop", "--against", str(records))
+    assert checked.exit_code == 1 and "wrong_type" in checked.output
+    records.write_text('{"id": 7, "type": "a"}\n')
+    assert run(one, "schema", "check", "shop", "--against", str(records)).exit_code == 0
