@@ -189,7 +189,7 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
     stamp = _anchored(stamps, anchor)
     others = {name: uuid for name, uuid in stamp.targets.items() if name != table}
     parked = {name: since for name, since in stamp.parked.items() if name != table}
-    stamp = replace(stamp.decided(Decision("recreated_table")), targets=others, parked=parked)
+    stamp = replace(stamp.decided(Decision("recreated_table")), targets=others).with_parked(parked)
     # What failed is counted of the newest batch: a second run makes letters of what has no table any more.
     return {anchor: replace(stamp, rows={**stamp.rows, table: 0}, failed=None)}
 

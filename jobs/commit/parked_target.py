@@ -7,7 +7,7 @@ tell as for a table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +108,23 @@ def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
     names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
     found = {name: history(letters, parked_id(stream, name)).newest for name in names}
     return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+
+def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: Iterable[str]) -> dict[str, int]:
+    """How many letters the places of parked tables have, by their own stamps, or the coordinator's if that says more.
+
+    It does where the dead letters were dropped, or rolled back, since.
+
+    Args:
+        targets: Of the stream, read.
+        anchored: The coordinator's newest stamp.
+        names: Of the tables; of one that is not parked nothing is told.
+    """
+    told = anchored.held if anchored else {}
+    places = {name: targets[name] for name in names if PARKED_PART in targets[name].stream}
+    return {
+        name: max(place.newest.totals.read if place.newest else 0, told.get(name, 0)) for name, place in places.items()
+    }
 
 
 def past_their_letters(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import msgspec
@@ -45,6 +46,7 @@ PUBLISH_PART = "~publish"
 FORMAT = 1
 # What is said of tables each of which has columns of its own.
 _OF_TABLES = frozenset({"schemas", "aliases", "decodes"})
+_NUMBERED = frozenset({"parked", "held"})
 
 
 def property_key(stream: str) -> str:
@@ -112,6 +114,8 @@ class Stamp:
             `schema_id` is.
         parked: On the anchor: the targets whose place letters hold, and since when; milliseconds since 1970. Read
             without the table's properties, those of a stamp that holds bitmaps are not told.
+        held: On the anchor: how many letters the place of each of them has, once all targets have the batch; read
+            likewise. Stamps of earlier versions have none.
     """
 
     stream: str
@@ -150,6 +154,7 @@ class Stamp:
     before_ms: int | None = None
     batch_ms: int | None = None
     parked: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def last_move(self) -> int | None:
@@ -213,14 +218,27 @@ class Stamp:
         then, should it be a target again: the anchor's stamp does not name it.
         """
         kept = {name: uuid for name, uuid in self.targets.items() if name in targets or self.rows.get(name)}
-        return replace(self, targets=kept, parked={name: at for name, at in self.parked.items() if name in kept})
+        return replace(self, targets=kept).with_parked({name: at for name, at in self.parked.items() if name in kept})
+
+    def with_parked(self, parked: Mapping[str, int], held: Mapping[str, int] = MappingProxyType({})) -> Self:
+        """This stamp with other parked targets.
+
+        Args:
+            parked: Which they are, and since when.
+            held: Of some of them, how many letters they have; of others it stays.
+        """
+        counts = {**self.held, **held}
+        return replace(self, parked=dict(parked), held={name: counts[name] for name in parked if name in counts})
 
     def as_known(self, newest: Stamp | None) -> Self:
         """With what the anchor's newest stamp says of its targets: a pending record may be older than an answer."""
         if newest is None or not self.targets:
             return self
         targets = {name: newest.targets.get(name, uuid) for name, uuid in self.targets.items()}
-        return replace(self, targets=targets, parked={n: at for n, at in newest.parked.items() if n in targets})
+        held = {**newest.held, **self.held}
+        return replace(self, targets=targets).with_parked(
+            {name: at for name, at in newest.parked.items() if name in targets}, held
+        )
 
     @property
     def in_bitmaps(self) -> bool:
@@ -265,6 +283,7 @@ class Stamp:
             "unknown": list(self.unknown_ids),
             "columns": self.decoded,
             "parked": dict(self.parked),
+            "held": dict(self.held),
             "schemas": dict(self.schemas),
             "aliases": {name: pack_names(names) for name, names in self.further_names.items()},
             "decodes": dict(self.decoded_of),
@@ -275,7 +294,8 @@ class Stamp:
             for key in _OF_TABLES:
                 optional[key] = directory.by_place(optional[key], self.targets)
             document["of"] = [directory.bitmap(each, self.targets) for each in (self.targets, receiving)]
-            optional["parked"] = directory.numbered(self.parked, self.targets)
+            for key in _NUMBERED:
+                optional[key] = directory.numbered(optional[key], self.targets)
         document |= {key: value for key, value in optional.items() if value}
         names = pack_names(self.names)
         for key, said in (("moved", self.moved), ("schema", self.schema_id), ("failed", self.failed), ("names", names)):
@@ -303,11 +323,12 @@ class Stamp:
             directory = TargetDirectory.of(properties, document["stream"])
             document["targets"], receiving = (directory.named(each) for each in document["of"])
             document["rows"] = dict.fromkeys(receiving, 1)
-            document["parked"] = directory.by_name(document.get("parked", ()))
+            for key in _NUMBERED & document.keys():
+                document[key] = directory.by_name(document[key])
             for key in _OF_TABLES & document.keys():
                 document[key] = directory.by_table(document[key])
         elif "of" in document:
-            document |= {key: {} for key in _OF_TABLES}
+            document |= {key: {} for key in _OF_TABLES | _NUMBERED}
         return Stamp(
             stream=document["stream"],
             kind=document["kind"],
@@ -348,5 +369,6 @@ class Stamp:
             published=document.get("published", {}),
             before_ms=document.get("before"),
             batch_ms=document.get("now"),
-            parked=parked if isinstance(parked := document.get("parked", {}), dict) else {},
+            parked=document.get("parked", {}),
+            held=document.get("held", {}),
         )

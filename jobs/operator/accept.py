@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,9 +11,10 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError, table_gone
+from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
-from jobs.commit.parked_target import ParkedTarget, past_their_letters
+from jobs.commit.parked_target import ParkedTarget, parked_places, past_their_letters
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
@@ -32,6 +34,13 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.write.table_remaking import is_as_made
+
+log = logging.getLogger(__name__)
+
+_READ_AGAIN = (
+    "table {name}, for which letters were made while it was parked, is gone: it is made anew, and gets all that is "
+    "read again. `frazil replay {stream}` only once the stream has caught up, or its letters land beside that"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,12 @@ class Answer:
 
 
 def record_answer(
-    spec: StreamSpec, settings: Settings, kafka: Callable[[], KafkaLog], answer: Answer, note: str
+    spec: StreamSpec,
+    settings: Settings,
+    kafka: Callable[[], KafkaLog],
+    answer: Answer,
+    note: str,
+    tell: Callable[[str], object] = log.warning,
 ) -> dict[str, Decision]:
     """Stamp an operator's answer on the tables that it concerns.
 
@@ -64,6 +78,7 @@ def record_answer(
         spec: The stream, which must not be running.
         kafka: Connects to the brokers of its topics, where the answer needs them.
         note: Who answers, and why.
+        tell: Called with what the answer leaves lost.
 
     Returns:
         What was stamped, by table.
@@ -73,11 +88,17 @@ def record_answer(
         NothingToAcceptError: It is not stopped for that reason.
     """
     with connect_catalog(settings) as catalog:
-        return _record(spec, settings, catalog, kafka, answer, note)
+        return _record(spec, settings, catalog, kafka, answer, note, tell)
 
 
 def _record(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Callable[[], KafkaLog], answer: Answer, note: str
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    kafka: Callable[[], KafkaLog],
+    answer: Answer,
+    note: str,
+    tell: Callable[[str], object],
 ) -> dict[str, Decision]:
     spec = with_named_tables(spec, catalog)
     anchored = coordinator_stamp(spec, catalog)
@@ -126,16 +147,45 @@ def _record(
             if content is not None and _takes_back(spec, answer, targets, content):
                 folder.store.delete(record)
         histories = {name: target.history() for name, target in targets.items()}
+        lost = _lost_letters(spec, answer, anchored, targets)
         if answer.unpark:
-            stamped = unpark_table(session, spec, catalog, answer.unpark, note)
+            stamped = unpark_table(session, spec, catalog, answer.unpark, _with_lost(note, lost.get(answer.unpark)))
             uuids = {name: target.identity for name, target in targets.items() if name != answer.unpark}
             lease.remember(uuids)
+            _tell_lost(tell, anchored, lost)
             return stamped
         new = _decision(spec, kafka, answer, targets, histories)
         session.answer({name: stamp.naming_only(spec.target_names) for name, stamp in new.items()}, note)
+        _tell_lost(tell, anchored, lost)
+        if answer.recreated_table == spec.coordinator and (letters := targets.get(spec.dead_letter_table)):
+            for name in parked_places(letters.table.metadata, spec.stream):
+                if name in spec.target_names and name not in targets:
+                    tell(_READ_AGAIN.format(stream=spec.stream, name=name))
         if answer.recreated_table:
             lease.remember({name: t.identity for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
+
+
+def _lost_letters(
+    spec: StreamSpec, answer: Answer, anchored: Stamp | None, targets: Mapping[str, Target]
+) -> dict[str, int]:
+    """By parked table, how many of its letters are gone with the dead letters, where the answer is about either."""
+    if answer.recreated_table == spec.dead_letter_table:
+        letters = targets.get(spec.dead_letter_table)
+        return lost_letters(anchored, parked_places(letters.table.metadata, spec.stream) if letters else {})
+    if answer.unpark is None:
+        return {}
+    lost = lost_letters(anchored, parked_places(targets[spec.dead_letter_table].table.metadata, spec.stream))
+    return {name: count for name, count in lost.items() if name == answer.unpark}
+
+
+def _with_lost(note: str, lost: int | None) -> str:
+    return f"{note} ({lost:,} of its letters were gone)" if lost else note
+
+
+def _tell_lost(tell: Callable[[str], object], anchored: Stamp | None, lost: Mapping[str, int]) -> None:
+    for said in told_lost(anchored, lost) if anchored is not None else ():
+        tell(said)
 
 
 def _rolled_back_aside(spec: StreamSpec, catalog: Catalog, anchored: Stamp | None) -> dict[str, Target]:

@@ -103,7 +103,7 @@ def unpark_table(
     decision = Decision("unparked")
     # What the newest batch had for it are letters.
     rows, targets = {**newest.rows, table: 0}, {**newest.targets, table: target.uuid}
-    stamp = replace(newest.decided(decision), parked=left, rows=rows, targets=targets)
+    stamp = replace(newest.decided(decision), rows=rows, targets=targets).with_parked(left)
     anchor.restamp(signed_answer(stamp, session.epoch, note))
     return {anchor.name: decision, table: decision}
 

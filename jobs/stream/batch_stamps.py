@@ -8,6 +8,7 @@ from jobs.commit.decided_names import decided_names
 from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, Ranges
+from jobs.commit.parked_target import letters_held
 from jobs.commit.retired_topics import Retired, remembered_topics
 from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
@@ -122,6 +123,8 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
         stood = stream.positions[target.name]
         whole = all(stood.get(partition, start) <= start for partition, (start, _) in ranges.items())
         stamp = replace(stamp, failed=stamp.counts.dead if whole else None)
+    held = letters_held(stream.targets, stream.anchor.newest, stream.targets)
+    stamp = replace(stamp, held={name: count + results.rows().get(name, 0) for name, count in held.items()})
     uuids = {name: each.identity for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

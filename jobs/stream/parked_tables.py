@@ -23,7 +23,7 @@ from jobs.commit.errors import (
     table_gone,
 )
 from jobs.commit.offsets import Positions
-from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target, why_unable
+from jobs.commit.parked_target import ParkedTarget, held_by_letters, letters_held, parked_target, why_unable
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -110,7 +110,8 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
         stamp = now or newest
         since = {**stamp.parked, **dict.fromkeys(unable, now_ms)}
         uuids = {name: stream.targets[name].identity for name in unable}
-        stamp = replace(stamp.decided(Decision("parked")), parked=since, targets={**stamp.targets, **uuids})
+        held = letters_held(stream.targets, stamp, unable)
+        stamp = replace(stamp.decided(Decision("parked")), targets={**stamp.targets, **uuids}).with_parked(since, held)
         generation = stream.generation or stamp.generation
         return replace(signed_answer(stamp, stream.epoch, _note(unable)), generation=generation)
 

@@ -18,17 +18,19 @@ import numpy as np
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
+from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.commit.parked_target import parked_places
+from jobs.commit.parked_target import parked_id, parked_places
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.deadletter.parked_letters import TARGET, of_parked
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
-from jobs.verify.audit_ranges import OffsetRanges, RangeGroup, slice_of_range
+from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audited_tables import AuditedTable
-from jobs.verify.expected_rows import ExpectedRows, expected_rows
+from jobs.verify.batch_readings import BatchReadings, landed_by
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.row_counter import RowCounter
 
@@ -111,9 +113,10 @@ class ParkedRows:
     ) -> None:
         self._spec: StreamSpec = spec
         self._letters: Table | None = letters
+        self._newest: Stamp | None = newest
         self._parked: Mapping[str, int] = newest.parked if newest else {}
         self._audited: dict[str, AuditedTable] = {each.name: each for each in audited}
-        self._readings: _Readings = _Readings(spec, ledger)
+        self._readings: BatchReadings = BatchReadings(spec, ledger)
         self._places: dict[str, Stamp] = parked_places(letters.metadata, spec.stream) if letters is not None else {}
         self._known: dict[str, ParkedLetters] = {}
         self.notes: list[str] = []
@@ -154,6 +157,25 @@ class ParkedRows:
             if each is not None and each.table is not None and each.facts.method == "rows":
                 yield from _of_rows(each, found, self._readings)
             self._note(name, found)
+        yield from self._of_lost()
+
+    def _of_lost(self) -> Iterator[AuditProblem]:
+        """Letters that the coordinator counts, and that went with dead letters which were dropped or rolled back."""
+        if self._newest is None or not (lost := lost_letters(self._newest, self._places)):
+            return
+        for (name, count), said in zip(lost.items(), told_lost(self._newest, lost), strict=True):
+            if self._left_out(name):
+                self.notes.append(f"{said}. An operator has answered to leave them out")
+            else:
+                dead = self._spec.dead_letter_table
+                yield AuditProblem("dead_letters", dead, None, None, count, said, exact=False, surplus=False)
+
+    def _left_out(self, name: str) -> bool:
+        """Whether an operator has answered to a rollback that a table's letters stay out."""
+        if self._letters is None:
+            return False
+        kept = stamps_along_main(self._letters.metadata, parked_id(self._spec.stream, name))
+        return any(each.decision and each.decision.answer == "rollback_keep" for _, each in kept)
 
     def _of_letters(self, name: str, stamped: int, found: ParkedLetters) -> Iterator[AuditProblem]:
         assert self._letters is not None, "its places are told by it"
@@ -186,48 +208,7 @@ def _first_kept(audited: AuditedTable | None) -> datetime | None:
     return datetime.fromtimestamp(min(each.timestamp_ms for each in table.metadata.snapshots) / 1000, UTC)
 
 
-class _Readings:
-    """How often batches have read offsets, by all of the ledger: an audit may have followed what is new alone."""
-
-    def __init__(self, spec: StreamSpec, ledger: Callable[[str], list[LedgerRow]]) -> None:
-        self._spec: StreamSpec = spec
-        self._ledger: Callable[[str], list[LedgerRow]] = ledger
-        self._known: dict[str, list[ExpectedRows]] = {}
-
-    def count(self, table: str, place: TopicPartition, range_: OffsetRange, uuid: str | None = None) -> np.ndarray:
-        """How often each offset of a range was read for a table.
-
-        Args:
-            uuid: Only for the one of this uuid.
-        """
-        if (key := f"{table} {uuid}") not in self._known:
-            rows = [row for row in self._ledger(table) if uuid in (None, row.table_uuid)]
-            target = next(each for each in self._spec.targets if each.name == table)
-            uuids = dict.fromkeys(row.table_uuid for row in rows)
-            self._known[key] = [expected_rows(target, [r for r in rows if r.table_uuid == each]) for each in uuids]
-        found = np.zeros(range_.end - range_.start, np.int16)
-        for each in self._known[key]:
-            found += _landed(each.groups.get(place, []), range_)
-        return found
-
-    def allowed(
-        self, audited: AuditedTable, place: TopicPartition, range_: OffsetRange, came: np.ndarray
-    ) -> np.ndarray:
-        """How often each offset may stand in a table that was parked: a replay brings the row of the reading in which
-        letters held its place, another reading its own, and the coordinator has read for both.
-
-        Args:
-            came: The offsets of letters that a replay has brought a row of.
-        """
-        assert audited.table is not None, "its rows are counted"
-        landed = self.count(audited.name, place, range_, str(audited.table.metadata.table_uuid))
-        both = landed.copy()
-        both[came - range_.start] += 1
-        read = self.count(self._spec.coordinator, place, range_)
-        return np.maximum(np.maximum(landed, np.minimum(both, read)), 1)
-
-
-def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: _Readings) -> Iterator[AuditProblem]:
+def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: BatchReadings) -> Iterator[AuditProblem]:
     """What is wrong with the rows of a table at the offsets of its letters."""
     table, name = audited.table, audited.name
     assert table is not None, "its rows are counted"
@@ -239,7 +220,7 @@ def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: _Readings) -
             range_ = OffsetRange(start, min(start + _WINDOW, int(offsets[-1]) + 1))
             (rows,) = counter.count([PartitionRange(place, range_)])
             mine = _within(offsets, range_)
-            allowed = np.maximum(_landed(groups, range_), 1)
+            allowed = np.maximum(landed_by(groups, range_), 1)
             came = _within(back, range_)
             if (rows[mine - start].astype(np.int16) > allowed[mine - start]).any():
                 allowed = readings.allowed(audited, place, range_, came)
@@ -254,16 +235,6 @@ def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: _Readings) -
 def _within(offsets: np.ndarray, range_: OffsetRange) -> np.ndarray:
     """Those of a range, each once."""
     return np.unique(offsets[(offsets >= range_.start) & (offsets < range_.end)])
-
-
-def _landed(groups: list[RangeGroup], range_: OffsetRange) -> np.ndarray:
-    """How often batches have read each offset for a table."""
-    landed = np.zeros(range_.end - range_.start, np.int16)
-    for group in groups:
-        for batch in group.batches:
-            if batch.range.start < range_.end and range_.start < batch.range.end:
-                landed[slice_of_range(batch.range, range_.start)] += 1
-    return landed
 
 
 def _problem(

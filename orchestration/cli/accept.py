@@ -70,9 +70,12 @@ def accept(
     spec = deployment.stream(stream)
     note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
     settings = deployment.prepared_settings()
+    lost = list[str]()
     with translate_errors(settings, stream):
-        stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note)
+        stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note, lost.append)
     for line in decision_lines(stamped):
         click.echo(line)
+    for said in lost:
+        click.echo(f"  {said}")
     then = f", then frazil replay {stream}, which brings its letters back" if unpark else ""
     click.echo(f"  Next: frazil run {stream}{then}")

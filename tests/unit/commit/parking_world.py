@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Any, cast
 
 from jobs.commit.errors import TableUnableError
+from jobs.commit.lost_letters import lost_letters
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.parked_target import parked_id
+from jobs.commit.parked_target import parked_id, parked_places
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_history import history
 from jobs.errors import StreamStopped
@@ -139,6 +140,8 @@ def assert_nothing_lost_or_doubled(world: ParkingWorld) -> None:
     for name in FURTHER:
         newest = history(letters_table, parked_id("payments", name)).newest
         assert world.letters(name).total() == (newest.totals.read if newest else 0)
+    anchored = history(world.tables[TABLE].metadata(), "payments").newest
+    assert not lost_letters(anchored, parked_places(letters_table, "payments")), "none is missed that is there"
 
 
 def assert_exactly_once_in_tables(world: ParkingWorld) -> None:

@@ -27,7 +27,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
-from jobs.commit.stamp_history import stamps_along_main
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.formats.writer_schema import SchemaId
 from jobs.kafka.metadata import LogEnds
@@ -319,6 +319,12 @@ class World:
             table, before = self.tables.pop(name), self.dropped.get(name)
             if table.files or before is None or not before.files:
                 self.dropped[name] = table
+
+    def forbid(self, name: str) -> None:
+        """The catalog lets the stream's user load a table no more, or again; one that the stream has."""
+        newest = history(self.tables[TABLE].metadata(), "payments").newest
+        if name in self.forbidden or (newest is not None and name != TABLE):
+            self.forbidden ^= {name}
 
     def put_back(self, name: str) -> None:
         """Somebody gives it its name again, unless another table has that."""

@@ -200,7 +200,7 @@ def play(world: World, story: list[tuple]) -> None:
         elif action == "refuse":
             world.refusing ^= {world.named(arguments[0])}
         elif action == "forbid":
-            world.forbidden ^= {world.named(arguments[0])}
+            world.forbid(world.named(arguments[0]))
         elif action == "alter":
             world.alter(world.named(arguments[0]))
         elif arguments[0] < len(world.drivers):

@@ -179,3 +179,41 @@ def test_the_coordinator_is_begun_anew_while_a_table_is_parked(tmp_path: Path, r
     replayed(third)
     assert third.offsets(SINK) == [3, 8, 13]
     assert third.offsets(DELETES) == [1, 2, 6, 7, 11, 12]
+
+
+def test_the_coordinator_is_begun_anew_while_a_parked_table_is_gone(tmp_path: Path) -> None:
+    after = again(dropped(tmp_path / "home"), 20)
+    after.land(*records(5), batch=0)
+    after.catalog.drop_table(SINK)
+    told = list[str]()
+    given = (after.spec, after.settings, lambda: pytest.fail("none is asked"), Answer(recreated_table=SINK), "ada: why")
+    record_answer(*given, told.append)
+    (said,) = told
+    assert said.startswith(f"table {DELETES}") and "`frazil replay payments` only once the stream has caught up" in said
+    third = again(after, 40)
+    assert third.catalog.table_exists(DELETES), "nobody knows any more that it was parked: it is made, as any other"
+    third.land(*records(10), batch=0)
+    # It gets all that is read again; its letters find their rows.
+    result = replayed(third)
+    assert (result.replayed, result.standing) == (0, 4)
+    assert third.offsets(SINK) == [3, 8, 13]
+    assert third.offsets(DELETES) == [1, 2, 6, 7, 11, 12]
+
+
+def test_a_parked_table_that_is_gone_is_made_when_it_is_unparked_while_another_one_was_begun_anew(
+    tmp_path: Path,
+) -> None:
+    one = dropped(tmp_path / "home")
+    after = again(one, 20)
+    after.land(*records(5), batch=0)
+    after.catalog.drop_table(DEAD)
+    answered(after, Answer(recreated_table=DEAD))
+    third = again(after, 40)
+    third.land(*records(10), batch=0)
+    unpark(third, DELETES)
+    assert third.offsets(DELETES) == [], "it is made anew, and letters that are there wait"
+    fourth = again(third, 60)
+    fourth.land(*records(15), batch=0)
+    # Those of the newest batch were made again.
+    assert replayed(fourth).replayed == 4
+    assert fourth.offsets(DELETES) == [6, 7, 11, 12, 16, 17]
