@@ -21,6 +21,7 @@ from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged
 from jobs.spec.settings import Settings
+from jobs.write.file_access import store_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +109,7 @@ def _of_files(selection: RowSelection, wanted: pa.Schema, session: SparkSession)
     cores = session.sparkContext.defaultParallelism
     tasks = max(min(cores, len(paths)), len(paths) // _FILES_PER_TASK)
     table = selection.table
-    properties, location, schema = dict(table.io.properties), table.location(), table.schema()
+    properties, location, schema = store_properties(table.io.properties), table.location(), table.schema()
     columns, outside, coordinates = [*wanted.names], selection.outside, selection.coordinates
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

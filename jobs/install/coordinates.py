@@ -142,6 +142,12 @@ REST_CATALOG: tuple[Coordinate, ...] = (
     Coordinate("org.apache.hadoop", "hadoop-client-api", "3.4.1", "The server asks for its configuration, and files."),
     Coordinate("org.apache.hadoop", "hadoop-client-runtime", "3.4.1", "What hadoop-client-api needs, relocated."),
     Coordinate("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.5", "The server's own.", transitive=True),
+    Coordinate(
+        "software.amazon.awssdk",
+        "url-connection-client",
+        "2.54.17",
+        "How S3FileIO of 1.11 speaks HTTP; of the same release as the client in the set `aws`, which has a later one.",
+    ),
     Coordinate("dev.failsafe", "failsafe", "3.3.2", "S3FileIO opens a stream again with it."),
     Coordinate("org.xerial", "sqlite-jdbc", "3.53.2.1", "The catalog behind it, as in the set `spark`."),
     Coordinate("org.postgresql", "postgresql", "42.7.14", "The catalog behind it, as in the set `postgresql`."),

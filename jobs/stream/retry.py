@@ -78,6 +78,7 @@ _UNAVAILABLE_BY_NAME = {
     ("sqlalchemy.exc", "TimeoutError"),
     ("pyiceberg.exceptions", "ServiceUnavailableError"),
     ("pyiceberg.exceptions", "ServerError"),
+    ("pyiceberg.exceptions", "TooManyRequestsError"),
 }
 
 

@@ -10,6 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.commit.errors import table_gone
+from jobs.commit.kept_history import refuse_forgetful_catalog
 from jobs.commit.log_state import another_topic
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.offsets import Positions, Ranges
@@ -44,6 +45,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     Raises:
         FencedError: A driver of the same or a later epoch was here.
+        NoHistoryError: The catalog forgets the snapshots of a table.
     """
     spec = stream.spec
     step("before_claim")
@@ -60,6 +62,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     stream.anchor.claim(stream.epoch, claim_anchor)
     step("after_anchor_claim")
+    refuse_forgetful_catalog(stream.anchor, lambda: stream.anchor.claim(stream.epoch, claim_anchor, again=True))
     begin_dropped_anew(stream)
     parked = take_places(stream)
     add_named_tables(stream)

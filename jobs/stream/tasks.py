@@ -42,6 +42,7 @@ from jobs.task.splits import split_ranges
 from jobs.task.tally import Tally
 from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.datafile_json import from_json
+from jobs.write.file_access import store_properties
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -144,7 +145,7 @@ def slice_plan(
         wanted, held = needs[target.name], stream.targets[target.name]
         metadata = rows if target.name == spec.table.name else held.table.metadata
         return TargetPlan(
-            *(target, task_metadata(metadata), wanted.skip, wanted.floors, dict(held.table.io.properties)),
+            *(target, task_metadata(metadata), wanted.skip, wanted.floors, store_properties(held.table.io.properties)),
             parked=(parked := isinstance(held, ParkedTarget)),
             fitted=parked_columns(stream, target.name) if parked else None,
         )

@@ -50,6 +50,12 @@ def objects_properties(server: ObjectServer, *, endpoint: str | None = None) -> 
     }
 
 
+def rest_settings(uri: str, objects: ObjectServer, *, endpoint: str | None = None, **more: str) -> dict[str, Any]:
+    """A REST catalog that hands out the keys of its tables' files, and has to be told no more than where S3 is."""
+    store = {"s3.endpoint": endpoint or objects.endpoint, "s3.region": "us-east-1"}
+    return {"name": _name(), "properties": {"type": "rest", "uri": uri, **store, **more}}
+
+
 def bucket_folder() -> str:
     """A warehouse of its own in S3."""
     return f"s3://{BUCKET}/{_name()}"

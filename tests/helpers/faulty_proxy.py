@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["", "slow", "cut", "twice", "silent", "refused", "503", "409"]
+Fault = Literal["", "slow", "cut", "half", "twice", "silent", "refused", "503", "409", "done 503"]
 _ANSWERS = {
     "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     "409": b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
@@ -24,9 +24,9 @@ class FaultyProxy:
     Attributes:
         port: Where it listens, on 127.0.0.1.
         fault: `slow`: answers come half a second late; `cut`: the request is passed on, and the connection ends before
-            the answer; `twice`: the request is passed on a second time, and the second answer counts; `silent`:
-            nothing is passed on, and nothing answered; `refused`: the connection ends at once; a number: an answer
-            of the proxy itself.
+            the answer; `half`: so it does amid the request; `twice`: the request is passed on a second time, and the
+            second answer counts; `silent`: nothing is passed on, and nothing answered; `refused`: the connection ends
+            at once; a number: an answer of the proxy itself, `done` where the request is passed on all the same.
         times: How many requests it is for; further ones pass.
         only: A request is meant only if it has this in it.
     """
@@ -69,9 +69,15 @@ class FaultyProxy:
                     with socket.create_connection(self.target) as before:
                         before.sendall(request)
                         before.recv(1 << 16)
+                if fault == "half":
+                    server.sendall(request[: len(request) // 2])
+                    return
                 server.sendall(request)
                 answer = server.recv(1 << 16)
                 if fault == "cut":
+                    return
+                if fault == "done 503":
+                    client.sendall(_ANSWERS["503"])
                     return
                 if fault == "slow":
                     time.sleep(0.5)

@@ -85,9 +85,14 @@ class RestStandIn:
                 return 200, _loaded(made.metadata_location, made.metadata)
         return status, _error("StandIn", f"the stand-in says {status}", status)
 
+    @property
+    def port(self) -> int:
+        """On 127.0.0.1."""
+        return self._server.server_address[1]
+
     def client(self) -> RestCatalog:
         """A client of it."""
-        return RestCatalog("rest", uri=f"http://127.0.0.1:{self._server.server_address[1]}")
+        return RestCatalog("rest", uri=f"http://127.0.0.1:{self.port}")
 
     def __enter__(self) -> Self:
         self._thread.start()

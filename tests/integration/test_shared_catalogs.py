@@ -6,6 +6,8 @@ Each is a stream that is killed between two commits, goes on, is audited, replay
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -24,9 +26,12 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
 from orchestration.cli.main import main
-from tests.helpers.catalogs import database_catalog, with_jars
+from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.lake import later
+from tests.helpers.object_server import SECRET, ObjectServer
+from tests.helpers.rest_proxy import CREDENTIAL, rest_proxy
+from tests.helpers.rest_server import RestServer
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
@@ -66,12 +71,32 @@ def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Procedures, "remove_files", removed)
 
 
-def killed_and_gone_on(one: Pipeline, spark: SparkSession) -> None:
-    """A stream that dies between its two commits, and lands all that comes after."""
+def killed_between_commits(one: Pipeline, spark: SparkSession) -> None:
+    """`frazil run` dies when it has committed rows, and not yet the letters of their batch."""
     one.produce(MIX)
     one.run_and_die("after_anchor_commit")
     one.produce(MIX)
     one.drain(spark)
+
+
+def killed_while_running(one: Pipeline, spark: SparkSession) -> None:
+    """A driver is killed, and its keeper starts the next one."""
+    one.write_spec(trigger={"every": "1s"})
+    one.produce(MIX)
+    one.control().start("the test begins", "tester")
+    try:
+        one.wait_until_landed()
+        first = one.beat().pid
+        one.produce(MIX)
+        os.kill(first, signal.SIGKILL)
+        one.wait_until_landed()
+        assert one.beat().pid != first
+    finally:
+        one.control().stop("the test ends", "tester")
+
+
+def gone_on(one: Pipeline, spark: SparkSession) -> None:
+    """More batches, each a file."""
     for _ in range(2):
         one.produce({GOOD: 40})
         one.drain(spark)
@@ -117,6 +142,12 @@ def maintained(one: Pipeline, spark: SparkSession) -> None:
     assert audited["problems"] == []
 
 
+def left_behind(one: Pipeline, *secrets: str) -> list[Path]:
+    """Files of the deployment that hold a secret: logs, stamps, records, scratch."""
+    files = [path for path in one.home.rglob("*") if path.is_file()]
+    return [path for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
+
+
 def test_a_catalog_in_postgresql(
     pipeline: Callable[..., Pipeline],
     spark: SparkSession,
@@ -126,7 +157,8 @@ def test_a_catalog_in_postgresql(
 ) -> None:
     one = pipeline(catalog_settings=database_catalog(database, tmp_path / "warehouse"))
     with_jars(spark, one.settings())
-    killed_and_gone_on(one, spark)
+    killed_between_commits(one, spark)
+    gone_on(one, spark)
     replayed(one, spark)
     maintained(one, spark)
     told = command(one, "validate", secrets=(PASSWORD,))
@@ -144,5 +176,28 @@ def test_a_catalog_in_postgresql(
         timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    left = [path for path in one.home.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
-    assert left == []
+    assert left_behind(one, PASSWORD) == []
+
+
+def test_a_rest_catalog_that_hands_out_keys_of_s3(
+    pipeline: Callable[..., Pipeline],
+    spark: SparkSession,
+    objects: ObjectServer,
+    rest_catalog: RestServer,
+    monkeypatch: pytest.MonkeyPatch,
+    long_ago: None,
+) -> None:
+    """Behind a proxy that asks for tokens, each good for some requests."""
+    monkeypatch.setenv("FRAZIL_TEST_CREDENTIAL", CREDENTIAL)
+    with rest_proxy(rest_catalog.port) as proxy:
+        proxy.lifetime = 40
+        access = {"credential": "${env:FRAZIL_TEST_CREDENTIAL}", "oauth2-server-uri": f"{proxy.uri}/v1/oauth/tokens"}
+        one = pipeline(catalog_settings=rest_settings(proxy.uri, objects, **access))
+        with_jars(spark, one.settings())
+        killed_while_running(one, spark)
+        gone_on(one, spark)
+        assert one.table().location().startswith("s3://")
+        replayed(one, spark)
+        maintained(one, spark)
+        assert proxy.tokens > 10
+    assert left_behind(one, SECRET, CREDENTIAL.partition(":")[2], "token-of-the-tests") == []

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError, TooManyRequestsError
 from pyspark.errors import PythonException
 
 from jobs.commit.log_state import LogState
@@ -21,7 +22,7 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
-from jobs.stream.retry import is_transient, retry_delay, with_retries
+from jobs.stream.retry import is_transient, is_unavailable, retry_delay, with_retries
 from jobs.stream.tasks import PreparedBatch
 from tests.helpers.tasks import stream_spec
 
@@ -112,6 +113,12 @@ def test_what_is_tried_once(retry: Retry, problem: Exception) -> None:
 def test_a_registry_that_is_away_is_waited_for() -> None:
     clock = Clock()
     assert run(failing(3, RegistryUnavailableError("away")), Retry(timeout=MINUTE), clock) == "done"
+
+
+def test_a_catalog_that_asks_to_be_asked_less_is_waited_for() -> None:
+    assert is_unavailable(TooManyRequestsError())
+    assert is_unavailable(ServiceUnavailableError())
+    assert not is_unavailable(ForbiddenError())
 
 
 def test_a_stop_ends_the_waiting() -> None:

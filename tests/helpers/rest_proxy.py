@@ -1,0 +1,168 @@
+"""Proxy before a REST catalog: asks for tokens that expire, answers commits as told, or hides a table's history."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import re
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+CREDENTIAL = "frazil-tests:a-credential-of-the-tests"
+_COMMIT = re.compile(r"/v1/(?:.*/)?namespaces/[^/]+/tables/[^/]+")
+_CUT = 0
+
+
+@dataclass
+class RestProxy:
+    """What it does with what comes.
+
+    Attributes:
+        target: The port of the catalog.
+        port: Its own, on 127.0.0.1.
+        answers: For the next commits, what each is answered with (0: the connection is cut) and whether it is carried
+            out all the same.
+        every: Of all commits that `answers` says nothing of, each so-maniest is answered with `often`; 0: none.
+        often: See `every`.
+        lifetime: How many requests a token is good for; None: no token is asked for.
+        headless: Tables are shown with their newest snapshot alone, as some catalogs do.
+        commits, tokens: How many were asked for.
+    """
+
+    target: int
+    port: int = 0
+    answers: deque[tuple[int, bool]] = field(default_factory=deque)
+    every: int = 0
+    often: tuple[int, bool] = (503, False)
+    lifetime: int | None = None
+    headless: bool = False
+    commits: int = 0
+    tokens: int = 0
+    seen_headers: dict[str, str] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    left: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        """Of the catalog, by way of the proxy."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def token(self, asked: str) -> tuple[int, dict[str, Any]]:
+        form = {key: values[0] for key, values in parse_qs(asked).items()}
+        given = f"{form.get('client_id')}:{form.get('client_secret')}"
+        with self.guard:
+            self.tokens += 1
+            if form.get("grant_type") == "client_credentials" and given != CREDENTIAL:
+                return 401, {"error": "invalid_client", "error_description": "who are you?"}
+            made = f"token-of-the-tests-{next(self.numbers)}"
+            self.left[made] = self.lifetime or 0
+        return 200, {"access_token": made, "token_type": "bearer", "expires_in": 3600}
+
+    def knows(self, authorization: str | None) -> bool:
+        if self.lifetime is None:
+            return True
+        given = (authorization or "").removeprefix("Bearer ")
+        with self.guard:
+            self.left[given] = self.left.get(given, 0) - 1
+            return self.left[given] >= 0
+
+    def answer_of_commit(self) -> tuple[int, bool] | None:
+        with self.guard:
+            self.commits += 1
+            if self.answers:
+                return self.answers.popleft()
+            return self.often if self.every and self.commits % self.every == 0 else None
+
+
+@contextmanager
+def rest_proxy(port: int) -> Iterator[RestProxy]:
+    """Pass on what comes to a free port of the loopback to the catalog, until the end."""
+    proxy = RestProxy(port)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            proxy.seen_headers.update(self.headers.items())
+            path = self.path.partition("?")[0]
+            if path.endswith("/oauth/tokens"):
+                self.say(*proxy.token(body.decode()))
+                return
+            if not proxy.knows(self.headers.get("Authorization")):
+                self.say(401, _error("NotAuthorizedException", "the token has expired", 401))
+                return
+            told = proxy.answer_of_commit() if self.command == "POST" and _COMMIT.fullmatch(path) else None
+            if told is None or told[1]:
+                status, content = self.passed_on(body)
+            else:
+                status, content = told[0], b""
+            if told is None:
+                self.give(status, content)
+            elif told[0] == _CUT:
+                self.close_connection = True
+            else:
+                self.say(told[0], _error("ProxyException", f"the proxy says {told[0]}", told[0]))
+
+        do_GET = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
+
+        def passed_on(self, body: bytes) -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", proxy.target, timeout=60)
+            try:
+                headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "accept-encoding")}
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+            finally:
+                connection.close()
+
+        def give(self, status: int, content: bytes) -> None:
+            if proxy.headless and content.startswith(b"{") and b'"metadata"' in content:
+                content = _headless(content)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def say(self, status: int, document: Any) -> None:
+            self.give(status, json.dumps(document).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    proxy.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _headless(content: bytes) -> bytes:
+    """A table without its history: the head's snapshot, and no other."""
+    document = json.loads(content)
+    metadata = document["metadata"]
+    head = metadata.get("current-snapshot-id")
+    metadata["snapshots"] = [each for each in metadata.get("snapshots", ()) if each["snapshot-id"] == head]
+    metadata["snapshot-log"] = [each for each in metadata.get("snapshot-log", ()) if each["snapshot-id"] == head]
+    metadata["metadata-log"] = []
+    return json.dumps(document).encode()
+
+
+def _error(kind: str, message: str, code: int) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": code}}

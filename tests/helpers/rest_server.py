@@ -1,0 +1,102 @@
+"""Iceberg's REST catalog for tests: its servlet over a catalog in SQLite, on the loopback, in a JVM of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.install.artifacts import resolve_jars
+from jobs.install.preflight import check_java, pyspark_folder
+from tests.helpers.waiting import wait_for
+
+
+@dataclass(frozen=True)
+class RestServer:
+    """Where it is.
+
+    Attributes:
+        port: On 127.0.0.1.
+    """
+
+    port: int
+
+    @property
+    def uri(self) -> str:
+        """Of the catalog."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextlib.contextmanager
+def rest_server(folder: Path, properties: Mapping[str, str]) -> Iterator[RestServer]:
+    """Run it until the end. It asks nobody who he is.
+
+    Args:
+        folder: For its database.
+        properties: Of the catalog behind it, such as `warehouse`; those of S3 are handed out to who loads a table.
+    """
+    # Imported here: only tests with this server need it.
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    folder.mkdir(parents=True, exist_ok=True)
+    py4j = next((pyspark_folder() / "jars").glob("py4j-*.jar"))
+    jars = [py4j, *resolve_jars("rest_catalog"), *resolve_jars("aws")]
+    with (folder / "rest.log").open("w") as log:
+        launched: Any = launch_gateway(
+            jarpath=str(py4j),
+            classpath=os.pathsep.join(map(str, jars)),
+            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            java_path=str(check_java().executable),
+            die_on_exit=True,
+            redirect_stdout=log,
+            redirect_stderr=log,
+            return_proc=True,
+        )
+        port, process = launched
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+        try:
+            given = {
+                "uri": f"jdbc:sqlite:{folder}/rest.db?journal_mode=WAL&busy_timeout=30000",
+                "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+                "jdbc.schema-version": "V1",
+                "include-credentials": "true",
+                **properties,
+            }
+            server = _started(gateway.jvm, given)
+            listening = server.getConnectors()[0]
+            wait_for(lambda: listening.getLocalPort() > 0, "the REST catalog to listen", 30)
+            yield RestServer(listening.getLocalPort())
+        finally:
+            with contextlib.suppress(Exception):
+                gateway.shutdown()
+            process.stdin.close()
+            process.kill()
+            process.wait()
+
+
+def _started(jvm: Any, properties: Mapping[str, str]) -> Any:
+    """The server; its own `main` would listen on all interfaces."""
+    iceberg, ee10 = jvm.org.apache.iceberg, jvm.org.eclipse.jetty.ee10.servlet
+    hadoop = jvm.org.apache.hadoop.conf.Configuration()
+    catalog = iceberg.CatalogUtil.buildIcebergCatalog("rest_backend", dict(properties), hadoop)
+    context = _new(jvm, "org.apache.iceberg.rest.RESTCatalogServer$CatalogContext", catalog, dict(properties))
+    adapter = _new(jvm, "org.apache.iceberg.rest.RESTServerCatalogAdapter", context)
+    handler = ee10.ServletContextHandler()
+    handler.addServlet(ee10.ServletHolder(iceberg.rest.RESTCatalogServlet(adapter)), "/*")
+    server = jvm.org.eclipse.jetty.server.Server(jvm.java.net.InetSocketAddress("127.0.0.1", 0))
+    server.setHandler(handler)
+    server.start()
+    return server
+
+
+def _new(jvm: Any, name: str, *arguments: object) -> Any:
+    """An instance of a class that is not public."""
+    constructor = jvm.java.lang.Class.forName(name).getDeclaredConstructors()[0]
+    constructor.setAccessible(True)
+    given = jvm.java.util.ArrayList()
+    for each in arguments:
+        given.add(each)
+    return constructor.newInstance(given.toArray())
