@@ -399,3 +399,33 @@ def test_values_that_clash_land_as_text(opened: Opened) -> None:
     rows = one.catalog.load_table("lake.INS").scan().to_arrow().to_pylist()
     assert [each["id_text"] for each in rows if each["id"] is None] == ['"four"']
     audited(one)
+
+
+def test_tables_on_branches_follow(opened: Opened) -> None:
+    table = {"name": OWN, "branch": "ingest"}
+    one = begun(opened, table=table)
+    one.produce("events", {"id": 4, "type": "INS", "note": "x"}, {"id": 5, "type": "DEL", "p": {"b": 1}})
+    one.land(1)
+    assert all("note" in one.columns(each) for each in (OWN, "lake.changes", "lake.idle"))
+    found = one.catalog.load_table("lake.changes").scan().use_ref("ingest").to_arrow().to_pylist()
+    assert sorted((each["id"], each["note"]) for each in found) == [(1, None), (3, None), (4, "x")]
+    assert not len(one.catalog.load_table("lake.changes").scan().to_arrow())
+    after = opened(epoch=2, table=table)
+    after.produce("events", {"id": 6, "type": "INS", "last": 1})
+    after.land()
+    assert all("last" in after.columns(each) for each in (OWN, "lake.changes", "lake.idle"))
+    audited(after)
+
+
+def test_late_records_are_told_by_the_own_tables_column(opened: Opened) -> None:
+    event_time = {"column": "at", "grace": "1h", "late": "land"}
+    decode = {"value": {"format": "json", "infer": {"times": True}}, "schema": "infer"}
+    first = [{"id": n, "type": "INS", "at": f"2026-01-0{n}T00:00:00Z"} for n in (1, 2)]
+    one = opened(NAMED, log=logged(*first), decode=decode, event_time=event_time)
+    one.land()
+    one.produce("events", {"id": 3, "type": "NEW", "at": "2026-01-01T00:00:00Z", "more": 1})
+    one.land(1)
+    assert offsets(one) == {"lake.INS": [0, 1], "lake.NEW": [2]}
+    newest = one.stream.anchor.newest
+    assert newest is not None and newest.event_time is not None
+    audited(one)
