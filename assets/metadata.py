@@ -183,6 +183,8 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
         "driver_pid": beat.pid,
         "driver_host": beat.host,
     }
+    if beat.group:
+        found["driver_group"] = beat.group
     if beat.log:
         found["driver_log"] = dg.MetadataValue.path(beat.log)
     if beat.ui_url:

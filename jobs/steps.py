@@ -26,6 +26,7 @@ Kind = Literal[
     "stop",
     "roll",
     "keeper",
+    "group",
     "reset",
     "replay",
     "return",
@@ -144,6 +145,9 @@ STEPS: dict[str, Step] = {
     "between_drivers": Step("roll", "The old driver has ended and no new one is launched.", "action"),
     "after_launch_note": Step("roll", "The launch is noted, and no process was started for it.", "action"),
     "before_first_beat": Step("roll", "The new driver is started and noted; it goes on without the action.", "action"),
+    "before_taken_up": Step(
+        "group", "A stream's launch is noted, and its group's driver has not taken it up; the next one does."
+    ),
     "keeper_saw_death": Step(
         "keeper", "The driver is dead, and nothing was done about it; whoever looks next starts another.", "keeper"
     ),

@@ -29,11 +29,11 @@ from jobs.system.processes import start_time, stop_process
 HEAP = "2g"
 # The collector with the most throughput on few cores; frazil's JVM has it, too.
 JVM = (f"-Xmx{HEAP}", "-XX:+UseParallelGC", "-Djava.awt.headless=true")
-_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
+CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
 _READY_SECONDS = 90.0
 _GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.1
-_LOG4J2 = """\
+LOG4J2 = """\
 appender.file.type = File
 appender.file.name = file
 appender.file.fileName = connect.log
@@ -102,10 +102,10 @@ class ConnectWorker:
         admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
         for future in admin.create_topics([NewTopic(self._control_topic, 1, 1)]).values():
             future.result(20)
-        _write(self.folder / "worker.properties", worker_properties(self._sink, self._address, self._rest))
+        written(self.folder / "worker.properties", worker_properties(self._sink, self._address, self._rest))
         catalog = self._home.deployment.settings().catalog
-        _write(self.folder / "sink.properties", sink_properties(self._sink, self._name, self._control_topic, catalog))
-        (self.folder / "log4j2.properties").write_text(_LOG4J2)
+        written(self.folder / "sink.properties", sink_properties(self._sink, self._name, self._control_topic, catalog))
+        (self.folder / "log4j2.properties").write_text(LOG4J2)
 
     def start(self) -> None:
         """Start the JVM."""
@@ -114,7 +114,15 @@ class ConnectWorker:
         with (self.folder / "connect.out").open("wb") as output:
             self._process = subprocess.Popen(
                 # The sink looks for the worker's file on this command line.
-                [str(check_java().executable), *options, "-cp", jars, _MAIN, "worker.properties", "sink.properties"],
+                [
+                    str(check_java().executable),
+                    *options,
+                    "-cp",
+                    jars,
+                    CONNECT_MAIN,
+                    "worker.properties",
+                    "sink.properties",
+                ],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -186,6 +194,7 @@ class ConnectWorker:
         return FrazilError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}")
 
 
-def _write(path: Path, properties: Mapping[str, str]) -> None:
+def written(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a file of Java properties."""
     # Java takes a backslash as the start of an escape; no other value here has anything to escape.
     path.write_text("".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items()))

@@ -64,7 +64,7 @@ COMMIT_KINDS = ("commit", "dead letters")
 # the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
 _NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
-    *("dropped tables", "parking", "event time", "tag", "opening", "followers"),
+    *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
 # Nor are discards, answers and remakes of what is published.
 _HOLDS = ("inside_hold", "publish_after_hold")

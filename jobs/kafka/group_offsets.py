@@ -15,6 +15,7 @@ from jobs.commit.offsets import Positions, TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
+from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class GroupOffsets:
         self._stopping: bool = False
         self._failure: str | None = None
         self._changed: threading.Condition = threading.Condition()
-        self._thread: threading.Thread = threading.Thread(target=self._work, name="group-offsets", daemon=True)
+        self._thread: threading.Thread = background_thread(self._work, "group-offsets")
         self._thread.start()
 
     def publish(self, positions: Mapping[TopicPartition, int]) -> None:

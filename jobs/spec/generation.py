@@ -10,6 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
+from jobs.spec.groups import group_of
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.restart import Restart
@@ -26,13 +27,32 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
     The address of the local broker is left out: it is looked up whenever a driver connects.
     """
-    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger", "maintenance"})
+    meaning = {
+        "rows": spec.config_hash,
+        "stream": _of_stream(spec, settings),
+        "settings": _of_settings(settings, with_registry=spec.decode.needs_registry),
+    }
+    return _digest(meaning)
+
+
+def group_generation(settings: Settings, version: str) -> str:
+    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for.
+
+    Args:
+        settings: Of the deployment.
+        version: Frazil's.
+    """
+    return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
+
+
+def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger", "maintenance", "groups"})
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     if settings.spark.ui_address == UI_ADDRESS:
         # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
         configured["spark"].pop("ui_address")
-    if not spec.decode.needs_registry:
+    if not with_registry:
         configured.pop("registry")
     if settings.state_store is None:
         configured.pop("state_store")
@@ -40,7 +60,14 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         # What is of one machine is another one's otherwise, and no other configuration.
         configured.pop("state")
         configured["state_store"].pop("folder")
-    stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors", "predicates"})
+    return configured
+
+
+def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
+    excluded = {*_WATCHING, "decode", "errors", "predicates", "group"}
+    stream: dict[str, Any] = spec.model_dump(mode="json", exclude=excluded)
+    if (group := group_of(spec, settings)) is not None:
+        stream["group"] = group
     if spec.restart == Restart():
         stream.pop("restart")
     if spec.evolve == Evolve():
@@ -58,11 +85,10 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
             stream["table"].pop(name)
     if spec.table.branch == MAIN_BRANCH:
         stream["table"].pop("branch")
-    meaning = {
-        "rows": spec.config_hash,
-        "stream": stream | {"errors": generation_of_errors(spec.errors)},
-        "settings": configured,
-    }
+    return stream | {"errors": generation_of_errors(spec.errors)}
+
+
+def _digest(meaning: dict[str, Any]) -> str:
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

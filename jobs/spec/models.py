@@ -30,6 +30,7 @@ from jobs.spec.error_handling import DeadLetters, Errors
 from jobs.spec.event_time import EventTime
 from jobs.spec.evolve import Evolve
 from jobs.spec.fields import StreamId
+from jobs.spec.groups import GroupName
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.named_tables import value_of_table
@@ -71,6 +72,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     table: Table
     errors: Errors = Errors()
     trigger: Trigger = Every()
+    group: GroupName | None = None
     freshness: Freshness | None = None
     slo: Slo = Slo()
     restart: Restart = Restart()

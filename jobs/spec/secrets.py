@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, PlainSerializer
 from pydantic_core import core_schema
 
 from jobs.errors import FrazilError
@@ -195,3 +196,21 @@ def revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
         FrazilError: If a secret's environment variable is not set.
     """
     return {key: reveal(value) for key, value in properties.items()}
+
+
+def secrets_in(value: object) -> Iterator[Secret]:
+    """Yields every secret that a model, or anything that its fields are made of, refers to; one may come twice."""
+    if isinstance(value, Secret):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from secrets_in(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from secrets_in(each)
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from secrets_in(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from secrets_in(getattr(value, each.name))

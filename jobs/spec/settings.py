@@ -15,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, SpecModel, problems_at
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.fields import BootstrapServers, TableName
+from jobs.spec.groups import GroupsSettings
 from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
@@ -118,6 +119,7 @@ class SettingsFile(SpecModel):
     catalog: CatalogSettings | None = None
     spark: SparkSettings = SparkSettings()
     state: State = None
+    groups: GroupsSettings = GroupsSettings()
     lease_ttl: Duration = timedelta(seconds=30)
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
@@ -140,6 +142,7 @@ class Settings(SpecModel):
         state_store: The store of the documents that every machine of the deployment shares; None: the folder.
         lease_ttl: How long a driver's lease holds without being renewed.
         registry: The schema registry, if there is one.
+        groups: Which streams share a driver.
     """
 
     home: Path
@@ -152,6 +155,7 @@ class Settings(SpecModel):
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
     state_store: StateSettings | None = None
+    groups: GroupsSettings = GroupsSettings()
 
     @property
     def is_embedded(self) -> bool:
@@ -203,6 +207,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         spark=file.spark,
         state=(file.state and file.state.folder) or home / EMBEDDED_FOLDER / "state",
         state_store=file.state if file.state is not None and file.state.store is not None else None,
+        groups=file.groups,
         lease_ttl=file.lease_ttl,
         ledger=file.ledger,
         maintenance=file.maintenance,

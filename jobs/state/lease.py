@@ -22,6 +22,7 @@ from jobs.state.lease_record import LeaseDocuments, LeaseRecord, read_lease
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.system.boot import boot_clock
+from jobs.system.threads import background_thread
 
 if TYPE_CHECKING:
     from jobs.spec.settings import Settings
@@ -119,7 +120,7 @@ class Lease:
         self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
         self._documents.remove_below(self.epoch)
         self._stop.clear()
-        self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
+        self._thread = background_thread(self._renew_for_ever, "lease")
         self._thread.start()
         return self.epoch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
 
     pool = ThreadPoolExecutor(min(most, len(names)), "commit")
     try:
-        futures = {name: pool.submit(begin, name) for name in names}
+        futures = {name: pool.submit(contextvars.copy_context().run, begin, name) for name in names}
         _await(futures)
     finally:
         # Also if this thread is told to end: what was begun is answered first.

@@ -15,9 +15,10 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.stream.progress import WorkLog
-from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, Heartbeat, State, read_heartbeat, write_heartbeat
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, Heartbeat, State, Work, read_heartbeat, write_heartbeat
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
+from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,13 @@ class HeartbeatThread:
         now = time.time()
         pid = os.getpid()
         self.work: WorkLog = WorkLog(now)
+        self._work: Callable[[float], Work] = self.work.work
         self._store: StateStore = store
         self._on_heartbeat: Callable[[], object] = on_heartbeat
         self._every: float = every_seconds
         self._guard: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
-        self._thread: threading.Thread = threading.Thread(target=self._write_for_ever, name="heartbeat", daemon=True)
+        self._thread: threading.Thread = background_thread(self._write_for_ever, "heartbeat")
         self._failing: bool = False
         self.superseded: bool = False
         self._newest: Heartbeat = Heartbeat(
@@ -95,7 +97,12 @@ class HeartbeatThread:
         """The heartbeat as of now."""
         now = time.time()
         with self._guard:
-            return msgspec.structs.replace(self._newest, beat=boot_clock(), beat_wall=now, work=self.work.work(now))
+            work = self._work(now)
+            return msgspec.structs.replace(self._newest, beat=boot_clock(), beat_wall=now, work=work)
+
+    def follow(self, work: Callable[[float], Work]) -> None:
+        """Tell of another work than that of `work` from here on; asked for it as of a time, seconds since 1970."""
+        self._work = work
 
     def change(self, **fields: Any) -> None:
         """Change fields of the heartbeat, and write it at once if the state is another."""

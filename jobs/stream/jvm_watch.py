@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 from jobs.stream.progress import WorkLog
 from jobs.system.cpu import grandchildren_cpu_seconds
+from jobs.system.threads import background_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,33 +24,44 @@ class JvmWatch:
     """Asks the JVM every ten seconds, in a thread of its own, which hangs where the JVM does.
 
     What comes of it stands in the work log: a question that is not answered, and when the Python workers, in which
-    tasks run, were last seen to use the processor. They are seen only if they run on this host.
+    tasks run, were last seen to use the processor. They are seen only if they run on this host. Where they work for
+    other streams as well, it is the stream's own tasks that are seen to end.
 
     Args:
         work: Told.
         ask: Asks the JVM something that costs nothing.
         local: Whether tasks run on this host.
+        tasks_ended: Says something else after each task of the stream that has ended; None if the workers are its own.
         every_seconds: Between two questions.
     """
 
     def __init__(
-        self, work: WorkLog, ask: Callable[[], object], *, local: bool, every_seconds: float = EVERY_SECONDS
+        self,
+        work: WorkLog,
+        ask: Callable[[], object],
+        *,
+        local: bool,
+        tasks_ended: Callable[[], Hashable] | None = None,
+        every_seconds: float = EVERY_SECONDS,
     ) -> None:
         self._work: WorkLog = work
         self._ask: Callable[[], object] = ask
         self._local: bool = local
+        self._tasks_ended: Callable[[], Hashable] | None = tasks_ended
+        self._ended: Hashable = None
         self._every: float = every_seconds
         self._used: float | None = None
         self._looked: float = time.monotonic()
         self._stop: threading.Event = threading.Event()
-        self._thread: threading.Thread = threading.Thread(target=self._watch, name="jvm watch", daemon=True)
+        self._thread: threading.Thread = background_thread(self._watch, "jvm watch")
 
     @classmethod
-    def of(cls, session: SparkSession, work: WorkLog) -> Self:
+    def of(cls, session: SparkSession, work: WorkLog, tasks_ended: Callable[[], Hashable] | None = None) -> Self:
         """The watch of a session's JVM."""
         context = session.sparkContext
         jvm: Any = context._jvm
-        return cls(work, lambda: jvm.System.nanoTime(), local=str(context.master).startswith("local"))
+        local = str(context.master).startswith("local")
+        return cls(work, lambda: jvm.System.nanoTime(), local=local, tasks_ended=tasks_ended)
 
     def start(self) -> Self:
         """Begin to watch."""
@@ -71,6 +83,14 @@ class JvmWatch:
             self._work.jvm_answered()
 
     def _look_at_work(self) -> None:
+        if self._tasks_ended is not None:
+            ended = None
+            with contextlib.suppress(Exception):
+                ended = self._tasks_ended()
+            if ended is not None and ended != self._ended:
+                self._ended = ended
+                self._work.made_progress(time.time())
+            return
         now, used = time.monotonic(), grandchildren_cpu_seconds() if self._local else None
         if used is None:
             return

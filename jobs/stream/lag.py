@@ -16,6 +16,7 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.spec.models import StreamSpec
 from jobs.stream.progress import WorkLog
+from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class LagWatch:
         self._open: OpenTransactions = OpenTransactions()
         self._hanging_seconds: float = hanging_seconds
         self._stop: threading.Event = threading.Event()
-        self._thread: threading.Thread = threading.Thread(target=self._watch, name="lag", daemon=True)
+        self._thread: threading.Thread = background_thread(self._watch, "lag")
 
     def follow(self, reads: LogState) -> None:
         """A query begins, on the topics as they are now."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
+from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.redaction import RedactingFormatter
+from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings
 from jobs.system.private_files import private_folder, private_opener
+from jobs.system.threads import CURRENT_STREAM
 
 FILE_BYTES = 10_000_000
 FILES = 5
@@ -44,6 +48,42 @@ def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES
         FrazilError: The file cannot be written.
     """
     path = driver_log(folder)
+    handler = _handler(path, file_bytes)
+    handler.setFormatter(RedactingFormatter(settings))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    for own in ("jobs", "__main__"):
+        logging.getLogger(own).setLevel(logging.INFO)
+    return handler
+
+
+@contextlib.contextmanager
+def stream_logging(folder: Path, settings: Settings, stream: str, secrets: Iterable[Secret]) -> Iterator[None]:
+    """Send what is logged for one stream to its `driver.log`, too, in a process that carries several.
+
+    Args:
+        folder: The stream's state folder.
+        settings: Whose secrets are kept out of it.
+        stream: The stream, as `CURRENT_STREAM` has it in the threads that work for it.
+        secrets: Further ones, of its file.
+
+    Raises:
+        FrazilError: The file cannot be written.
+    """
+    handler = _handler(driver_log(folder), FILE_BYTES)
+    handler.setFormatter(RedactingFormatter(settings, also=secrets))
+    handler.addFilter(lambda record: CURRENT_STREAM.get() == stream)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _handler(path: Path, file_bytes: int) -> logging.Handler:
     try:
         private_folder(path.parent)
         handler = _Rotating(path, maxBytes=file_bytes, backupCount=FILES - 1, encoding="utf-8")
@@ -52,14 +92,8 @@ def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES
             f"the driver's log {path} cannot be written: {problem.strerror}.",
             fix="make room there, or correct `state` in frazil.yaml",
         ) from None
-    handler.setFormatter(RedactingFormatter(settings))
     # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was an end.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    for own in ("jobs", "__main__"):
-        logging.getLogger(own).setLevel(logging.INFO)
     return handler
 
 

@@ -12,31 +12,29 @@ import contextlib
 import logging
 import signal
 import sys
-import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from jobs.commit.errors import FencedError, ToleranceError
-from jobs.errors import FrazilError, StreamStopped
+from jobs.errors import FrazilError
 from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
-from jobs.spec.error_handling import dead_letter_secrets
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import secrets_in
 from jobs.spec.settings import Settings, load_settings
-from jobs.state.lease import LeaseHeldError, stream_lease
+from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.supervise.control_request import ControlReader
-from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, LastError, State
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, State
 from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launches import SPEC_FILE
@@ -76,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = stream_folder(settings, given.stream)
         handler = start_logging(folder.root, settings)
         spec = load_stream(folder.root / SPEC_FILE)
-        secrets = tuple(dead_letter_secrets(spec.errors))
+        secrets = tuple(secrets_in(spec))
         handler.setFormatter(RedactingFormatter(settings, also=secrets))
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -110,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return StreamRunner(spec, settings, heartbeat, control, spark.get)
 
         try:
-            state, error = _run(runner, control, lambda text: redacted(settings, text, secrets))
+            state, error = run_to_last_word(runner, control, lambda text: redacted(settings, text, secrets))
             step("before_last_word")
             heartbeat.change(state=state, error=error)
         finally:
@@ -135,38 +133,6 @@ def _is_held(spec: StreamSpec, settings: Settings) -> bool:
 def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
     log_option = spark_log_option(spark_log(stream_folder(settings, spec.stream).root), FILE_BYTES, FILES)
     return start_session(settings, f"frazil {spec.stream}", java_options=log_option, conf={"spark.ui.port": "0"})
-
-
-def _run(
-    make: Callable[[], StreamRunner], control: ControlReader, redact: Callable[[str], str]
-) -> tuple[State, LastError | None]:
-    """Run the stream; returns the last word, in words without secrets."""
-    try:
-        runner = make()
-        runner.run()
-    except (FencedError, LeaseHeldError) as problem:
-        log.warning("%s", problem)
-        return "fenced", _last_error(problem, "error", redact)
-    except StreamStopped as problem:
-        log.error("%s", problem)
-        return "failed", _last_error(problem, "operator", redact)
-    except FrazilError as problem:
-        log.error("%s", problem)
-        return "failed", _last_error(problem, "error", redact)
-    except Exception as problem:
-        trace = redact(traceback.format_exc())
-        log.error("an error that nobody expected:\n%s", trace)
-        message = redact(f"{type(problem).__name__}: {problem}")
-        return "failed", LastError(message, "error", time.time(), "read the driver's log", trace)
-    if runner.finished:
-        return "finished", None
-    return ("terminated" if control.signalled else "stopped"), None
-
-
-def _last_error(problem: FrazilError, kind: Literal["operator", "error"], redact: Callable[[str], str]) -> LastError:
-    question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
-    fix = redact(problem.fix) if problem.fix else None
-    return LastError(redact(problem.message), kind, time.time(), fix, question=question)
 
 
 def _listen(control: ControlReader) -> None:

@@ -1,11 +1,11 @@
-"""Metrics of a driver, as OpenMetrics on loopback, for those who watch Kafka with Prometheus already."""
+"""Metrics of a driver's streams, as OpenMetrics on loopback, for those who watch Kafka with Prometheus already."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from typing import get_args
@@ -207,6 +207,17 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
     )
 
 
+def metrics_of_all(beats: Iterable[Heartbeat]) -> Iterator[Metric]:
+    """The metrics of several streams: of each name one metric, with the samples of all."""
+    found: dict[str, Metric] = {}
+    for beat in beats:
+        for metric in metrics_of(beat):
+            known = found.setdefault(metric.name, metric)
+            if known is not metric:
+                known.samples.extend(metric.samples)
+    return iter(found.values())
+
+
 def _lateness(stream: str, late_by: Lateness) -> Metric:
     """Without a sum: of a late record only its step is kept."""
     found = HistogramMetricFamily(
@@ -233,14 +244,14 @@ class MetricsServer:
     """Serves the metrics of a driver over HTTP, on loopback only; as a context manager, for the length of the block.
 
     Args:
-        current: The newest beat; asked at every scrape, from the server's threads.
+        current: The newest beat of each stream; asked at every scrape, from the server's threads.
         port: The port to listen on; 0 for a free one.
 
     Raises:
         FrazilError: The port cannot be had.
     """
 
-    def __init__(self, current: Callable[[], Heartbeat], port: int = 0) -> None:
+    def __init__(self, current: Callable[[], Iterable[Heartbeat]], port: int = 0) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Beats(current))
         handler = type("Handler", (_Handler,), {"registry": registry})
@@ -280,11 +291,11 @@ class MetricsServer:
 
 
 class _Beats(Collector):
-    def __init__(self, current: Callable[[], Heartbeat]) -> None:
-        self._current: Callable[[], Heartbeat] = current
+    def __init__(self, current: Callable[[], Iterable[Heartbeat]]) -> None:
+        self._current: Callable[[], Iterable[Heartbeat]] = current
 
     def collect(self) -> Iterator[Metric]:
-        return metrics_of(self._current())
+        return metrics_of_all(self._current())
 
 
 class _Handler(MetricsHandler):

@@ -21,6 +21,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream
+from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class OutboxThread:
         self._lasting: bool = False
         self._begun: int = 0
         self._ended: int = 0
-        self._thread: threading.Thread = threading.Thread(target=self._work, name="dead-letter-topic", daemon=True)
+        self._thread: threading.Thread = background_thread(self._work, "dead-letter-topic")
         self._thread.start()
 
     @property

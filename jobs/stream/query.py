@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import time
 from collections import deque
@@ -25,9 +26,10 @@ from jobs.stream.retry import RAISED
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-_POLL_SECONDS = 0.25
+POLL_SECONDS = 0.25
 # How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
 _IDLE_POLL = timedelta(milliseconds=500)
 _GAPS = 10
@@ -51,6 +53,7 @@ class StreamQuery:
         stream: The open stream.
         kafka: For identities and log ends.
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
+        poll_seconds: How often its end is looked for.
         on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
         on_batch: Told what a batch did, and where the stream stands then.
 
@@ -64,11 +67,13 @@ class StreamQuery:
         kafka: KafkaLog,
         *,
         drain: bool,
+        poll_seconds: float = POLL_SECONDS,
         on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None],
         on_begin: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._stream: OpenStream = stream
         self._drain: bool = drain
+        self._poll_seconds: float = poll_seconds
         self._on_begin: Callable[[], int | None] = on_begin
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
         self._asked: threading.Event = threading.Event()
@@ -83,6 +88,9 @@ class StreamQuery:
         self._resumed: float | None = None
         self._between: deque[float] = deque(maxlen=_GAPS)
         self._query: Any = None
+        self._spark_context: SparkContext | None = None
+        # Spark calls from threads of its own.
+        self._context: contextvars.Context = contextvars.copy_context()
 
     @property
     def asked_to_end(self) -> bool:
@@ -94,6 +102,23 @@ class StreamQuery:
         """Spark's id of the query, once it is started."""
         return str(self._query.id) if self._query else None
 
+    def tasks_ended(self) -> tuple[int, int] | None:
+        """Its newest job in Spark, and how many of that one's tasks have ended; None before the first."""
+        query, context = self._query, self._spark_context
+        if query is None or context is None:
+            return None
+        tracker = context.statusTracker()
+        jobs = tracker.getJobIdsForGroup(str(query.runId))
+        info = tracker.getJobInfo(max(jobs)) if jobs else None
+        stages = [stage for each in (info.stageIds if info else ()) if (stage := tracker.getStageInfo(each))]
+        return (max(jobs), sum(stage.numCompletedTasks for stage in stages)) if jobs else None
+
+    def cancel(self) -> None:
+        """Give up what Spark does for the batch at hand, which fails of it; to be called once its end is asked for."""
+        query, context = self._query, self._spark_context
+        if query is not None and context is not None:
+            context.cancelJobGroup(str(query.runId))
+
     def waits_for(self) -> str | None:
         """What the batch at hand has been waiting for, as a sentence; None if nothing."""
         return self._runner.waits.message()
@@ -101,7 +126,11 @@ class StreamQuery:
     def start(self, spark: SparkSession) -> None:
         """Start the query; batches run in Spark's thread from here on."""
         spec, stream = self._stream.spec, self._stream
-        spark.conf.set("spark.sql.streaming.pollingDelay", f"{_poll_delay(spec) // timedelta(milliseconds=1)}ms")
+        self._spark_context = spark.sparkContext
+        delay = _poll_delay(spec)
+        if self._poll_seconds > POLL_SECONDS:
+            delay = max(delay, timedelta(seconds=self._poll_seconds))
+        spark.conf.set("spark.sql.streaming.pollingDelay", f"{delay // timedelta(milliseconds=1)}ms")
         options = kafka_source_options(
             spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics), drain=self._drain
         )
@@ -110,7 +139,7 @@ class StreamQuery:
             .options(**options)
             .load()
             .writeStream.queryName(spec.stream)
-            .foreachBatch(self._land)
+            .foreachBatch(lambda frame, batch: self._context.copy().run(self._land, frame, batch))
             # Not as a URI: Spark would take an escaped space or plus for the name itself.
             .option("checkpointLocation", f"file://{self._checkpoint}")
         )
@@ -145,7 +174,7 @@ class StreamQuery:
                         if self._failure is not None and not isinstance(self._failure, _EndAsked):
                             raise self._failure
                         return True
-                    if query.awaitTermination(_POLL_SECONDS):
+                    if query.awaitTermination(self._poll_seconds):
                         return True
             except Exception as problem:
                 if isinstance(self._failure, _EndAsked):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from jobs.errors import FrazilError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.stream.writer_schemas import WriterSchemas
+from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class RegistryWatch:
         self._every: float = every
         self._again: float = again
         self._stop: threading.Event = threading.Event()
-        self._thread: threading.Thread = threading.Thread(target=self._watch, name="registry", daemon=True)
+        self._thread: threading.Thread = background_thread(self._watch, "registry")
 
     def start(self) -> None:
         """Begin to watch."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
-from jobs.stream.query import StreamQuery, query_failure_text
+from jobs.stream.query import POLL_SECONDS, StreamQuery, query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.source_topics import TopicsAwaitedError
@@ -47,6 +48,19 @@ log = logging.getLogger(__name__)
 _LONGEST_RETRY_SECONDS = 60.0
 _FRUITLESS_QUERIES = 3
 _NO_TOPIC_SECONDS = 10.0
+# Each look is a call to the JVM, and fifty streams look.
+SHARED_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDriver:
+    """What a stream has of the driver that carries it together with others.
+
+    Attributes:
+        metrics_url: Where the metrics of all of them are.
+    """
+
+    metrics_url: str
 
 
 class StreamRunner:
@@ -61,9 +75,11 @@ class StreamRunner:
         heartbeat: Where its state is reported.
         control: What the operator asks.
         get_spark: The session, the same each time; called when there is something to read.
+        shared: Of the driver of a group, which carries other streams as well; None: the stream has one of its own.
 
     Attributes:
         finished: Everything was read, and the stream reads only when it is asked to.
+        query: The newest query, once there was one.
     """
 
     def __init__(
@@ -73,8 +89,11 @@ class StreamRunner:
         heartbeat: HeartbeatThread,
         control: ControlReader,
         get_spark: Callable[[], SparkSession],
+        shared: SharedDriver | None = None,
     ) -> None:
         self.finished: bool = False
+        self.query: StreamQuery | None = None
+        self._shared: SharedDriver | None = shared
         self._spec: StreamSpec = spec
         self._settings: Settings = settings
         self._heartbeat: HeartbeatThread = heartbeat
@@ -95,9 +114,13 @@ class StreamRunner:
             StreamStopped: An operator has to answer.
             FrazilError: What else stands in the way.
         """
-        with contextlib.ExitStack() as watching, MetricsServer(self._heartbeat.current) as metrics:
+        with contextlib.ExitStack() as watching:
+            if self._shared is not None:
+                url = self._shared.metrics_url
+            else:
+                url = watching.enter_context(MetricsServer(lambda: (self._heartbeat.current(),))).url
             watching.callback(lambda: self._watch.end() if self._watch else None)
-            self._heartbeat.change(metrics_url=metrics.url)
+            self._heartbeat.change(metrics_url=url)
             while not self.finished and self._control.now() != "end":
                 if self._control.now() == "pause":
                     self._heartbeat.change(state="paused")
@@ -166,10 +189,11 @@ class StreamRunner:
         """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
         heartbeat = self._heartbeat
         idle = IdleWatermark(stream, self._spec.event_time, kafka, heartbeat.work)
-        query = StreamQuery(
+        query = self.query = StreamQuery(
             stream,
             kafka,
             drain=not self._spec.continuous,
+            poll_seconds=POLL_SECONDS if self._shared is None else SHARED_POLL_SECONDS,
             on_begin=lambda: heartbeat.work.begun(time.time()),
             on_batch=lambda done, end: self._landed(stream, done, end),
         )
@@ -276,8 +300,12 @@ class StreamRunner:
             context = session.sparkContext
             self._heartbeat.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
             if self._watch is None:
-                self._watch = JvmWatch.of(session, self._heartbeat.work).start()
+                own = self._shared is None
+                self._watch = JvmWatch.of(session, self._heartbeat.work, None if own else self._tasks_ended).start()
         return session
+
+    def _tasks_ended(self) -> tuple[int, int] | None:
+        return self.query.tasks_ended() if self.query is not None else None
 
     @contextlib.contextmanager
     def _publishing(self, settings: Settings) -> Iterator[None]:

@@ -61,6 +61,7 @@ class Driver:
         local: Whether it runs on this host, so that it can be seen and sent signals.
         heartbeat: Its newest; None before the first.
         frozen: Whether it neither writes heartbeats nor holds the lease any more.
+        group: The group whose driver it is; its process carries other streams, too.
     """
 
     attempt: int
@@ -71,6 +72,7 @@ class Driver:
     local: bool
     heartbeat: Heartbeat | None
     frozen: bool = False
+    group: str | None = None
 
     @property
     def name(self) -> str:
@@ -191,12 +193,15 @@ class ActualState:
             # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
             runs = own.generation if own is not None else launched.generation
             frozen = own is not None and self.frozen
-            return Driver(launched.attempt, runs, launched.pid, launched.started, launched.host, True, own, frozen)
+            who = (launched.attempt, runs, launched.pid, launched.started, launched.host)
+            if launched.group is None or own is None or not own.final:
+                return Driver(*who, True, own, frozen, launched.group)
         lives = self.process if self.process is not None else self.driver_lives
-        if beat is None or not lives:
+        if beat is None or not lives or (beat.group is not None and beat.final):
+            # A driver that carries others goes on after its last word on this stream.
             return None
-        local = self.process is not None
-        return Driver(beat.attempt, beat.generation, beat.pid, beat.started, beat.host, local, beat, self.frozen)
+        who = (beat.attempt, beat.generation, beat.pid, beat.started, beat.host)
+        return Driver(*who, self.process is not None, beat, self.frozen, beat.group)
 
     @property
     def other_holder(self) -> LeaseHolder | None:

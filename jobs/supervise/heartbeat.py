@@ -201,6 +201,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
         retries: How often it has tried again since the last commit, while `retrying`.
         unpublished_letters: Dead letters in the table that their topic lacks; None without a topic, or unknown.
         outbox_error: Why they are not published.
+        group: The group whose driver carries the stream; its process goes on when this stream has ended.
     """
 
     stream: str
@@ -225,6 +226,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     retries: int = 0
     unpublished_letters: int | None = None
     outbox_error: LastError | None = None
+    group: str | None = None
     work: Work = Work()
 
     @property

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 import jobs
 from jobs.errors import FrazilError
 from jobs.state.stream_folder import StreamFolder
@@ -46,6 +48,7 @@ class LaunchedDriver:
 
     Attributes:
         folder: The stream's.
+        group: The folder of the group whose driver carries the stream; None if it has one of its own.
     """
 
     folder: StreamFolder
@@ -53,16 +56,20 @@ class LaunchedDriver:
     attempt: int
     pid: int
     started: str
+    group: Path | None = None
 
     @property
     def output(self) -> Path:
         """Where standard output and error of the driver that was launched go."""
-        return self.folder.root / OUTPUT
+        return (self.group or self.folder.root) / OUTPUT
 
     def lives(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process runs, and has not ended this stream."""
         reap_drivers()
-        return is_alive(self.pid, self.started)
+        if not is_alive(self.pid, self.started):
+            return False
+        beat = self.heartbeat() if self.group is not None else None
+        return beat is None or beat.attempt != self.attempt or not beat.final
 
     def died_silently(self) -> bool:
         """Whether it is gone, and its last heartbeat does not say why."""
@@ -116,6 +123,28 @@ def launched_driver(
         raise
 
 
+@contextlib.contextmanager
+def given_to_group(
+    folder: StreamFolder, launch: Launch, spec_text: str, stream: str, process: LaunchedProcess, group: Path
+) -> Iterator[LaunchedDriver]:
+    """Give a stream to the driver of its group, which sees the launch and takes the stream up.
+
+    Args:
+        folder: The stream's, of which the caller holds the control lock.
+        launch: Noted; names the group.
+        spec_text: The configuration that it is to run.
+        process: Of the group's driver.
+        group: The group's folder.
+    """
+    write_launch(folder.store, launch, spec_text)
+    step("after_launch_note")
+    note = msgspec.structs.replace(
+        process, attempt=launch.attempt, generation=launch.generation, at=time.time(), group=launch.group
+    )
+    write_launched_process(folder.store, note)
+    yield LaunchedDriver(folder, stream, launch.attempt, process.pid, process.started, group)
+
+
 def reap_drivers() -> None:
     """Take notice of the drivers that this process started and that have ended."""
     _ours[:] = [process for process in _ours if process.poll() is None]
@@ -137,6 +166,12 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat:
                 f"The driver of stream {launching.stream} ended before its first heartbeat; the end of "
                 f"{launching.output}:\n{last_output_lines(launching.output)}",
                 fix=f"read {launching.output}",
+            )
+        if launching.group is not None:
+            raise FrazilError(
+                f"The driver of the group of stream {launching.stream} (process {launching.pid}) did not take it up "
+                f"within {timeouts.first_heartbeat_seconds:.0f} s; it will when it can.",
+                fix=f"read {launching.output}; frazil status {launching.stream}",
             )
         kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
         raise FrazilError(

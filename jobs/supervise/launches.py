@@ -53,6 +53,7 @@ class Launch(msgspec.Struct, frozen=True):
         reason: Why it was launched, as the operator, the supervisor or the keeper said it.
         kept: How many launches of the stream were its keepers', ever.
         kept_newest: The newest of them, in their order.
+        group: The group whose driver carries the stream; None where it has a driver of its own.
     """
 
     attempt: int
@@ -63,6 +64,7 @@ class Launch(msgspec.Struct, frozen=True):
     reason: str = ""
     kept: int = 0
     kept_newest: tuple[KeptRestart, ...] = ()
+    group: str | None = None
 
 
 # Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
@@ -157,6 +159,7 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
 
     Attributes:
         at: Seconds since 1970.
+        group: The group that the process carries; None if it is the stream's alone.
     """
 
     attempt: int
@@ -166,6 +169,7 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
     boot: str
     host: str
     at: float
+    group: str | None = None
 
     def process_lives(self) -> bool | None:
         """Whether it runs; None if that cannot be told from this host, or from this container."""

@@ -21,15 +21,17 @@ from jobs.spec.settings import Settings, load_settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
-from jobs.supervise.actual import Driver, read_certain
+from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
+from jobs.supervise.driver_processes import DriverProcesses
+from jobs.supervise.groups import GroupRollsError
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error, launched_driver
-from jobs.supervise.launches import Launch, LaunchedElsewhereError, failures_in_a_row
+from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error
+from jobs.supervise.launches import LaunchedElsewhereError
 from jobs.supervise.observation import Observation, observe
-from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait_until
+from jobs.supervise.termination import Timeouts, wait_until
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
 
@@ -69,7 +71,7 @@ class Lifecycle:
         self._settings_file: Path | None = settings_file
         self._stream: str = stream
         self._timeouts: Timeouts = timeouts
-        self._command: tuple[str, ...] = tuple(command)
+        self._drivers: DriverProcesses = DriverProcesses(home, settings_file, stream, timeouts, command)
         self._judged: dict[str, SpecError | None] = {}
 
     def observe(self) -> Observation:
@@ -186,8 +188,29 @@ class Lifecycle:
         """
         ended = ""
         if replaced is not None:
-            ended = f" Attempt {replaced.attempt} {self.end(before, replaced)}."
+            ended = f" Attempt {replaced.attempt} {self._drivers.end(before, replaced)}."
             step("between_drivers")
+        try:
+            return self._bring_up(before, replaced, reason, ended, count_failures=count_failures, resumed=resumed)
+        except GroupRollsError as problem:
+            problem.group.end(problem.driver, self._timeouts)
+        return self.bring_up(before, None, reason, count_failures=count_failures, resumed=resumed)
+
+    def _bring_up(
+        self,
+        before: Observation,
+        replaced: Driver | None,
+        reason: str,
+        ended: str,
+        *,
+        count_failures: bool,
+        resumed: bool,
+    ) -> ActionResult:
+        """As `bring_up`, once `replaced` has ended.
+
+        Raises:
+            GroupRollsError: The driver of the stream's group has to end first.
+        """
         with contextlib.ExitStack() as stack:
             with self.section() as now:
                 now.refuse_stopped()
@@ -198,7 +221,7 @@ class Lifecycle:
                     try:
                         if now.actual.launched_elsewhere:
                             raise LaunchedElsewhereError(f"another machine launched attempt {now.last_attempt}.")
-                        launching = stack.enter_context(self._launched(now, config, reason, count_failures))
+                        launching = stack.enter_context(self._drivers.launched(now, config, reason, count_failures))
                     except LaunchedElsewhereError as problem:
                         return ActionResult(
                             f"{self._stream} is started elsewhere: {problem.message}{ended}", now.heartbeat
@@ -206,7 +229,8 @@ class Lifecycle:
                 elif driver.local:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
-                    launching = LaunchedDriver(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
+                    who = (self._stream, driver.attempt, driver.pid, driver.started)
+                    launching = LaunchedDriver(now.folder, *who, self._drivers.group_folder(now, driver.group))
                 else:
                     return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is None or not now.ending:
@@ -233,32 +257,7 @@ class Lifecycle:
 
     def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        return end_driver(
-            self._stream, driver, self._timeouts, lambda: read_certain(now.folder.store, self._stream).driver
-        )
-
-    @contextlib.contextmanager
-    def _launched(
-        self, now: Observation, config: Configuration, reason: str, count_failures: bool
-    ) -> Iterator[LaunchedDriver]:
-        actual, former = now.actual, now.actual.launch
-        end_leftovers(actual.launched_process, self._stream)
-        same = former is not None and former.generation == config.generation
-        stable = config.spec.restart.stable_after.total_seconds()
-        launch = Launch(
-            attempt=now.last_attempt + 1,
-            generation=config.generation,
-            file=str(config.file),
-            failures=failures_in_a_row(former, actual.heartbeat, stable) if count_failures and same else 0,
-            at=time.time(),
-            reason=reason,
-            kept=former.kept if former is not None else 0,
-            kept_newest=former.kept_newest if former is not None else (),
-        )
-        settings = ["--settings", str(self._settings_file)] if self._settings_file else []
-        arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
-        with launched_driver(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
-            yield launching
+        return self._drivers.end(now, driver)
 
     def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat:
         try:

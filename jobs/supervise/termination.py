@@ -22,6 +22,8 @@ _POLL_SECONDS = 0.05
 _DISTANT_POLL_SECONDS = 1.0
 _LEFTOVERS_SECONDS = 5.0
 _KILL_SECONDS = 10.0
+CANCEL_SECONDS = 30.0
+"""How long a batch that a group's driver has cancelled may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,26 @@ def wait_until(condition: Callable[[], bool], seconds: float, poll_seconds: floa
             return False
         time.sleep(poll_seconds)
     return True
+
+
+def end_in_group(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str | None:
+    """Wait for the end of a stream that a group's driver carries, and that was asked to end.
+
+    Returns:
+        How it ended, as the end of a sentence; None if it did not, or if it is frozen.
+    """
+    gone = frozen = False
+
+    def done() -> bool:
+        nonlocal gone, frozen
+        now = find()
+        gone = now is None or now.attempt > driver.attempt
+        frozen = now is not None and now.frozen
+        return gone or frozen
+
+    # Its driver cancels a batch that has not ended within the grace.
+    wait_until(done, timeouts.grace_seconds + CANCEL_SECONDS)
+    return "ended after its batch" if gone else None
 
 
 def end_driver(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str:

@@ -17,9 +17,8 @@ ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "expression", "transform", "spec", "redaction", "write",
         "commit", "state", "rest_catalog", "catalog", "translate", "registry", "kafka", "generate", "deadletter",
-        "install", "spark",
-        "local_broker", "local_registry", "pipeline", "task", "supervise", "stream", "preview", "schema_contract",
-        "replay",
+        "install", "spark", "local_broker", "local_registry", "pipeline", "task", "supervise", "stream", "group",
+        "preview", "schema_contract", "replay",
         "publish", "verify", "time_travel", "operator", "maintain", "promote", "increment", "contract", "certify",
         "runtime",
     ],

@@ -50,7 +50,7 @@ class Landed:
 def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]], *, as_json: bool) -> None:
     """Land every stream, say what became of each, and end with status 1 if one failed.
 
-    Each has a Spark of its own, so that one that fails leaves the next nothing of it. A stream that a driver lands, or
+    They share one Spark, which is started anew if its JVM has ended with one of them. A stream that a driver lands, or
     that an operator has stopped, is skipped, which is no failure; a file that cannot be read is one.
 
     Args:

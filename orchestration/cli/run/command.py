@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.redaction import RedactingFormatter
+from jobs.spark.end import jvm_is_gone
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
 from jobs.spec.models import StreamSpec
@@ -50,18 +52,27 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
         resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
         _log_warnings(settings)
 
+        shared = SharedSpark(settings)
+
         def land(spec: StreamSpec) -> dict[str, Any]:
             _refuse(spec.stream, settings, force, console)
-            return _land(spec, settings, console, Meter())
+            return _land(spec, settings, console, Meter(), shared.start())
 
-        land_all(deployment, land, as_json=as_json)
+        try:
+            land_all(deployment, land, as_json=as_json)
+        finally:
+            shared.end()
         return
     spec = deployment.stream(stream)
     settings = deployment.prepared_settings()
     _refuse(spec.stream, settings, force, console)
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     _log_warnings(settings)
-    facts = _land(spec, settings, console, meter)
+    spark = _started(settings, f"frazil {spec.stream}", stream_folder(settings, spec.stream).root / "spark.log")
+    try:
+        facts = _land(spec, settings, console, meter, spark)
+    finally:
+        spark.end()
     from orchestration.cli.run.output import print_summary
 
     if as_json:
@@ -72,27 +83,47 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
         raise problem
 
 
-def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) -> dict[str, Any]:
-    """Land what a stream's topics hold, with a Spark of its own; returns the facts."""
-    log = stream_folder(settings, spec.stream).root / "spark.log"
-    spark = SessionStart(
-        lambda: start_session(settings, f"frazil {spec.stream}", output=log), lambda: prepare_environment(settings)
-    )
-    try:
-        with translate_errors(settings, spec.stream):
-            stream_lease(settings, spec.stream).refuse_if_held()
-            kafka = KafkaLog(settings.kafka)
-            if _records_may_wait(spec, settings, kafka):
-                spark.begin()
-        # Imported here: while the JVM starts, this process imports PyIceberg.
-        from jobs.stream.drain import drain
-        from orchestration.cli.run.output import progress_on
+class SharedSpark:
+    """The Spark of several streams, which are drained one after the other; started when the first has records."""
 
-        with progress_on(console, meter) as watcher, translate_errors(settings, spec.stream):
-            drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
-        return run_facts(drained, meter)
-    finally:
-        spark.end()
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._spark: SessionStart | None = None
+
+    def start(self) -> SessionStart:
+        """Of the next stream: the one that the streams before had, unless its JVM has ended."""
+        if self._spark is not None and jvm_is_gone():
+            self.end()
+        if self._spark is None:
+            self._spark = _started(self._settings, "frazil run --all", self._settings.state / "spark" / "run-all.log")
+        return self._spark
+
+    def end(self) -> None:
+        """End it."""
+        if self._spark is not None:
+            self._spark.end()
+            self._spark = None
+
+
+def _started(settings: Settings, name: str, log: Path) -> SessionStart:
+    """A Spark that starts when it is first asked for, or told to begin."""
+    return SessionStart(lambda: start_session(settings, name, output=log), lambda: prepare_environment(settings))
+
+
+def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, spark: SessionStart) -> dict[str, Any]:
+    """Land what a stream's topics hold; returns the facts."""
+    with translate_errors(settings, spec.stream):
+        stream_lease(settings, spec.stream).refuse_if_held()
+        kafka = KafkaLog(settings.kafka)
+        if _records_may_wait(spec, settings, kafka):
+            spark.begin()
+    # Imported here: while the JVM starts, this process imports PyIceberg.
+    from jobs.stream.drain import drain
+    from orchestration.cli.run.output import progress_on
+
+    with progress_on(console, meter) as watcher, translate_errors(settings, spec.stream):
+        drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
+    return run_facts(drained, meter)
 
 
 def _records_may_wait(spec: StreamSpec, settings: Settings, kafka: KafkaLog) -> bool:

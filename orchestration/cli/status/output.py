@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -56,6 +57,8 @@ def print_table(statuses: list[StreamStatus]) -> None:
             console.print(f"[bold]{row[0]}[/]")
             for name, cell in zip(_COLUMNS[1:], row[1:], strict=True):
                 console.print(f"  {name:<17}{cell}", markup=False)
+    for line in _groups(statuses):
+        console.print(line, markup=False, soft_wrap=True)
     for status in statuses:
         for sentence in _troubles(status):
             console.print(f"! {status.stream}: {sentence}", markup=False, style="red", soft_wrap=True)
@@ -71,6 +74,16 @@ def print_table(statuses: list[StreamStatus]) -> None:
         console.print(f"? {reason}", markup=False, style="yellow", soft_wrap=True)
 
 
+def _groups(statuses: list[StreamStatus]) -> Iterator[str]:
+    """Which driver carries which streams, where one carries several."""
+    carried: dict[tuple[str, str], list[str]] = {}
+    for each in statuses:
+        if each.group is not None and each.holder is not None:
+            carried.setdefault((each.group, each.holder), []).append(each.stream)
+    for (group, holder), streams in sorted(carried.items()):
+        yield f"group {group}: {holder} carries {', '.join(streams)}"
+
+
 def print_details(status: StreamStatus, supervision: str) -> None:
     """All that is known of one stream, a line each; then a line per partition."""
     console = Console(highlight=False, soft_wrap=True)
@@ -78,7 +91,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
     wished = f"{status.wish}{f', by {status.wished_by}' if status.wished_by else ''}"
     lines = {
         "wished": wished + (f": {status.wished_for}" if status.wished_for else ""),
-        "driver": status.holder or "none",
+        "driver": (status.holder or "none") + (f", which carries group {status.group}" if status.group else ""),
         "up": _uptime(status) + (f", since {_instant(status.since)}" if status.since else ""),
         "last heartbeat": "–" if status.beat_age_seconds is None else f"{status.beat_age_seconds:.1f} s ago",
         "generation": _generation(status),

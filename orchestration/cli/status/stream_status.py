@@ -23,6 +23,7 @@ class StreamStatus:
     Attributes:
         state: One word, see `orchestration.reconcile.stream_state`.
         holder: Process and host of the driver, or of what drains the stream.
+        group: The group whose driver it is.
         wish: What its operator wants; `wished_by` and `wished_for` say who, and why.
         generation: Of the configuration that runs, or ran last; `wanted_generation` that of the file.
         failures: Launches before the newest one that failed in a row.
@@ -59,6 +60,7 @@ class StreamStatus:
     dead_letter_table: str
     state: str = "never ran"
     holder: str | None = None
+    group: str | None = None
     wish: str = "running"
     wished_by: str = ""
     wished_for: str = ""
@@ -135,6 +137,7 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "next": status.fix,
         "wish": {"state": status.wish, "by": status.wished_by, "reason": status.wished_for},
         "holder": status.holder,
+        "group": status.group,
         "generation": status.generation,
         "wanted_generation": status.wanted_generation,
         "attempt": status.attempt,

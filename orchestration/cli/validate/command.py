@@ -10,6 +10,7 @@ from jobs.catalog import NoCatalogYet
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.error_handling import dead_letter_secrets
+from jobs.spec.groups import OWN, mixed_groups
 from jobs.spec.maintained_tables import maintained_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import Secret
@@ -45,6 +46,10 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
         # Whose table a name is can only be told with all streams.
         whole = not streams and not any(finding.verdict == "wrong" for finding in findings)
         findings.extend(_check_maintenance(specs, settings))
+        findings.extend(
+            Finding(spec.stream, "spec", "wrong", sentence, f"give {spec.stream} another group, or `group: {OWN}`")
+            for spec, sentence in mixed_groups(specs, settings)
+        )
         findings.extend(live_findings(specs, settings, names=whole))
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:

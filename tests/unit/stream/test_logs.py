@@ -16,7 +16,17 @@ from jobs.redaction import RedactingFormatter
 from jobs.spark.log import spark_log_option
 from jobs.spec.error_handling import Errors, dead_letter_secrets
 from jobs.spec.settings import Settings, load_settings
-from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.stream.logs import (
+    FILE_BYTES,
+    FILES,
+    cap_output,
+    driver_log,
+    driver_output,
+    spark_log,
+    start_logging,
+    stream_logging,
+)
+from jobs.system.threads import CURRENT_STREAM, background_thread
 
 
 @pytest.fixture
@@ -155,3 +165,26 @@ def test_a_secret_of_a_streams_own_file_is_not_logged_either(tmp_path: Path, mon
     formatter = RedactingFormatter(load_settings(None, home=tmp_path), also=dead_letter_secrets(errors))
     record = logging.LogRecord("jobs", logging.ERROR, "", 1, "refused hunter3", (), None)
     assert "refused ${env:TOPIC_PASSWORD}" in formatter.format(record)
+
+
+def test_lines_of_a_stream_stand_in_its_log_whatever_thread_says_them(logged: Path, tmp_path: Path) -> None:
+    settings, said = Settings.embedded(tmp_path), logging.getLogger("jobs.stream.batch")
+
+    def carry(stream: str) -> None:
+        CURRENT_STREAM.set(stream)
+        with stream_logging(tmp_path / stream, settings, stream, ()):
+            said.info("%s itself", stream)
+            helper = background_thread(said.info, "helper", "%s by a thread", stream)
+            helper.start()
+            helper.join()
+        said.info("%s is over", stream)
+
+    for stream in ("one", "two"):
+        thread = background_thread(carry, stream, stream)
+        thread.start()
+        thread.join()
+    said.info("nobody")
+    for stream in ("one", "two"):
+        lines = driver_log(tmp_path / stream).read_text().splitlines()
+        assert [line.partition(": ")[2] for line in lines] == [f"{stream} itself", f"{stream} by a thread"]
+    assert len(logged.read_text().splitlines()) == 7

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from jobs.errors import FrazilError
-from jobs.stream.metrics import MetricsServer
+from jobs.stream.metrics import MetricsServer, metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, Work
 
 STARTING = Heartbeat("payments", "0123456789ab", 3, 1, "1", "", "host", 1000.5, "starting", 1000.5, 0.0, 0.0)
@@ -68,7 +68,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def server(driver: Driver) -> Iterator[MetricsServer]:
-    with MetricsServer(lambda: driver.beat) as made:
+    with MetricsServer(lambda: (driver.beat,)) as made:
         yield made
 
 
@@ -186,7 +186,7 @@ def test_each_scrape_asks_anew(server: MetricsServer, driver: Driver) -> None:
 
 def test_it_listens_on_loopback_alone_and_leaves_nothing() -> None:
     before = set(threading.enumerate())
-    server = MetricsServer(lambda: RUNNING)
+    server = MetricsServer(lambda: (RUNNING,))
     server.start()
     assert server.url.startswith("http://127.0.0.1:")
     port = int(server.url.split(":")[2].split("/")[0])
@@ -201,13 +201,25 @@ def test_it_listens_on_loopback_alone_and_leaves_nothing() -> None:
 
 
 def test_a_given_port_and_a_taken_one() -> None:
-    first = MetricsServer(lambda: RUNNING)
+    first = MetricsServer(lambda: (RUNNING,))
     port = int(first.url.split(":")[2].split("/")[0])
     with pytest.raises(FrazilError, match=rf"metrics cannot be served on 127.0.0.1:{port}: Address already in use"):
-        MetricsServer(lambda: RUNNING, port)
+        MetricsServer(lambda: (RUNNING,), port)
     first.stop()
-    second = MetricsServer(lambda: RUNNING, port)
+    second = MetricsServer(lambda: (RUNNING,), port)
     second.start()
     assert second.url == f"http://127.0.0.1:{port}/metrics"
     assert scrape(second)[0].startswith("application/openmetrics-text")
     second.stop()
+
+
+def test_several_streams_have_one_metric_of_each_name() -> None:
+    other = msgspec.structs.replace(RUNNING, stream="other")
+    found = {metric.name: metric for metric in metrics_of_all([RUNNING, other])}
+    alone = {metric.name: metric for metric in metrics_of_all([RUNNING])}
+    assert found.keys() == alone.keys()
+    for name, metric in found.items():
+        assert len(metric.samples) == 2 * len(alone[name].samples)
+        assert {sample.labels["stream"] for sample in metric.samples} <= {RUNNING.stream, "other"}
+    text = "".join(f"{sample}" for metric in found.values() for sample in metric.samples)
+    assert "other" in text

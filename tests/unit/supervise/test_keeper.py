@@ -246,7 +246,7 @@ def test_a_keeper_killed_on_its_way_leaves_one_driver_or_none(
 ) -> None:
     monkeypatch.setenv("STANDIN", "kept,lands")
     # The driver hands it on to its keeper, and never passes it itself.
-    command = ("env", f"FRAZIL_STEPS={step}=kill", *world.control()._life._command)
+    command = ("env", f"FRAZIL_STEPS={step}=kill", *world.control()._life._drivers._command)
     control = type(world.control())(world.home, None, "payments", command=command)
     control.start(*WHY)
     keeper = keeper_of(world)

@@ -1,0 +1,155 @@
+"""Stream that the driver of a group carries: its own heartbeat, requests, lease and log, in threads of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jobs.errors import FrazilError
+from jobs.redaction import redacted
+from jobs.spark.end import jvm_is_gone
+from jobs.spec.generation import generation
+from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import secrets_in
+from jobs.spec.settings import Settings
+from jobs.state.stream_folder import StreamFolder
+from jobs.steps import step
+from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.stream.last_word import run_to_last_word
+from jobs.stream.logs import driver_log, stream_logging
+from jobs.stream.runner import SharedDriver, StreamRunner
+from jobs.supervise.control_request import ControlReader
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, Heartbeat
+from jobs.supervise.termination import Timeouts
+from jobs.system.threads import CURRENT_STREAM, background_thread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+EXIT_JVM_GONE = 4
+
+
+class CarriedStream:
+    """One stream of a group, from when it is taken up until its last word.
+
+    Args:
+        spec: As it was launched.
+        settings: Of the deployment.
+        folder: The stream's.
+        attempt: The launch that it is carried for.
+        group: The group's name.
+        session: The group's Spark.
+        metrics_url: Where the metrics of all streams of the group are.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        settings: Settings,
+        folder: StreamFolder,
+        attempt: int,
+        group: str,
+        session: Callable[[], SparkSession],
+        metrics_url: str,
+    ) -> None:
+        self.attempt: int = attempt
+        self.stream: str = spec.stream
+        self._spec: StreamSpec = spec
+        self._settings: Settings = settings
+        self._folder: StreamFolder = folder
+        self._group: str = group
+        self._session: Callable[[], SparkSession] = session
+        self._own_session: SparkSession | None = None
+        self._shared: SharedDriver = SharedDriver(metrics_url)
+        self._control: ControlReader = ControlReader(folder.store, attempt)
+        self._runner: StreamRunner | None = None
+        self._asked_at: float | None = None
+        self._cancelled: bool = False
+        token = CURRENT_STREAM.set(spec.stream)
+        try:
+            every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
+            given = (folder.store, spec.stream, generation(spec, settings), attempt, driver_log(folder.root))
+            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, every_seconds=every)
+            self._heartbeat.change(group=group)
+            self._thread: threading.Thread = background_thread(self._carry, spec.stream)
+        finally:
+            CURRENT_STREAM.reset(token)
+
+    def start(self) -> None:
+        """Say that it starts, and begin to."""
+        self._heartbeat.write()
+        self._thread.start()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._thread.is_alive()
+
+    def beat(self) -> Heartbeat:
+        """The heartbeat as of now."""
+        return self._heartbeat.current()
+
+    def end(self) -> None:
+        """Let it end after its batch, whatever its operator wants."""
+        self._control.signalled = True
+
+    def look(self, timeouts: Timeouts) -> None:
+        """Give up its batch, if it was asked to end and has not within the grace. To be called now and then."""
+        if not self.lives or self._control.now() != "end":
+            self._asked_at, self._cancelled = None, False
+            return
+        now = time.monotonic()
+        self._asked_at = self._asked_at if self._asked_at is not None else now
+        query = self._runner.query if self._runner is not None else None
+        if now - self._asked_at > timeouts.grace_seconds and not self._cancelled and query is not None:
+            self._cancelled = True
+            log.warning("stream %s does not end: its batch is given up", self.stream)
+            with contextlib.suppress(Exception):
+                query.cancel()
+
+    def join(self, seconds: float) -> None:
+        """Wait for its end, for so long."""
+        self._thread.join(seconds)
+
+    def _carry(self) -> None:
+        secrets = tuple(secrets_in(self._spec))
+        with contextlib.ExitStack() as entered:
+            heartbeat = entered.enter_context(self._heartbeat)
+            try:
+                entered.enter_context(stream_logging(self._folder.root, self._settings, self.stream, secrets))
+            except FrazilError as problem:
+                # The group's log has it all the same.
+                log.warning("%s", problem)
+            self._control.superseded = lambda: heartbeat.superseded
+            generation = heartbeat.current().generation
+            log.info("stream %s, attempt %d, generation %s", self.stream, self.attempt, generation)
+            state, error = run_to_last_word(
+                self._made_runner, self._control, lambda text: redacted(self._settings, text, secrets)
+            )
+            if jvm_is_gone():
+                log.error("the JVM of group %s has ended: all of its streams begin again", self._group)
+                # Without a last word of any: whoever keeps the group starts it again, and each of them with it.
+                logging.shutdown()
+                os._exit(EXIT_JVM_GONE)
+            step("before_last_word")
+            heartbeat.change(state=state, error=error)
+
+    def _made_runner(self) -> StreamRunner:
+        given = (self._spec, self._settings, self._heartbeat, self._control, self._spark, self._shared)
+        self._runner = StreamRunner(*given)
+        return self._runner
+
+    def _spark(self) -> SparkSession:
+        """A session of its own in the group's Spark, with a pool of its own in Spark's scheduler."""
+        if self._own_session is None:
+            self._own_session = self._session().newSession()
+            # Jobs of a query belong to the pool of the thread that has started it.
+            self._own_session.sparkContext.setLocalProperty("spark.scheduler.pool", self.stream)
+        return self._own_session

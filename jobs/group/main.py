@@ -1,0 +1,115 @@
+"""Driver process of a group of streams: `python -m jobs.group.main`.
+
+It is started detached by whoever starts the first of its streams, and belongs to nobody, as a stream's own driver. It
+looks for streams whose newest launch names the group, and carries each by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from jobs.errors import FrazilError
+from jobs.spark.log import spark_log_option
+from jobs.spark.session import prepare_environment, start_session
+from jobs.spark.start import SessionStart
+from jobs.spec.restart import Restart
+from jobs.spec.settings import load_settings
+from jobs.steps import step
+from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.stream.metrics import MetricsServer
+from jobs.supervise.control_request import ControlReader
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
+from jobs.supervise.keeper_record import BEAT_MARK
+from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
+from jobs.system.private_files import keep_private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_CONF = {"spark.ui.port": "0", "spark.scheduler.mode": "FAIR"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry the streams of a group until it is asked to end, or none is left; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.group.main", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
+    parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--attempt", type=int, required=True, help="the number of the launch")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(given.settings, home=given.home)
+        keep_private(settings.state)
+        group = DriverGroup.of(settings, given.group)
+        folder = group.folder
+        start_logging(folder.root, settings)
+    except FrazilError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    control = ControlReader(folder.store, given.attempt)
+    _listen(control)
+    again = ["--home", str(given.home), *(["--settings", str(given.settings)] if given.settings else [])]
+    started_with = [*again, "--group", given.group]
+    keeper = KeeperStarter(folder, group.label, given.attempt, started_with, keeper_policy(Restart()), settings)
+
+    def on_heartbeat() -> None:
+        cap_output(driver_output(folder.root))
+        keeper.ensure()
+        if folder.store.shared:
+            folder.store.local.put(BEAT_MARK, b"", durable=False)
+
+    def session() -> SparkSession:
+        option = spark_log_option(spark_log(folder.root), FILE_BYTES, FILES)
+        return start_session(settings, f"frazil group {group.name}", java_options=option, conf=_CONF)
+
+    every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
+    made = (folder.store, group.label, group.generation, given.attempt, driver_log(folder.root), on_heartbeat, every)
+    with HeartbeatThread(*made) as heartbeat:
+        keeper.ensure()
+        log.info("group %s, attempt %d, generation %s", group.name, given.attempt, group.generation)
+        control.superseded = lambda: heartbeat.superseded
+        spark = SessionStart(session, lambda: prepare_environment(settings))
+        spark.begin()
+        # Imported here: while the JVM starts, this process imports PyIceberg.
+        from jobs.group.driver import GroupDriver, process_note
+
+        carried: list[GroupDriver] = []
+        try:
+            with MetricsServer(lambda: carried[0].beats() if carried else ()) as metrics:
+                heartbeat.change(metrics_url=metrics.url)
+                process = process_note(given.attempt, heartbeat.current(), group.name)
+                carried.append(GroupDriver(group, process, control, spark.get, metrics.url))
+                heartbeat.follow(carried[0].work)
+                heartbeat.change(state="running")
+                state = carried[0].run()
+            step("before_last_word")
+            heartbeat.change(state=state)
+        finally:
+            spark.end()
+    return 0
+
+
+def _listen(control: ControlReader) -> None:
+    """SIGTERM and Ctrl-C end it after the batches at hand; a closed terminal is none of its business."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        control.signalled = True
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Driver groups: which streams one driver carries, in one Spark application, each by itself in all else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import AfterValidator
+
+from jobs.spec.base import SpecModel
+from jobs.spec.secrets import Secret, secrets_in
+
+if TYPE_CHECKING:
+    from jobs.spec.models import StreamSpec
+    from jobs.spec.settings import Settings
+
+OWN = "own"
+"""What a stream's file says that is to have a driver of its own, whatever the settings say."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", value):
+        raise ValueError("must be a name of lower-case letters, digits, - and _, such as small")
+    return value
+
+
+def _group(value: str) -> str:
+    if _name(value) == OWN:
+        raise ValueError(f"{OWN} is said by a stream's file: a driver of its own, which is what it has without a group")
+    return value
+
+
+GroupName: TypeAlias = Annotated[str, AfterValidator(_name)]
+
+
+class GroupsSettings(SpecModel):
+    """Which streams share a driver.
+
+    Args:
+        default: The group of streams whose file names none; None: each has a driver of its own.
+    """
+
+    default: Annotated[str, AfterValidator(_group)] | None = None
+
+
+def group_of(spec: StreamSpec, settings: Settings) -> str | None:
+    """The group whose driver carries a stream; None if it has a driver of its own, or needs none."""
+    if not spec.continuous:
+        return None
+    name = spec.group or settings.groups.default
+    return None if name == OWN else name
+
+
+def mixed_groups(specs: Iterable[StreamSpec], settings: Settings) -> Iterator[tuple[StreamSpec, str]]:
+    """Streams that must not be in their group, each with a sentence that says why.
+
+    A group is one process: whatever runs there for one stream could read the secrets of all. So all of its streams
+    name the same ones in their files, those of the settings being everybody's.
+    """
+    first: dict[str, tuple[StreamSpec, frozenset[Secret]]] = {}
+    for spec in specs:
+        if (group := group_of(spec, settings)) is None:
+            continue
+        own = frozenset(secrets_in(spec))
+        other, secrets = first.setdefault(group, (spec, own))
+        if secrets != own:
+            names = ", ".join(sorted(str(each) for each in secrets ^ own))
+            yield (
+                spec,
+                f"group {group} is one process, in which every stream could read the secrets of all others; "
+                f"{names} is named by only one of {other.stream} and {spec.stream}",
+            )

@@ -1,0 +1,61 @@
+"""Last word of a driver on its stream: how its run came to its end, in words without secrets."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from jobs.commit.errors import FencedError, ToleranceError
+from jobs.errors import FrazilError, StreamStopped
+from jobs.state.lease import LeaseHeldError
+from jobs.supervise.control_request import ControlReader
+from jobs.supervise.heartbeat import LastError, State
+
+if TYPE_CHECKING:
+    from jobs.stream.runner import StreamRunner
+
+log = logging.getLogger(__name__)
+
+
+def run_to_last_word(
+    make: Callable[[], StreamRunner], control: ControlReader, redact: Callable[[str], str]
+) -> tuple[State, LastError | None]:
+    """Run a stream until it ends.
+
+    Args:
+        make: Makes its runner; what that raises is a last word, too.
+        control: What was asked of it.
+        redact: Takes secrets out of a text.
+
+    Returns:
+        The state that it ends with, and why.
+    """
+    try:
+        runner = make()
+        runner.run()
+    except (FencedError, LeaseHeldError) as problem:
+        log.warning("%s", problem)
+        return "fenced", _last_error(problem, "error", redact)
+    except StreamStopped as problem:
+        log.error("%s", problem)
+        return "failed", _last_error(problem, "operator", redact)
+    except FrazilError as problem:
+        log.error("%s", problem)
+        return "failed", _last_error(problem, "error", redact)
+    except Exception as problem:
+        trace = redact(traceback.format_exc())
+        log.error("an error that nobody expected:\n%s", trace)
+        message = redact(f"{type(problem).__name__}: {problem}")
+        return "failed", LastError(message, "error", time.time(), "read the driver's log", trace)
+    if runner.finished:
+        return "finished", None
+    return ("terminated" if control.signalled else "stopped"), None
+
+
+def _last_error(problem: FrazilError, kind: Literal["operator", "error"], redact: Callable[[str], str]) -> LastError:
+    question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
+    fix = redact(problem.fix) if problem.fix else None
+    return LastError(redact(problem.message), kind, time.time(), fix, question=question)

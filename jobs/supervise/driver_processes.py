@@ -1,0 +1,112 @@
+"""Processes of a stream's drivers: launched, its own or its group's, and seen to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.spec.groups import OWN, group_of, mixed_groups
+from jobs.spec.settings import Settings
+from jobs.supervise.actual import Driver, read_certain
+from jobs.supervise.configuration import Configuration
+from jobs.supervise.desired import read_stream_files
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.launcher import LaunchedDriver, given_to_group, launched_driver
+from jobs.supervise.launches import Launch, failures_in_a_row, read_launched_process
+from jobs.supervise.observation import Observation
+from jobs.supervise.termination import Timeouts, end_driver, end_in_group, end_leftovers, kill_session
+
+
+class DriverProcesses:
+    """The processes that drive one stream.
+
+    Args:
+        home: The deployment's folder.
+        settings_file: Its settings; None for the default place.
+        stream: The stream's id.
+        timeouts: How long to wait for what.
+        command: What starts a driver; the arguments that say which follow it.
+    """
+
+    def __init__(
+        self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
+    ) -> None:
+        self._home: Path = home
+        self._streams: Path = home / "streams"
+        self._settings_file: Path | None = settings_file
+        self._stream: str = stream
+        self._timeouts: Timeouts = timeouts
+        self._command: tuple[str, ...] = tuple(command)
+
+    @contextlib.contextmanager
+    def launched(
+        self, now: Observation, config: Configuration, reason: str, count_failures: bool
+    ) -> Iterator[LaunchedDriver]:
+        """Launch a driver, under the stream's control lock; or give the stream to its group's, which is started first.
+
+        Args:
+            now: The stream, as it was observed.
+            config: What the driver is to run.
+            reason: Why.
+            count_failures: Whether launches that failed in a row are counted on.
+
+        Raises:
+            GroupRollsError: The driver of the group has to end first; it has been asked to.
+            FrazilError: The stream must not be in its group, or nothing could be started.
+        """
+        actual, former = now.actual, now.actual.launch
+        end_leftovers(actual.launched_process, self._stream)
+        same = former is not None and former.generation == config.generation
+        stable = config.spec.restart.stable_after.total_seconds()
+        launch = Launch(
+            attempt=now.last_attempt + 1,
+            generation=config.generation,
+            file=str(config.file),
+            failures=failures_in_a_row(former, actual.heartbeat, stable) if count_failures and same else 0,
+            at=time.time(),
+            reason=reason,
+            kept=former.kept if former is not None else 0,
+            kept_newest=former.kept_newest if former is not None else (),
+            group=group_of(config.spec, now.settings),
+        )
+        if launch.group is not None:
+            self._refuse_mixed(now.settings, config.file)
+            group = DriverGroup.of(now.settings, launch.group)
+            process = group.ensure(self._home, self._settings_file, self._command, reason, self._timeouts)
+            who = (self._stream, process, group.folder.root)
+            with given_to_group(now.folder, launch, config.text, *who) as launching:
+                yield launching
+            return
+        settings = ["--settings", str(self._settings_file)] if self._settings_file else []
+        arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
+        with launched_driver(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
+            yield launching
+
+    def end(self, now: Observation, driver: Driver) -> str:
+        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
+
+        def find() -> Driver | None:
+            return read_certain(now.folder.store, self._stream).driver
+
+        if driver.group is None or not driver.local:
+            return end_driver(self._stream, driver, self._timeouts, find)
+        if (how := end_in_group(self._stream, driver, self._timeouts, find)) is not None:
+            return how
+        group = DriverGroup.of(now.settings, driver.group)
+        launched = read_launched_process(group.folder.store)
+        attempt = launched.attempt if launched is not None else 0
+        kill_session(driver.pid, driver.started, group.label, attempt)
+        return f"did not end: the driver of group {group.name} was killed, and its streams are started again"
+
+    def _refuse_mixed(self, settings: Settings, file: Path) -> None:
+        """Raise if the stream must not be in its group, as its file and those of others stand."""
+        for spec, sentence in mixed_groups(read_stream_files(self._streams).specs.values(), settings):
+            if spec.stream == self._stream:
+                raise FrazilError(f"{file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
+
+    def group_folder(self, now: Observation, group: str | None) -> Path | None:
+        """The folder of a group; None for none."""
+        return None if group is None else DriverGroup.of(now.settings, group).folder.root

@@ -1,0 +1,190 @@
+"""Driver of a group: where its documents are, and how its process is launched, rolled and ended.
+
+To supervision a group is one more thing with a folder, a launch, a heartbeat and a keeper, but for its name, which no
+stream can have. What a stream of it is asked, and what becomes of it, stands in the stream's own folder as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.spec.generation import group_generation
+from jobs.spec.settings import Settings
+from jobs.state.stream_folder import StreamFolder, state_store
+from jobs.supervise.actual import ActualState, Driver, read_certain
+from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
+from jobs.supervise.launcher import launched_driver
+from jobs.supervise.launches import Launch, LaunchedProcess, failures_in_a_row, read_launched_process
+from jobs.supervise.termination import Timeouts, end_driver, end_leftovers
+from jobs.system.locks import exclusive
+from jobs.system.private_files import private_folder, private_opener
+
+MODULE = "jobs.group.main"
+_STREAM_MODULE = "jobs.stream.main"
+# Touched by whoever is about to give the group a stream, so that a driver without one does not end at that moment.
+BELL = "bell"
+_STABLE_SECONDS = 600.0
+
+
+class GroupRollsError(FrazilError):
+    """The group's driver is ending, to make room for one with other settings.
+
+    Attributes:
+        group: The group.
+        driver: That driver.
+    """
+
+    def __init__(self, group: DriverGroup, driver: Driver) -> None:
+        super().__init__(f"the driver of group {group.name} makes room for another.")
+        self.group: DriverGroup = group
+        self.driver: Driver = driver
+
+
+@dataclass(frozen=True, slots=True)
+class DriverGroup:
+    """A group of streams that one driver carries.
+
+    Attributes:
+        name: As the streams' files have it.
+        folder: What is kept of the group: its driver's launch, heartbeat, keeper and logs.
+        settings: Of the deployment.
+    """
+
+    name: str
+    folder: StreamFolder
+    settings: Settings
+
+    @staticmethod
+    def of(settings: Settings, name: str) -> DriverGroup:
+        """The group of this name."""
+        key = f"groups/{name}"
+        return DriverGroup(name, StreamFolder(settings.state / key, state_store(settings).below(key)), settings)
+
+    @property
+    def label(self) -> str:
+        """What stands where a stream's id does: in documents, messages, and the environment of its processes."""
+        return f"group:{self.name}"
+
+    @property
+    def generation(self) -> str:
+        """Of a driver that would be launched now."""
+        return group_generation(self.settings, importlib.metadata.version("frazil"))
+
+    def actual(self) -> ActualState:
+        """What there is of its driver.
+
+        Raises:
+            UnreadableStateError: A document cannot be read.
+        """
+        return read_certain(self.folder.store, self.label)
+
+    def ensure(
+        self, home: Path, settings_file: Path | None, command: Sequence[str], reason: str, timeouts: Timeouts
+    ) -> LaunchedProcess:
+        """See to it that a driver of the group lives, and under the settings as they are; returns its process.
+
+        Args:
+            home: The deployment's folder.
+            settings_file: Its settings; None for the default place.
+            command: What starts a stream's driver.
+            reason: Why, if one has to be launched.
+
+        Raises:
+            GroupRollsError: One lives that has to end first; it has been asked to.
+        """
+        private_folder(self.folder.root)
+        with self._locked(timeouts):
+            with open(self.folder.root / BELL, "w", opener=private_opener):
+                pass
+            actual = self.actual()
+            driver, control = actual.driver, read_control(self.folder.store)
+            if driver is not None:
+                beat = driver.heartbeat
+                ends = control.end_attempt >= driver.attempt or (beat is not None and beat.final)
+                if not ends and driver.generation == self.generation:
+                    return self._process(actual, driver)
+                if not ends:
+                    self._ask_to_end(driver.attempt, control, f"its settings have changed; {reason}")
+                raise GroupRollsError(self, driver)
+            return self._launch(actual, control, home, settings_file, command, reason)
+
+    def end(self, driver: Driver, timeouts: Timeouts) -> str:
+        """See a driver that was asked to end to its end; returns how it ended, as the end of a sentence."""
+        return end_driver(self.label, driver, timeouts, lambda: self.actual().driver)
+
+    def ask_to_end(self, reason: str, timeouts: Timeouts) -> Driver | None:
+        """Ask the driver to end, after the batches at hand; returns it, or None if none lives."""
+        if not self.folder.kept():
+            return None
+        with self._locked(timeouts):
+            driver = self.actual().driver
+            if driver is not None:
+                self._ask_to_end(driver.attempt, read_control(self.folder.store), reason)
+        return driver
+
+    def locked_at_once(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the group's lock, for who ends if nobody needs it; raises TimeoutError if another has it."""
+        return exclusive(self.folder.root / LOCK, deadline_seconds=0.0)
+
+    def _locked(self, timeouts: Timeouts) -> contextlib.AbstractContextManager[None]:
+        return exclusive(self.folder.root / LOCK, deadline_seconds=timeouts.lock_seconds)
+
+    def _ask_to_end(self, attempt: int, former: ControlRequest, reason: str) -> None:
+        request = ControlRequest(former.mode, attempt, "roll", reason, "frazil", time.time())
+        write_control(self.folder.store, request, former)
+
+    def _process(self, actual: ActualState, driver: Driver) -> LaunchedProcess:
+        launched = read_launched_process(self.folder.store)
+        beat = actual.heartbeat
+        if launched is not None and launched.attempt == driver.attempt:
+            return launched
+        if beat is None:
+            raise FrazilError(f"the driver of group {self.name} cannot be told.", fix="run this again")
+        return LaunchedProcess(
+            beat.attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, beat.since, self.name
+        )
+
+    def _launch(
+        self,
+        actual: ActualState,
+        control: ControlRequest,
+        home: Path,
+        settings_file: Path | None,
+        command: Sequence[str],
+        reason: str,
+    ) -> LaunchedProcess:
+        end_leftovers(actual.launched_process, self.label)
+        former = actual.launch
+        known = (control.end_attempt, *(each.attempt for each in (former, actual.heartbeat) if each is not None))
+        launch = Launch(
+            attempt=1 + max(known),
+            generation=self.generation,
+            file=str(home),
+            failures=failures_in_a_row(former, actual.heartbeat, _STABLE_SECONDS),
+            at=time.time(),
+            reason=reason,
+            kept=former.kept if former is not None else 0,
+            kept_newest=former.kept_newest if former is not None else (),
+        )
+        given = ["--settings", str(settings_file)] if settings_file else []
+        arguments = ["--home", str(home), *given, "--group", self.name, "--attempt", str(launch.attempt)]
+        with launched_driver(self.folder, launch, "", self.label, arguments, group_command(command)):
+            launched = read_launched_process(self.folder.store)
+        assert launched is not None
+        return launched
+
+
+def group_command(command: Sequence[str]) -> tuple[str, ...]:
+    """What starts the driver of a group, where this starts a stream's own."""
+    return tuple(MODULE if part == _STREAM_MODULE else part for part in command)
+
+
+def known_groups(settings: Settings) -> list[str]:
+    """The groups that anything is kept of, in order."""
+    return sorted({key.split("/")[1] for key in state_store(settings).keys("groups/*/launch.json")})

@@ -1,0 +1,119 @@
+"""A stream that its group's driver carries: who counts as its driver, and how its end is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from jobs.state.local_store import LocalStore
+from jobs.state.stream_folder import StreamFolder
+from jobs.supervise.actual import Driver, read_actual
+from jobs.supervise.groups import group_command
+from jobs.supervise.heartbeat import FINAL, Heartbeat, State, write_heartbeat
+from jobs.supervise.launcher import LaunchedDriver
+from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
+from jobs.supervise.termination import Timeouts, end_in_group
+from jobs.system.boot import boot_clock, boot_id
+from jobs.system.processes import start_time
+
+STATES: tuple[State, ...] = get_args(State)
+ME = (os.getpid(), str(start_time(os.getpid())))
+DEAD = (2**22 - 7, "1")
+
+
+def launched(folder: Path, group: str | None, attempt: int = 4, process: tuple[int, str] = ME) -> LocalStore:
+    store = LocalStore(folder)
+    write_launch(store, Launch(attempt, "a", "s.yaml", 0, time.time(), group=group), "stream: s")
+    note = LaunchedProcess(attempt, "a", *process, boot_id(), socket.gethostname(), time.time(), group)
+    write_launched_process(store, note)
+    return store
+
+
+def says(store: LocalStore, state: State, group: str | None, attempt: int = 4, process: tuple[int, str] = ME) -> None:
+    now = time.time()
+    who: tuple[Any, ...] = ("s", "a", attempt, *process, boot_id(), socket.gethostname())
+    write_heartbeat(store, Heartbeat(*who, now, state, now, boot_clock(), now, group=group))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("noted", [True, False])
+def test_its_driver_is_gone_with_its_last_word_though_the_process_lives(
+    tmp_path: Path, state: State, noted: bool
+) -> None:
+    store = launched(tmp_path, "small")
+    says(store, state, "small")
+    if not noted:
+        (tmp_path / "process.json").unlink()
+    driver = read_actual(store, "s").driver
+    if state in FINAL:
+        assert driver is None
+    else:
+        assert driver is not None
+        assert (driver.pid, driver.group, driver.attempt) == (ME[0], "small", 4)
+    # One of its own is there until its process has ended.
+    says(store, state, None)
+    if noted:
+        launched(tmp_path, None)
+    assert read_actual(store, "s").driver is not None
+
+
+def test_a_launch_that_its_group_has_not_begun_is_driven(tmp_path: Path) -> None:
+    store = launched(tmp_path, "small", attempt=5)
+    says(store, "stopped", "small", attempt=4)
+    driver = read_actual(store, "s").driver
+    assert driver is not None
+    assert (driver.attempt, driver.heartbeat) == (5, None)
+    launched(tmp_path, "small", attempt=5, process=DEAD)
+    assert read_actual(store, "s").driver is None
+
+
+def test_documents_of_an_earlier_release_name_no_group(tmp_path: Path) -> None:
+    store = launched(tmp_path, "small")
+    says(store, "running", "small")
+    for key in ("launch.json", "process.json", "heartbeat.json"):
+        document = msgspec.json.decode((tmp_path / key).read_bytes())
+        del document["group"]
+        (tmp_path / key).write_bytes(msgspec.json.encode(document))
+    actual = read_actual(store, "s")
+    assert actual.launch is not None
+    assert actual.launch.group is None
+    assert actual.driver is not None
+    assert actual.driver.group is None
+
+
+def test_a_launched_stream_lives_until_its_last_word(tmp_path: Path) -> None:
+    store = launched(tmp_path, "small")
+    launching = LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, *ME, group=tmp_path / "group")
+    assert launching.lives()
+    assert launching.output == tmp_path / "group" / "logs" / "driver.out"
+    says(store, "running", "small")
+    assert launching.lives()
+    says(store, "failed", "small")
+    assert not launching.lives()
+    assert not launching.died_silently()
+    assert not LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, *DEAD, group=tmp_path).lives()
+
+
+def test_the_end_of_a_stream_is_awaited_and_that_of_its_process_is_not() -> None:
+    driver = Driver(4, "a", *ME, "here", True, None, group="small")
+    found: list[Driver | None] = [driver]
+    threading.Timer(0.2, lambda: found.append(None)).start()
+    assert end_in_group("s", driver, Timeouts(grace_seconds=30), lambda: found[-1]) == "ended after its batch"
+    later = Driver(5, "a", *ME, "here", True, None, group="small")
+    assert end_in_group("s", driver, Timeouts(grace_seconds=30), lambda: later) == "ended after its batch"
+    frozen = Driver(4, "a", *ME, "here", True, None, frozen=True, group="small")
+    assert end_in_group("s", driver, Timeouts(grace_seconds=30), lambda: frozen) is None
+
+
+def test_what_starts_the_driver_of_a_group() -> None:
+    own = ("numactl", "python", "-m", "jobs.stream.main")
+    assert group_command(own) == ("numactl", "python", "-m", "jobs.group.main")
+    # As a group's keeper gets it.
+    assert group_command(group_command(own)) == group_command(own)
