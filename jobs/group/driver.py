@@ -45,6 +45,7 @@ LOOK_SECONDS = 0.5
 SHARED_LOOK_SECONDS = 3.0
 IDLE_SECONDS = 10.0
 _KEPT_NEWEST = 5
+_LATER_SECONDS = 5.0
 
 
 class GroupDriver:
@@ -83,6 +84,8 @@ class GroupDriver:
         self._attempts: dict[str, int] = {}
         self._alone: tuple[str, float] | None = None
         self._batches: int = 0
+        # When a stream that was left alone is looked at again, by its launch: most stay as they are.
+        self._later: dict[tuple[str, int], float] = {}
         self._reported: dict[str, str] = {}
         self._stop: threading.Event = threading.Event()
 
@@ -127,7 +130,7 @@ class GroupDriver:
             if carried is not None and carried.lives and not proven(carried.beat(), time.time(), since):
                 return
             self._alone = None
-        wanted = [each for each in self._members() if each.take_up(self._attempts.get(each.stream, 0)) != "no"]
+        wanted = [each for each in self._members() if self._is_wanted(each)]
         first, others = in_order(wanted)
         for member in first:
             if member.left_out:
@@ -140,13 +143,25 @@ class GroupDriver:
         for member in others:
             self._begin(member)
 
-    def _members(self) -> Iterable[Member]:
+    def _is_wanted(self, member: Member) -> bool:
+        if member.take_up(self._attempts.get(member.stream, 0)) == "no":
+            self._later[member.stream, member.launch.attempt] = time.monotonic() + _LATER_SECONDS
+            return False
+        before = self._streams.get(member.stream)
+        if before is not None:
+            # Whoever launched it has not waited for the end of this attempt.
+            before.end()
+        return before is None
+
+    def _members(self, *, all_of_them: bool = False) -> Iterable[Member]:
         for stream in streams_with(self._settings, LAUNCH_KEY):
             store = stream_folder(self._settings, stream).store
             launch = read_launch(store)
             if launch is None or launch.group != self._group.name:
                 continue
             if launch.attempt <= self._attempts.get(stream, 0):
+                continue
+            if not all_of_them and time.monotonic() < self._later.get((stream, launch.attempt), 0.0):
                 continue
             try:
                 actual = read_certain(store, stream)
@@ -248,7 +263,9 @@ class GroupDriver:
                 rung = (self._group.folder.root / BELL).stat().st_mtime
                 if time.time() - rung < self._idle_seconds:
                     return False
-                return all(each.take_up(self._attempts.get(each.stream, 0)) == "no" for each in self._members())
+                return all(
+                    each.take_up(self._attempts.get(each.stream, 0)) == "no" for each in self._members(all_of_them=True)
+                )
         except (TimeoutError, OSError, UnreadableStateError):
             return False
 

@@ -49,6 +49,7 @@ class LaunchedDriver:
     Attributes:
         folder: The stream's.
         group: The folder of the group whose driver carries the stream; None if it has one of its own.
+        local: Whether its process is one of this machine, and can be seen.
     """
 
     folder: StreamFolder
@@ -57,6 +58,7 @@ class LaunchedDriver:
     pid: int
     started: str
     group: Path | None = None
+    local: bool = True
 
     @property
     def output(self) -> Path:
@@ -66,7 +68,7 @@ class LaunchedDriver:
     def lives(self) -> bool:
         """Whether its process runs, and has not ended this stream."""
         reap_drivers()
-        if not is_alive(self.pid, self.started):
+        if self.local and not is_alive(self.pid, self.started):
             return False
         beat = self.heartbeat() if self.group is not None else None
         return beat is None or beat.attempt != self.attempt or not beat.final
@@ -142,7 +144,8 @@ def given_to_group(
         process, attempt=launch.attempt, generation=launch.generation, at=time.time(), group=launch.group
     )
     write_launched_process(folder.store, note)
-    yield LaunchedDriver(folder, stream, launch.attempt, process.pid, process.started, group)
+    local = process.process_lives() is not None
+    yield LaunchedDriver(folder, stream, launch.attempt, process.pid, process.started, group, local)
 
 
 def reap_drivers() -> None:

@@ -20,6 +20,7 @@ from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
 from jobs.system.processes import start_time
+from tests.helpers.waiting import wait_for
 
 DEADLINE_SECONDS = 30.0
 TTL_SECONDS = 0.6
@@ -354,3 +355,32 @@ def test_a_lease_that_was_given_back_is_lost_to_whoever_still_works_under_it(tmp
     lease.acquire(above=0)
     assert lease.lost is None
     lease.release()
+
+
+def test_many_leases_are_kept_beside_as_many_busy_threads(tmp_path: Path) -> None:
+    """As in the driver of a group, in which every stream has a batch at hand."""
+    leases = [Lease(LocalStore(tmp_path / str(number)), f"s{number}", 6.0) for number in range(50)]
+    enough = threading.Event()
+
+    def busy() -> None:
+        while not enough.is_set():
+            sum(range(1000))
+
+    threads = [threading.Thread(target=busy, daemon=True) for _ in leases]
+    for lease in leases:
+        lease.acquire(0)
+    taken = [lease.read() for lease in leases]
+    try:
+        for thread in threads:
+            thread.start()
+
+        def renewed() -> bool:
+            now = [lease.read() for lease in leases]
+            return all(a and b and b.renewed > a.renewed for a, b in zip(taken, now, strict=True))
+
+        wait_for(renewed, "every lease to be renewed", 60)
+        assert [lease.lost for lease in leases if lease.lost] == []
+    finally:
+        enough.set()
+        for lease in leases:
+            lease.release()
