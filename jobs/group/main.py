@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SWITCH_SECONDS = 0.001
+"""How long a thread keeps the interpreter: with fifty at work, one that renews a lease waits for it at every step."""
 _CONF = {"spark.ui.port": "0", "spark.scheduler.mode": "FAIR"}
 
 
@@ -57,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
+    sys.setswitchinterval(SWITCH_SECONDS)
     control = ControlReader(folder.store, given.attempt)
     _listen(control)
     again = ["--home", str(given.home), *(["--settings", str(given.settings)] if given.settings else [])]

@@ -16,6 +16,7 @@ import pytest
 
 from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.errors import FrazilError
+from jobs.group.main import SWITCH_SECONDS
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
@@ -357,10 +358,12 @@ def test_a_lease_that_was_given_back_is_lost_to_whoever_still_works_under_it(tmp
     lease.release()
 
 
-def test_many_leases_are_kept_beside_as_many_busy_threads(tmp_path: Path) -> None:
+def test_many_leases_are_kept_beside_as_many_busy_threads(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """As in the driver of a group, in which every stream has a batch at hand."""
-    leases = [Lease(LocalStore(tmp_path / str(number)), f"s{number}", 6.0) for number in range(50)]
+    leases = [Lease(LocalStore(tmp_path / str(number)), f"s{number}", 12.0) for number in range(50)]
     enough = threading.Event()
+    request.addfinalizer(lambda interval=sys.getswitchinterval(): sys.setswitchinterval(interval))
+    sys.setswitchinterval(SWITCH_SECONDS)
 
     def busy() -> None:
         while not enough.is_set():
