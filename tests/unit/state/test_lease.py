@@ -362,7 +362,8 @@ def test_many_leases_are_kept_beside_as_many_busy_threads(tmp_path: Path, reques
     """As in the driver of a group, in which every stream has a batch at hand."""
     leases = [Lease(LocalStore(tmp_path / str(number)), f"s{number}", 12.0) for number in range(50)]
     enough = threading.Event()
-    request.addfinalizer(lambda interval=sys.getswitchinterval(): sys.setswitchinterval(interval))
+    before = sys.getswitchinterval()
+    request.addfinalizer(lambda: sys.setswitchinterval(before))
     sys.setswitchinterval(SWITCH_SECONDS)
 
     def busy() -> None:
