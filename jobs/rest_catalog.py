@@ -8,9 +8,10 @@ calls `_config_headers(session)` before the session is used for anything, a toke
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
-from requests import Session
+from requests import Response, Session
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -21,6 +22,15 @@ class BoundedRestCatalog(RestCatalog):
     """PyIceberg's client, of which every request ends in an answer or an error."""
 
     def _config_headers(self, session: Session) -> None:
+        ask = session.request
+
+        @functools.wraps(ask)
+        def bounded(*args: Any, **options: Any) -> Response:
+            if isinstance(session.verify, str):
+                # Of the settings; where nothing is said, the environment's list of authorities would come before it.
+                options.setdefault("verify", session.verify)
+            return ask(*args, **{"timeout": (CONNECT_SECONDS, ANSWER_SECONDS), **options})
+
         # Not by an adapter: signed requests have one of their own.
-        session.request = functools.partial(session.request, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))  # type: ignore[method-assign]
+        session.request = bounded  # type: ignore[method-assign]
         super()._config_headers(session)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import certifi
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
@@ -15,6 +18,7 @@ from jobs.catalog import CatalogUnavailableError, client_properties, connect_cat
 from jobs.rest_catalog import BoundedRestCatalog
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.settings import Settings
+from tests.helpers.tls import Tls, make_tls
 
 
 @pytest.fixture
@@ -71,3 +75,56 @@ def test_tls_is_told_as_pyiceberg_reads_it() -> None:
         "ssl": {"cabundle": "/ca.pem", "client": {"cert": "/me.pem"}},
     }
     assert "ssl" not in client_properties(rest("https://c"))
+
+
+class _Config(BaseHTTPRequestHandler):
+    """A REST catalog that has nothing to say."""
+
+    def do_GET(self) -> None:
+        body = b'{"defaults":{},"overrides":{}}' if "config" in self.path else b'{"namespaces":[["lake"]]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Tls]]:
+    """A server whose certificate an authority of its own has signed, and which wants one from whoever asks."""
+    tls = make_tls(tmp_path_factory.mktemp("tls"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.keystore)
+    context.load_verify_locations(tls.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Config)
+    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_address[1]}", tls
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_catalog_over_tls_with_certificates_on_both_sides(
+    over_tls: tuple[str, Tls], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment names other authorities, which requests prefers to those of a session."""
+    uri, tls = over_tls
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
+    own = {"ssl.cabundle": str(tls.ca), "ssl.client.cert": str(tls.keystore)}
+    settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest(uri, **own)})
+    assert connect_catalog(settings).list_namespaces() == [("lake",)]
+
+
+@pytest.mark.parametrize("given", ["ssl.client.cert", "ssl.cabundle"])
+def test_a_certificate_that_is_missing_is_told(over_tls: tuple[str, Tls], tmp_path: Path, given: str) -> None:
+    uri, tls = over_tls
+    own = {given: str(tls.ca if given == "ssl.cabundle" else tls.keystore)}
+    settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest(uri, **own)})
+    with pytest.raises(CatalogUnavailableError, match=r"(?i)certificate|ssl|reset|closed"):
+        connect_catalog(settings)
