@@ -144,7 +144,7 @@ def _admin(settings: Settings) -> AdminClient:
     options: dict[str, Any] = {
         "bootstrap.servers": settings.kafka.require_bootstrap(),
         "log_level": 0,
-        **librdkafka_options(settings.kafka.security),
+        **librdkafka_options(settings.kafka.admin_security),
     }
     return AdminClient(options)
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
+from jobs.spec.kafka_options import reading_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
@@ -50,7 +51,7 @@ def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
     """The options of the tasks' consumers; they hold the password, so they are never logged.
 
     Args:
-        settings: Brokers, security, isolation and time-out.
+        settings: Brokers, security, isolation, time-out and options.
         stream: The brokers' logs show it as the group; nothing is committed to it.
 
     Raises:
@@ -58,6 +59,7 @@ def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
     """
     return {
         **_OPTIONS,
+        **reading_options(settings.options),
         "bootstrap.servers": settings.require_bootstrap(),
         "isolation.level": settings.isolation,
         "group.id": f"frazil-{stream}",

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.errors import FrazilError
+from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.system.threads import background_thread
@@ -102,11 +103,12 @@ class GroupOffsets:
     def _problems(self, positions: Positions) -> Iterator[str]:
         if self._admin is None:
             options: dict[str, Any] = {
+                **connection_options(self._kafka.options),
                 "bootstrap.servers": self._kafka.require_bootstrap(),
                 "log_level": 0,
                 "error_cb": lambda error: None,
                 "socket.timeout.ms": int(self._timeout * 1000),
-                **librdkafka_options(self._kafka.security),
+                **librdkafka_options(self._kafka.admin_security),
             }
             self._admin = AdminClient(options)
         wanted = [ClientPartition(p.topic, p.partition, offset) for p, offset in positions.items()]

@@ -17,6 +17,7 @@ from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_fields import LastReads
 from jobs.errors import FrazilError
 from jobs.kafka.truncation import departures
+from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
@@ -75,6 +76,7 @@ class KafkaLog:
         self._settings: KafkaSettings = settings
         self._bootstrap: str = settings.require_bootstrap()
         self._remedy: str = settings.remedy
+        self._identity: str = "security" if settings.admin is None else "admin.security"
         self._timeout: float = settings.request_timeout.total_seconds()
         committed = settings.isolation == "read_committed"
         self._isolation: IsolationLevel = (
@@ -82,11 +84,12 @@ class KafkaLog:
         )
         self._last_error: KafkaError | None = None
         options: dict[str, Any] = {
+            **connection_options(settings.options),
             "bootstrap.servers": self._bootstrap,
             "error_cb": self._keep_error,
             "log_level": 0,
             "socket.timeout.ms": int(self._timeout * 1000),
-            **librdkafka_options(settings.security),
+            **librdkafka_options(settings.admin_security),
         }
         self._admin: AdminClient = AdminClient(options)
 
@@ -228,7 +231,7 @@ class KafkaLog:
             self._admin.poll(0.2)
             reason = self._last_error if self._last_error is not None else error
             refused = reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
-            hint = "check kafka.security in frazil.yaml" if refused else self._remedy
+            hint = f"check kafka.{self._identity} in frazil.yaml" if refused else self._remedy
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
             raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem
 

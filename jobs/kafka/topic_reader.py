@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.spec.kafka_options import reading_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
@@ -41,6 +42,7 @@ class TopicReader:
             "enable.partition.eof": True,
             # How long the broker holds a request at the end of the log, where all that is waited for is its word.
             "fetch.wait.max.ms": 2,
+            **reading_options(settings.options),
             "allow.auto.create.topics": False,
             "log_level": 0,
             **librdkafka_options(settings.security),

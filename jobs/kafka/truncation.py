@@ -19,6 +19,8 @@ _POLL_SECONDS = 0.2
 _LITTLE = {
     "isolation.level": "read_uncommitted",
     "fetch.message.max.bytes": 1024,
+    "fetch.min.bytes": 1,
+    "fetch.wait.max.ms": 2,
     "queued.min.messages": 1,
 }
 # As librdkafka says it: the code alone is also that of an offset which retention has passed.

@@ -49,6 +49,10 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger", "maintenance", "groups"})
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
+    if not settings.kafka.options:
+        configured["kafka"].pop("options")
+    if settings.kafka.admin is None:
+        configured["kafka"].pop("admin")
     if settings.spark.ui_address == UI_ADDRESS:
         # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
         configured["spark"].pop("ui_address")
@@ -72,6 +76,8 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
+    if not spec.source.options:
+        stream["source"].pop("options")
     for name in ("transform", "rules"):
         if not stream[name]:
             stream.pop(name)

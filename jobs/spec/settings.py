@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +16,7 @@ from jobs.spec.base import LocalPath, SpecModel, problems_at
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.fields import BootstrapServers, TableName
 from jobs.spec.groups import GroupsSettings
+from jobs.spec.kafka_options import KafkaOptions, OptionValue, option_problems
 from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
@@ -42,12 +43,20 @@ class LocalBrokerDown(FrazilError):
     """The local broker is to be used, and does not run."""
 
 
+class KafkaAdmin(SpecModel):
+    """Who asks about topics, makes them, and commits to consumer groups, where that is not who reads records."""
+
+    security: KafkaSecurity
+
+
 class KafkaSettings(SpecModel):
     """Where Kafka is, and how to speak to it.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas. None: the local broker, which writes its address
             to ``address_file``.
+        options: What clients are told beside, by Kafka's names; a stream's ``source.options`` go over them.
+        admin: Another identity for administration; None: the one of ``security``.
         address_file: Where the local broker of ``frazil up`` notes its address; None if another Kafka is used.
     """
 
@@ -56,6 +65,30 @@ class KafkaSettings(SpecModel):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     request_timeout: Duration = timedelta(seconds=20)
     address_file: LocalPath | None = None
+    options: KafkaOptions = Field(default_factory=dict)
+    admin: KafkaAdmin | None = None
+
+    @property
+    def admin_security(self) -> KafkaSecurity | None:
+        """How a client proves itself that asks about topics, makes them, or commits to a consumer group."""
+        return self.admin.security if self.admin is not None else self.security
+
+    def with_options(self, options: Mapping[str, OptionValue]) -> KafkaSettings:
+        """Returns these with a stream's own options over them.
+
+        Raises:
+            FrazilError: Options of the two files disagree.
+        """
+        if not options:
+            return self
+        together = dict(sorted({**self.options, **options}.items()))
+        if problems := option_problems(together):
+            raise FrazilError(
+                "source.options of the stream's file and kafka.options of the settings disagree: "
+                + "; ".join(f"{name}: {text}" for name, text in problems),
+                fix="correct one of the two files, then frazil validate",
+            )
+        return self.model_copy(update={"options": together})
 
     @property
     def is_embedded(self) -> bool:
@@ -233,6 +266,8 @@ def secret_references(settings: Settings) -> Iterator[Secret]:
     yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))
     if security := settings.kafka.security:
         yield from security.secrets
+    if admin := settings.kafka.admin:
+        yield from admin.security.secrets
     if settings.registry is not None:
         yield from settings.registry.secrets
     if settings.state_store is not None:

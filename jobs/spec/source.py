@@ -11,6 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminat
 
 from jobs.spec.base import MAX_INT64, AnyInt, Location, SpecModel, problems_at
 from jobs.spec.fields import PositiveInt
+from jobs.spec.kafka_options import KafkaOptions
 from jobs.spec.units import Duration
 
 _MAX_PARTITION = 2**31 - 1
@@ -116,6 +117,7 @@ class Source(SpecModel):
         max_delay: The longest that records wait for others; goes with ``min_records_per_batch``.
         group: A consumer group that a running stream commits its positions to after every batch, for lag dashboards.
             Nothing is ever read back from it.
+        options: What Kafka's clients are told for this stream, over ``kafka.options`` of the settings.
     """
 
     topics: tuple[Topic, ...] | None = None
@@ -125,6 +127,7 @@ class Source(SpecModel):
     min_records_per_batch: PositiveInt | None = None
     max_delay: Duration | None = None
     group: Annotated[str, AfterValidator(_group)] | None = None
+    options: KafkaOptions = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_its_topics(self) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from jobs.commit.offsets import Positions, spark_offsets
+from jobs.spec.kafka_options import planner_options
 from jobs.spec.models import StreamSpec
 from jobs.spec.security import java_options
 from jobs.spec.settings import KafkaSettings
@@ -28,6 +29,8 @@ def kafka_source_options(
         if spec.source.topics_pattern is not None
         else {"subscribe": ",".join(topics)}
     )
+    kafka = kafka.with_options(spec.source.options)
+    told = {f"kafka.{key}": value for key, value in planner_options(kafka.options, spec.stream).items()}
     security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
     waiting: dict[str, str] = {}
     if not drain and spec.source.min_records_per_batch and spec.source.max_delay:
@@ -36,6 +39,7 @@ def kafka_source_options(
             "maxTriggerDelay": format_duration(spec.source.max_delay),
         }
     return {
+        **told,
         "kafka.bootstrap.servers": kafka.require_bootstrap(),
         "kafka.isolation.level": kafka.isolation,
         **subscription,

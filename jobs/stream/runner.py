@@ -138,14 +138,15 @@ class StreamRunner:
     def _run_open(self) -> None:
         """Open the stream and run its queries until it is asked to end."""
         settings = self._settings
-        kafka, bootstrap = KafkaLog(settings.kafka), settings.kafka.require_bootstrap()
+        of_stream = settings.kafka.with_options(self._spec.source.options)
+        kafka, bootstrap = KafkaLog(of_stream), of_stream.require_bootstrap()
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._heartbeat.change(epoch=stream.epoch)
             self._unknown = UnknownFieldsRecord(stream.folder.store, self._spec.config_hash)
             newest = stream.anchor.newest
             self._heartbeat.work.opened(stream.begin.offsets, stream.recovered, newest.parked if newest else {})
             with (
-                LagWatch(self._spec, KafkaLog(settings.kafka), bootstrap, self._heartbeat.work) as watch,
+                LagWatch(self._spec, KafkaLog(of_stream), bootstrap, self._heartbeat.work) as watch,
                 self._publishing(settings),
                 outbox_thread(stream, settings, self._report_letters) as self._letters,
             ):
@@ -311,7 +312,8 @@ class StreamRunner:
     def _publishing(self, settings: Settings) -> Iterator[None]:
         """Commits positions to the consumer group of the spec, if it names one, while the stream is open."""
         group = self._spec.source.group
-        self._group = GroupOffsets(settings.kafka, group) if group else None
+        kafka = settings.kafka.with_options(self._spec.source.options)
+        self._group = GroupOffsets(kafka, group) if group else None
         try:
             yield
         finally:

@@ -161,7 +161,7 @@ def slice_plan(
         steps=replace(steps, batch_time=stream.batch_time) if steps and steps.asks_batch_time else steps,
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
-        reader=consumer_options(stream.settings.kafka, spec.stream),
+        reader=consumer_options(stream.settings.kafka.with_options(spec.source.options), spec.stream),
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.errors import FrazilError
 from jobs.spec.error_handling import DeadLetterTopic
-from jobs.spec.security import librdkafka_options
+from jobs.spec.kafka_options import connection_options
+from jobs.spec.security import KafkaSecurity, librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
 T = TypeVar("T")
@@ -90,15 +91,19 @@ class TopicCluster:
         self._last_error: KafkaError | None = None
 
     def options(self) -> dict[str, Any]:
-        """What every client of this cluster is made with; holds secrets in the clear."""
+        """What a client is made with that reads or writes the topic; holds secrets in the clear."""
+        return self._options(self._kafka.security)
+
+    def _options(self, security: KafkaSecurity | None) -> dict[str, Any]:
         return {
+            **connection_options(self._kafka.options),
             "bootstrap.servers": self.servers,
             "error_cb": self._note,
             "log_level": 0,
             # What is fatal to a client would be printed at any level; it is an error of ours all the same.
             "logger": _silent,
             "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
-            **librdkafka_options(self._kafka.security),
+            **librdkafka_options(security),
         }
 
     def limits(self) -> RecordLimits:
@@ -107,7 +112,7 @@ class TopicCluster:
         Raises:
             OutboxError: It is missing, or the cluster does not answer, or refuses us.
         """
-        admin = AdminClient(self.options())
+        admin = AdminClient(self._options(self._kafka.admin_security))
         if not self._exists(admin):
             self._create(admin)
         resource = ConfigResource(ResourceType.TOPIC, self._topic.name)

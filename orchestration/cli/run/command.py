@@ -114,7 +114,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, 
     """Land what a stream's topics hold; returns the facts."""
     with translate_errors(settings, spec.stream):
         stream_lease(settings, spec.stream).refuse_if_held()
-        kafka = KafkaLog(settings.kafka)
+        kafka = KafkaLog(settings.kafka.with_options(spec.source.options))
         if _records_may_wait(spec, settings, kafka):
             spark.begin()
     # Imported here: while the JVM starts, this process imports PyIceberg.

@@ -26,7 +26,7 @@ from orchestration.cli.validate.catalog_checks import (
 )
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
 from orchestration.cli.validate.registry_checks import check_registry
-from orchestration.cli.validate.topic_checks import check_letter_topic, check_topics, connected_kafka
+from orchestration.cli.validate.topic_checks import check_letter_topic, check_options, check_topics, connected_kafka
 from resources.deployment import Deployment
 
 
@@ -121,6 +121,8 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
     yield from check_registry(specs, settings)
     for spec in specs:
         yield from check_new_table(spec)
+        if disagree := check_options(spec, settings):
+            yield disagree
         if isinstance(kafka, KafkaLog):
             yield check_topics(spec, kafka)
         if letters := check_letter_topic(spec, settings):

@@ -32,6 +32,15 @@ def connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | F
         return Finding(None, "kafka", "unchecked", f"{problem.message.rstrip('.')}, {not_checked}", problem.fix)
 
 
+def check_options(spec: StreamSpec, settings: Settings) -> Finding | None:
+    """Whether the options of Kafka's clients in the stream's file disagree with those of the settings."""
+    try:
+        settings.kafka.with_options(spec.source.options)
+    except FrazilError as problem:
+        return Finding(spec.stream, "source", "wrong", problem.message, problem.fix)
+    return None
+
+
 def check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
     """Whether the topics of a stream are there, and would be known again."""
     try:
