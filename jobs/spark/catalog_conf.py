@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from jobs.errors import FrazilError
+from jobs.spark.trusted_authorities import trust_authorities
 from jobs.spec.catalog import kind_of
 from jobs.spec.settings import Settings
 
@@ -53,6 +54,8 @@ def use_catalog(session: SparkSession, settings: Settings) -> None:
     Raises:
         FrazilError: Spark cannot be told of such a catalog, or a secret is not set.
     """
+    if "ssl.cabundle" in settings.catalog.properties:
+        trust_authorities(session.sparkContext._gateway, settings)
     prefix = f"spark.sql.catalog.{settings.catalog.name}"
     given = {
         key.removeprefix(prefix): value

@@ -56,6 +56,10 @@ class CatalogSettings(SpecModel):
         for key in properties:
             if problem := unknown_property(key):
                 yield key, problem
+        if "fsspec" not in str(properties.get("py-io-impl", "")):
+            for key in _UNREAD:
+                if key in properties:
+                    yield key, "is not read by the client that writes data files; have the bucket encrypt what comes"
         mode = properties.get("snapshot-loading-mode", "all")
         if mode != "all":
             yield "snapshot-loading-mode", "must be all, or be left out: a stream's stamps stand in all snapshots"
@@ -95,6 +99,8 @@ class CatalogSettings(SpecModel):
         return found
 
 
+# PyIceberg's other client reads them; what was to be encrypted by a key would be written without it.
+_UNREAD = ("s3.server-side-encryption", "s3.sse-kms-key-id")
 _SCHEMES: dict[str, tuple[str, ...]] = {"rest": _HTTP, "hive": ("thrift",)}
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import check_java, pyspark_folder
+from tests.helpers.small_jvm import small_jvm
 from tests.helpers.waiting import wait_for
 
 
@@ -38,43 +37,18 @@ def rest_server(folder: Path, properties: Mapping[str, str]) -> Iterator[RestSer
         folder: For its database.
         properties: Of the catalog behind it, such as `warehouse`; those of S3 are handed out to who loads a table.
     """
-    # Imported here: only tests with this server need it.
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
     folder.mkdir(parents=True, exist_ok=True)
-    py4j = next((pyspark_folder() / "jars").glob("py4j-*.jar"))
-    jars = [py4j, *resolve_jars("rest_catalog"), *resolve_jars("aws")]
-    with (folder / "rest.log").open("w") as log:
-        launched: Any = launch_gateway(
-            jarpath=str(py4j),
-            classpath=os.pathsep.join(map(str, jars)),
-            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-            java_path=str(check_java().executable),
-            die_on_exit=True,
-            redirect_stdout=log,
-            redirect_stderr=log,
-            return_proc=True,
-        )
-        port, process = launched
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-        try:
-            given = {
-                "uri": f"jdbc:sqlite:{folder}/rest.db?journal_mode=WAL&busy_timeout=30000",
-                "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-                "jdbc.schema-version": "V1",
-                "include-credentials": "true",
-                **properties,
-            }
-            server = _started(gateway.jvm, given)
-            listening = server.getConnectors()[0]
-            wait_for(lambda: listening.getLocalPort() > 0, "the REST catalog to listen", 30)
-            yield RestServer(listening.getLocalPort())
-        finally:
-            with contextlib.suppress(Exception):
-                gateway.shutdown()
-            process.stdin.close()
-            process.kill()
-            process.wait()
+    with small_jvm([*resolve_jars("rest_catalog"), *resolve_jars("aws")], folder / "rest.log") as gateway:
+        given = {
+            "uri": f"jdbc:sqlite:{folder}/rest.db?journal_mode=WAL&busy_timeout=30000",
+            "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "jdbc.schema-version": "V1",
+            "include-credentials": "true",
+            **properties,
+        }
+        listening = _started(gateway.jvm, given).getConnectors()[0]
+        wait_for(lambda: listening.getLocalPort() > 0, "the REST catalog to listen", 30)
+        yield RestServer(listening.getLocalPort())
 
 
 def _started(jvm: Any, properties: Mapping[str, str]) -> Any:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import certifi
@@ -19,6 +17,7 @@ from jobs.rest_catalog import BoundedRestCatalog
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.settings import Settings
 from tests.helpers.tls import Tls, make_tls
+from tests.helpers.tls_catalog import silent_catalog
 
 
 @pytest.fixture
@@ -77,37 +76,12 @@ def test_tls_is_told_as_pyiceberg_reads_it() -> None:
     assert "ssl" not in client_properties(rest("https://c"))
 
 
-class _Config(BaseHTTPRequestHandler):
-    """A REST catalog that has nothing to say."""
-
-    def do_GET(self) -> None:
-        body = b'{"defaults":{},"overrides":{}}' if "config" in self.path else b'{"namespaces":[["lake"]]}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
-
-
 @pytest.fixture(scope="module")
 def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Tls]]:
-    """A server whose certificate an authority of its own has signed, and which wants one from whoever asks."""
+    """A server that wants a certificate from whoever asks, too."""
     tls = make_tls(tmp_path_factory.mktemp("tls"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tls.keystore)
-    context.load_verify_locations(tls.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Config)
-    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_address[1]}", tls
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with silent_catalog(tls, certificates=True) as uri:
+        yield uri, tls
 
 
 def test_a_catalog_over_tls_with_certificates_on_both_sides(

@@ -38,6 +38,7 @@ def problems(home: Path, *lines: str) -> list[str]:
         (("type: rest", "uri: https://c", "credentail: ${env:X}"), 5, "did you mean 'credential'?"),
         (("type: rest", "uri: https://c", "s3.endpont: http://s"), 5, "did you mean 's3.endpoint'?"),
         (("type: rest", "uri: https://c", "zzz: 1"), 5, "is no property of a catalog; docs/catalogs.md lists"),
+        (("uri: https://c", "s3.server-side-encryption: aws:kms"), 4, "have the bucket encrypt what comes"),
         (("type: rest", "uri: thrift://c"), 4, "must begin with http:// or https:// for the type rest"),
         (("type: hive", "uri: https://c"), 4, "must begin with thrift:// for the type hive"),
         (("type: rest", "uri: https://c", "snapshot-loading-mode: refs"), 5, "must be all, or be left out"),

@@ -1,0 +1,74 @@
+"""Authorities of certificates that the catalog's settings name, for Spark's JVM, beside those that Java has itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
+from jobs.system.private_files import private_folder
+
+_PROPERTY = "javax.net.ssl.trustStore"
+# Java's own list is sealed with it everywhere; what lies there is public.
+_PASSWORD = "changeit"
+
+
+def trust_authorities(gateway: Any, settings: Settings) -> None:
+    """Have a JVM that runs take certificates which the authorities in ``ssl.cabundle`` have signed.
+
+    A JVM that was started with a trust store of its own keeps that one.
+
+    Args:
+        gateway: py4j's, to it.
+
+    Raises:
+        FrazilError: The file cannot be read, or is none of certificates.
+    """
+    named = settings.catalog.properties.get("ssl.cabundle")
+    jvm: Any = gateway.jvm
+    system = jvm.java.lang.System
+    if named is None or system.getProperty(_PROPERTY) is not None:
+        return
+    path = Path(str(named))
+    try:
+        # Java's own words about either come as py4j's, with a stack trace of Java.
+        text = path.read_text(encoding="ascii", errors="replace")
+    except OSError as problem:
+        raise _unusable(path, problem.strerror or "cannot be read") from None
+    if "BEGIN CERTIFICATE" not in text:
+        raise _unusable(path, "it holds no certificate in PEM form")
+    password = gateway.new_array(jvm.char, len(_PASSWORD))
+    for at, letter in enumerate(_PASSWORD):
+        password[at] = letter
+    own = jvm.java.io.File(f"{system.getProperty('java.home')}/lib/security/cacerts")
+    store = jvm.java.security.KeyStore.getInstance(own, password)
+    certificates = jvm.java.security.cert.CertificateFactory.getInstance("X.509")
+    stream = jvm.java.io.FileInputStream(str(path))
+    try:
+        for number, certificate in enumerate(certificates.generateCertificates(stream)):
+            store.setCertificateEntry(f"frazil-{number}", certificate)
+    finally:
+        stream.close()
+    file = private_folder(settings.state / "spark") / f"authorities-{jvm.java.lang.ProcessHandle.current().pid()}"
+    written = jvm.java.io.FileOutputStream(str(file))
+    try:
+        store.store(written, password)
+    finally:
+        written.close()
+    system.setProperty("javax.net.ssl.trustStoreType", store.getType())
+    system.setProperty("javax.net.ssl.trustStorePassword", _PASSWORD)
+    system.setProperty(_PROPERTY, str(file))
+    # For clients that take the process's own context, which another one may have had made by now.
+    tls = jvm.javax.net.ssl
+    managers = tls.TrustManagerFactory.getInstance(tls.TrustManagerFactory.getDefaultAlgorithm())
+    managers.init(store)
+    context = tls.SSLContext.getInstance("TLS")
+    context.init(None, managers.getTrustManagers(), None)
+    tls.SSLContext.setDefault(context)
+
+
+def _unusable(path: Path, why: str) -> FrazilError:
+    return FrazilError(
+        f"catalog.properties.ssl.cabundle: {path}: {why}.", fix="name a file with certificates of authorities there"
+    )

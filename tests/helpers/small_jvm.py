@@ -1,0 +1,45 @@
+"""Small JVM for tests, which is talked to by py4j and ends with whoever asked for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.install.preflight import check_java, pyspark_folder
+
+
+@contextlib.contextmanager
+def small_jvm(jars: Sequence[Path], log: Path) -> Iterator[Any]:
+    """Start one with these jars on its class path; gives py4j's gateway to it.
+
+    Args:
+        log: Where it prints to.
+    """
+    # Imported here: only tests with a JVM need it.
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    py4j = next((pyspark_folder() / "jars").glob("py4j-*.jar"))
+    with log.open("w") as output:
+        launched: Any = launch_gateway(
+            jarpath=str(py4j),
+            classpath=os.pathsep.join(map(str, [py4j, *jars])),
+            javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            java_path=str(check_java().executable),
+            die_on_exit=True,
+            redirect_stdout=output,
+            redirect_stderr=output,
+            return_proc=True,
+        )
+        port, process = launched
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+        try:
+            yield gateway
+        finally:
+            with contextlib.suppress(Exception):
+                gateway.shutdown()
+            process.stdin.close()
+            process.kill()
+            process.wait()
