@@ -25,6 +25,7 @@ from jobs.maintain.table_files import list_files
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
+from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
@@ -87,6 +88,8 @@ def killed_while_running(one: Pipeline, spark: SparkSession) -> None:
     try:
         one.wait_until_landed()
         first = one.beat().pid
+        shown = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in session_members(first))
+        assert not [secret for secret in (SECRET, CREDENTIAL.partition(":")[2]) if secret.encode() in shown]
         one.produce(MIX)
         os.kill(first, signal.SIGKILL)
         one.wait_until_landed()
