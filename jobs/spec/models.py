@@ -387,8 +387,11 @@ class StreamSpec(WithPredicates, WithKeyColumns):
 
     @property
     def tables_follow(self) -> bool:
-        """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do."""
-        return self.route is not None and not self.decode.declares_all and not self.own_columns
+        """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do.
+
+        Those of a queue of a stream do so as the stream's do, though headers say where its records go.
+        """
+        return self.route is not None and not self.decode.declares_all and not decided_by_topic(self.route)
 
     @property
     def grows(self) -> bool:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobs.commit.branch import stream_table
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange
-from jobs.commit.target_positions import TargetNeed, need
+from jobs.commit.starting_point import StartingPoint
+from jobs.commit.target import Target
+from jobs.commit.target_positions import TargetNeed, need, restart_positions, target_positions
 from jobs.errors import FrazilError
+from jobs.kafka.metadata import LogEnds
+from jobs.replay.connect.importer import QueueRunner
 from jobs.replay.connect.opening import as_stream
 from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.spec.models import StreamSpec
 from jobs.spec.route import Route
+from jobs.state.stream_folder import stream_folder
+from jobs.stream import takeover
+from jobs.stream.open_stream import OpenStream
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream
 from tests.unit.replay.connect.queue_letters import QUEUE, Letter, Reader
 
@@ -112,6 +122,58 @@ def test_records_are_decoded_by_the_columns_of_their_table(tmp_path: Path, monke
     assert again == {} and (counts.landed, counts.known) == (0, 7)
 
 
+def test_a_batch_of_the_queue_alters_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner that an import has takes a batch of tables whose columns have nothing in common."""
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, source={"topics_pattern": "[ab]"})
+    one.produce("a", {"id": 1, "secret": "s"})
+    one.produce("b", {"id": "x"})
+    one.land()
+    names = one.stream.spec.target_names
+    before = {name: one.columns(name) for name in names}
+    spec = one.stream.spec.model_copy(
+        update={"source": one.stream.spec.source.model_copy(update={"topics_pattern": "none"})}
+    )
+    letters = [of("a", 5, {"id": 2}), of("b", 5, {"id": "y"}), of("b", 6, {"id": 3})]
+    runner = queue_runner(one, spec, letters)
+    runner.run(None, 0, {QUEUE: len(letters)})
+    assert (runner.counts.landed, runner.counts.dead) == (2, 1)
+    assert one.placed()["lake.a"][-1] == ("a", 0, 5) and one.placed()["lake.b"][-1] == ("b", 0, 5)
+    assert {name: one.columns(name) for name in names} == before
+
+
+def queue_runner(one: LaneStream, spec: StreamSpec, letters: list[Letter]) -> QueueRunner:
+    """The runner of an import, whose queue is open as a stream of its own on the stream's tables."""
+    queue = as_stream(spec, QUEUE.topic)
+    targets = {name: Target(one.catalog, name, queue.stream, branch=spec.branch_of(name)) for name in spec.target_names}
+    for target in targets.values():
+        target.read()
+    folder = stream_folder(one.settings, queue.stream)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
+    log = LogState({QUEUE.topic: "id"}, {QUEUE: 0}, {QUEUE: len(letters)})
+    stream = OpenStream(
+        *(queue.stream, queue.config_hash, lease, targets, "", 1),
+        spec=queue,
+        settings=one.settings,
+        folder=folder,
+        log=log,
+    )
+    kafka: Any = SimpleNamespace(
+        ends=lambda partitions: LogEnds({}, {}, {}),
+        departures=lambda marks: {},
+        identities=lambda topics: {},
+        earliest=lambda partitions: dict.fromkeys(partitions, 0),
+        first_start=lambda source, log: {QUEUE: 0},
+    )
+    takeover.claim(stream, kafka)
+    takeover.recover(stream, one.catalog)
+    stamps = {name: target.newest for name, target in targets.items()}
+    stream.positions = target_positions(stamps, queue.coordinator)
+    stream.begin = StartingPoint(restart_positions(stream.positions))
+    reader: Any = Reader(letters)
+    return QueueRunner(stream, kafka, QueueTask(spec, spec, reader))
+
+
 def test_a_record_that_failed_when_its_batch_was_decided_on_stays_a_letter_though_the_table_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +192,7 @@ def test_a_record_that_failed_when_its_batch_was_decided_on_stays_a_letter_thoug
 def test_the_stream_of_a_queue_asks_no_topic_that_it_reads(one: LaneStream) -> None:
     made = as_stream(one.spec, "dlq")
     assert one.spec.own_columns and not made.own_columns and made.target_names == one.spec.target_names
+    assert not made.tables_follow
     both = {"by": "topic", "tables": [{"match": "a.*", "table": "lake.a"}, {"match": ".*x", "table": "lake.b"}]}
     spec = one.spec.model_copy(update={"route": Route.model_validate(both)})
     one.spec = spec
