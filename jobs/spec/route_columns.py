@@ -8,8 +8,10 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.column_problems import partition_problems_of, sort_problems_of, table_sort_problems_of
+from jobs.spec.decode import Decode
 from jobs.spec.event_time import EventTime, event_time_problems_of
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
@@ -19,6 +21,52 @@ from jobs.spec.table import Table
 from jobs.spec.table_columns import TableColumns, kafka_column_said
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.path import parse_path
+
+
+def chosen_columns(route: Route) -> list[tuple[Location, TableColumns]]:
+    """The columns that a route says its tables have of the rows, each with its place in the file."""
+    chosen: list[tuple[Location, TableColumns]] = [
+        (("route", "tables", at, "columns"), each.columns)
+        for at, each in enumerate(route.tables)
+        if each.columns is not None
+    ]
+    return chosen + ([(("route", "columns"), route.columns)] if route.columns is not None else [])
+
+
+def elsewhere_problem(columns: TableColumns, decode: Decode, *, shadow: bool, follows: bool) -> str | None:
+    """What is wrong with columns of a table where a field may be in another column than its own; None if nothing is.
+
+    Args:
+        columns: Those that the table has of rows whose columns no file declares.
+        decode: Where these are from.
+        shadow: Whether values that their column does not take land as text in a column beside it.
+        follows: Whether the stream's own table says the columns: a field may get one that this table goes without.
+    """
+    if shadow:
+        said = "does not go with evolve.clash 'shadow', whose texts may be of columns that the table lacks"
+        return f"{said}: write dead_letter"
+    if decode.unknown_fields != "keep" or columns.leaves_out((EXTRA_COLUMN,)):
+        return None
+    if columns.drop:
+        said = f"would keep fields in {EXTRA_COLUMN} that it leaves out: leave out that column, too"
+    elif follows:
+        said = f"would lose what is in {EXTRA_COLUMN} once the own table has a column for it: leave out {EXTRA_COLUMN}"
+    else:
+        return None
+    return f"{said}, or say decode.unknown_fields: ignore"
+
+
+def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) -> Iterator[tuple[Location, str]]:
+    """Gives the columns of tables that follow the own one in which fields would get lost, or be though left out.
+
+    Args:
+        route: Of which the rows decide.
+        decode: Where their columns are from.
+        shadow: As of `elsewhere_problem`.
+    """
+    for place, columns in chosen_columns(route):
+        if problem := elsewhere_problem(columns, decode, shadow=shadow, follows=True):
+            yield place, problem
 
 
 def chosen_columns_problems(
@@ -71,7 +119,7 @@ def _path_problems(columns: TableColumns, every: Schema, kafka: KafkaColumns) ->
     if own:
         return
     try:
-        columns.of(Columns.of(every))
+        columns.strictly_of(Columns.of(every))
     except TransformProblem as problem:
         place = tuple(each for each in problem.place if each != key)
         yield (*within, *place), problem.message.replace(" at this step", "")

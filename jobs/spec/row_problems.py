@@ -29,7 +29,7 @@ from jobs.spec.evolve import evolve_problems
 from jobs.spec.parking import park_problems, undeclared_park_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import expression_text_problems, route_problems
-from jobs.spec.route_columns import chosen_columns_problems
+from jobs.spec.route_columns import chosen_columns_problems, followers_columns_problems
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
 from jobs.spec.topic_route import topic_route_problems
@@ -81,6 +81,8 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     if spec.tables_follow and spec.route is not None:
         problems.extend(expression_text_problems(spec.route))
         problems.extend(undeclared_park_problems(spec.route))
+        shadow = spec.evolve.clash == "shadow"
+        problems.extend(followers_columns_problems(spec.route, decode, shadow=shadow))
     if spec.own_columns and spec.route is not None:
         of_route = (spec.route, spec.source, spec.transform, table)
         shadow = spec.evolve.clash == "shadow"
@@ -125,6 +127,8 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         if problem := lane.problem_with(every):
             return [*problems, problem]
         every = lane.left_of(every)
+    # The driver adds the column of what is kept with the first record that needs it.
+    chosen = spec.decode.with_extra_column(every)
     return [
         *problems,
         *partition_problems_of(every, spec.table),
@@ -134,7 +138,7 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
         *_route_table_problems(spec, every),
         *late_table_problems(spec.event_time, every, spec.table),
-        *chosen_columns_problems(spec.route, every, spec.table, spec.event_time, spec.maintenance),
+        *chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.path import Path, matched, parse_path, stands
@@ -52,9 +53,18 @@ class TableColumns(SpecModel):
     def of(self, columns: Columns) -> Columns:
         """Those that the table has, in the order that the rows have them.
 
+        What is kept has a column from the first record on that needs it, and may be left out before.
+
         Raises:
             TransformProblem: A path names no column, or none would be left.
         """
+        if self.drop is None or EXTRA_COLUMN in {each.name for each in columns}:
+            return self.strictly_of(columns)
+        texts = tuple(each for each in self.drop if each != EXTRA_COLUMN)
+        return Drop(texts).output(columns) if texts else columns
+
+    def strictly_of(self, columns: Columns) -> Columns:
+        """As `of`, given rows that have each column which they may ever have; raises as that does."""
         step = Drop(self.drop) if self.drop is not None else Keep(self.keep or ())
         return step.output(columns)
 

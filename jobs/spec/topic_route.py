@@ -14,15 +14,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.decode import Decode
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.parking import undeclared_park_problems
 from jobs.spec.route import Route, route_column_problems
+from jobs.spec.route_columns import chosen_columns, elsewhere_problem
 from jobs.spec.source import Source
 from jobs.spec.table import Table
-from jobs.spec.table_columns import TableColumns, kafka_column_said
+from jobs.spec.table_columns import kafka_column_said
 from jobs.spec.transform.steps import Step
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
@@ -137,21 +137,11 @@ def _column_problems(
     route: Route, kafka: KafkaColumns, decode: Decode, *, shadow: bool
 ) -> Iterator[tuple[Location, str]]:
     """What is wrong with the columns that tables have, as far as it is known without their records."""
-    chosen: list[tuple[Location, TableColumns]] = [
-        (("route", "tables", at, "columns"), each.columns)
-        for at, each in enumerate(route.tables)
-        if each.columns is not None
-    ]
-    chosen += [(("route", "columns"), route.columns)] if route.columns is not None else []
-    for place, columns in chosen:
+    for place, columns in chosen_columns(route):
         if decode.of_table is not None:
             yield place, f"does not go with {decode.of_table} 'table': each table says its columns itself"
-        elif shadow:
-            said = "does not go with evolve.clash 'shadow', whose texts may be of columns that the table lacks"
-            yield place, f"{said}: write dead_letter"
-        elif columns.drop and decode.unknown_fields == "keep" and not columns.leaves_out((EXTRA_COLUMN,)):
-            said = f"would keep fields in {EXTRA_COLUMN} that it leaves out: leave out that column, too"
-            yield place, f"{said}, or say decode.unknown_fields: ignore"
+        elif problem := elsewhere_problem(columns, decode, shadow=shadow, follows=False):
+            yield place, problem
         within: Location = ("drop",) if columns.drop is not None else ()
         for number, text in enumerate(columns.drop or columns.keep or ()):
             if parse_path(text)[0] in kafka.names:
