@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_JVM_GONE = 4
+
+
+def begin_again(group: str, what: str) -> NoReturn:
+    """End the process of a group that has lost its JVM, or the application in it.
+
+    No stream says a last word: whoever keeps the group starts it again, and each of them with it.
+    """
+    log.error("%s of group %s has ended: all of its streams begin again", what, group)
+    logging.shutdown()
+    os._exit(EXIT_JVM_GONE)
 
 
 class CarriedStream:
@@ -134,10 +144,7 @@ class CarriedStream:
                 self._made_runner, self._control, lambda text: redacted(self._settings, text, secrets)
             )
             if jvm_is_gone():
-                log.error("the JVM of group %s has ended: all of its streams begin again", self._group)
-                # Without a last word of any: whoever keeps the group starts it again, and each of them with it.
-                logging.shutdown()
-                os._exit(EXIT_JVM_GONE)
+                begin_again(self._group, "the JVM")
             step("before_last_word")
             heartbeat.change(state=state, error=error)
 
@@ -148,8 +155,9 @@ class CarriedStream:
 
     def _spark(self) -> SparkSession:
         """A session of its own in the group's Spark, with a pool of its own in Spark's scheduler."""
+        shared = self._session()
         if self._own_session is None:
-            self._own_session = self._session().newSession()
+            self._own_session = shared.newSession()
             # Jobs of a query belong to the pool of the thread that has started it.
             self._own_session.sparkContext.setLocalProperty("spark.scheduler.pool", self.stream)
         return self._own_session

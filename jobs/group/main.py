@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
+from jobs.spark.executors import application_ended
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
@@ -76,13 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         option = spark_log_option(spark_log(folder.root), FILE_BYTES, FILES)
         return start_session(settings, f"frazil group {group.name}", java_options=option, conf=_CONF)
 
+    def is_over(started: SparkSession) -> bool:
+        if application_ended(started):
+            # Imported here, for the same reason as below.
+            from jobs.group.carried_stream import begin_again
+
+            begin_again(group.name, "the application")
+        return False
+
     every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
     made = (folder.store, group.label, group.generation, given.attempt, driver_log(folder.root), on_heartbeat, every)
     with HeartbeatThread(*made) as heartbeat:
         keeper.ensure()
         log.info("group %s, attempt %d, generation %s", group.name, given.attempt, group.generation)
         control.superseded = lambda: heartbeat.superseded
-        spark = SessionStart(session, lambda: prepare_environment(settings))
+        spark = SessionStart(session, lambda: prepare_environment(settings), is_over=is_over)
         spark.begin()
         # Imported here: while the JVM starts, this process imports PyIceberg.
         from jobs.group.driver import GroupDriver, process_note

@@ -13,6 +13,7 @@ from jobs.errors import FrazilError
 from jobs.spec.kafka_options import reading_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
+from jobs.system.carried import local_options
 
 _OPTIONS: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -76,12 +77,12 @@ class MonitoredConsumer:
         self.fetched: dict[TopicPartition, int] = {}
         try:
             self.consumer: Consumer = Consumer(
-                {**options, "error_cb": self._keep_error, "stats_cb": self._read_statistics}
+                {**local_options(options), "error_cb": self._keep_error, "stats_cb": self._read_statistics}
             )
         except KafkaException as problem:
             raise ReadError(
                 f"Kafka's client does not take its options: {problem.args[0].str()}",
-                fix="look at kafka.security; its files have to be where the tasks run, too",
+                fix="look at kafka.security",
             ) from None
 
     def _keep_error(self, error: KafkaError) -> None:

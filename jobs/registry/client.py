@@ -14,6 +14,7 @@ from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryPage
 from jobs.registry.failures import CHECK_ADDRESS, answered_problem, request_problem, tls_problem
 from jobs.registry.oauth import TokenSource
 from jobs.spec.registry import RegistrySettings
+from jobs.system.carried import local_options
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -63,9 +64,9 @@ class RegistryClient:
         self.shown: str = f"The schema registry at {connection.shown}"
         self._timeout: float = connection.timeout
         self._token: TokenSource | None = None
-        options = dict(connection.options)
+        options = local_options(connection.options)
         if connection.token is not None:
-            self._token = TokenSource(connection.token, connection.timeout, connection.options)
+            self._token = TokenSource(connection.token, connection.timeout, dict(options))
             options["bearer.auth.credentials.source"] = "CUSTOM"
             options["bearer.auth.custom.provider.function"] = self._token.fields
             options["bearer.auth.custom.provider.config"] = {}

@@ -17,6 +17,7 @@ from jobs.redaction import redacted
 from jobs.spark.catalog_jars import catalog_jars
 from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
+from jobs.spark.master import is_local, master_of, require_master
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
 from jobs.system.pandas_import import keep_pandas_out, without_pandas
@@ -44,8 +45,12 @@ _JVM: dict[Workload, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
-# On this machine alone: on a cluster frazil may come with the job, too late for the executors' daemons.
 _DAEMON = {"spark.python.daemon.module": "jobs.spark.worker_daemon"}
+# Where frazil itself comes with the job, it comes too late for the daemons of the executors.
+_CODE_OF_JOBS = frozenset({"spark.submit.pyFiles", "spark.yarn.dist.pyFiles"})
+_PYTHON = "spark.pyspark.python"
+# What a session takes while it runs; all else Spark reads once.
+_OF_SESSIONS = ("spark.sql.", "spark.hadoop.")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
@@ -59,7 +64,7 @@ def spark_conf(
 ) -> dict[str, str]:
     """Spark's static settings for a driver; `spark.conf` of the settings wins over all but the jars.
 
-    The whole map ends up on the JVM's command line, so what is secret is left to `apply_secrets`.
+    The whole map ends up on the JVM's command line, so what is secret is left to `secret_conf` and `apply_secrets`.
 
     Args:
         app: What Spark's UI calls the application.
@@ -68,6 +73,7 @@ def spark_conf(
         conf: Defaults on top of frazil's own.
     """
     scratch = settings.state / "spark"
+    local = is_local(master_of(settings))
     more_jars = catalog_jars(settings.catalog, settings.spark) if work == "sql" else []
     jars = ",".join(str(jar) for jar in [*resolve_jars("spark"), *more_jars])
     given = {key: value for key, value in settings.spark.conf.items() if isinstance(value, str)}
@@ -96,10 +102,11 @@ def spark_conf(
         "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
-        **(_DAEMON if given.get("spark.master", settings.spark.master).startswith("local") else {}),
+        **(_DAEMON if local or not _CODE_OF_JOBS & given.keys() else {}),
         **(conf or {}),
         **given,
-        "spark.jars": jars,
+        # The executors of a cluster would each fetch them, and the tasks of batches are Python's.
+        **({"spark.jars": jars} if local or work == "sql" else {}),
     }
 
 
@@ -119,9 +126,11 @@ def start_session(
         settings, app, work, java_options, conf: As `spark_conf` takes them.
 
     Raises:
+        MasterUnavailableError: The master of a standalone cluster is not there.
         FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
     """
     keep_pandas_out()
+    require_master(settings)
     prepare_environment(settings)
     from pyspark.sql import SparkSession
 
@@ -129,9 +138,13 @@ def start_session(
     with without_pandas():
         importlib.import_module("pyspark.testing.utils")
     options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
+    secrets = secret_conf(settings)
+    if secrets:
+        shown = "|".join([options["spark.redaction.regex"], *(f"^{re.escape(key)}$" for key in secrets)])
+        options["spark.redaction.regex"] = shown
     try:
-        if output is not None:
-            _start_context(options, output)
+        if output is not None or secrets:
+            _start_context(options, secrets, output)
         builder = SparkSession.builder
         for key, value in options.items():
             builder = builder.config(key, value)
@@ -147,8 +160,11 @@ def start_session(
     return session
 
 
-def _start_context(options: Mapping[str, str], output: Path) -> None:
-    """A context with a JVM whose output goes to a file: PySpark starts one itself only with this process's own."""
+def _start_context(options: Mapping[str, str], secrets: Mapping[str, str], output: Path | None) -> None:
+    """A context whose JVM prints to a file, or that has settings which the JVM's command line does not show.
+
+    PySpark starts one itself only with this process's own output, and with all settings on the command line.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -156,32 +172,52 @@ def _start_context(options: Mapping[str, str], output: Path) -> None:
         # Of a start that failed; PySpark would leave the new one to itself.
         end_spark()
     conf = SparkConf().setAll(list(options.items()))
-    private_folder(output.parent)
-    with open(output, "wb", opener=private_opener) as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-    SparkContext(conf=conf, gateway=gateway)
+    if output is None:
+        gateway = launch_gateway(conf)
+    else:
+        private_folder(output.parent)
+        with open(output, "wb", opener=private_opener) as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+    SparkContext(conf=conf.setAll(list(secrets.items())), gateway=gateway)
+
+
+def secret_conf(settings: Settings) -> dict[str, str]:
+    """What is secret in `spark.conf` and has to be there when Spark starts, such as `spark.authenticate.secret`.
+
+    Raises:
+        FrazilError: An environment variable is not set.
+    """
+    revealed = settings.spark.revealed_conf()
+    return {
+        key: revealed[key]
+        for key, value in settings.spark.conf.items()
+        if not isinstance(value, str) and not key.startswith(_OF_SESSIONS)
+    }
 
 
 def apply_secrets(session: SparkSession, settings: Settings) -> None:
-    """Set what is secret in `spark.conf` on a session that runs, where no command line shows it."""
+    """Set what else is secret in `spark.conf` on a session that runs, where no command line shows it."""
     revealed = settings.spark.revealed_conf()
     for key, value in settings.spark.conf.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str) and key.startswith(_OF_SESSIONS):
             session.conf.set(key, revealed[key])
 
 
 def prepare_environment(settings: Settings) -> None:
     """Set what Spark takes from the environment of this process; to be called before its JVM starts.
 
-    Its Python workers get the interpreter and the packages of this process. Its UI listens where the settings say: the
+    Its Python workers get the interpreter and the packages of this process, or the interpreter that
+    `spark.pyspark.python` names. Its UI listens where the settings say: the
     only thing that Spark asks for that address is SPARK_LOCAL_IP, without which it takes all interfaces. Whatever else
     a JVM of frazil's listens on goes by `spark.driver.bindAddress`.
     """
     root = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     address = settings.spark.ui_address
+    python = settings.spark.conf.get(_PYTHON)
     wanted = {
-        "PYSPARK_PYTHON": sys.executable,
+        # Of the workers, on whichever machine: the same path as here, unless the settings name another.
+        "PYSPARK_PYTHON": python if isinstance(python, str) else sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, paths if root in paths else [root, *paths])),
         "SPARK_LOCAL_IP": address,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
 from jobs.spark.end import end_spark, jvm_is_gone
+from jobs.spark.executors import application_ended
+from jobs.spark.master import is_local
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class SessionStart:
         make: Starts the session.
         prepare: Called before, on the caller's thread, as the environment belongs to it.
         end: Ends a session and its JVM, or what a start has left of them.
+        is_over: Whether the cluster has ended the application of a session, which is then begun anew.
     """
 
     def __init__(
@@ -35,8 +38,11 @@ class SessionStart:
         make: Callable[[], SparkSession],
         prepare: Callable[[], None] = lambda: None,
         end: Callable[[], None] = end_spark,
+        is_over: Callable[[SparkSession], bool] = application_ended,
     ) -> None:
         self._make: Callable[[], SparkSession] = make
+        self._is_over: Callable[[SparkSession], bool] = is_over
+        self._guard: threading.RLock = threading.RLock()
         self._prepare: Callable[[], None] = prepare
         self._end: Callable[[], None] = end
         self._session: Future[SparkSession] | None = None
@@ -44,26 +50,34 @@ class SessionStart:
 
     def begin(self) -> Future[SparkSession]:
         """Start it, unless it is under way; returns at once."""
-        if self._session is None:
-            self._prepare()
-            session: Future[SparkSession] = Future()
-            thread = threading.Thread(target=self._start, args=(session,), name="spark-start", daemon=True)
-            thread.start()
-            self._session, self._thread = session, thread
-        return self._session
+        with self._guard:
+            if self._session is None:
+                self._prepare()
+                session: Future[SparkSession] = Future()
+                thread = threading.Thread(target=self._start, args=(session,), name="spark-start", daemon=True)
+                thread.start()
+                self._session, self._thread = session, thread
+            return self._session
 
     def get(self) -> SparkSession:
-        """The session, as soon as it is there.
+        """The session, as soon as it is there; one whose application is over is replaced, with its JVM.
 
         Raises:
             Exception: What its start raised; who asks again has it tried again.
         """
         session = self.begin()
         try:
+            if self._is_over(session.result()):
+                with self._guard:
+                    if self._session is session:
+                        self._session = None
+                        self._end()
+                session = self.begin()
             return session.result()
         except BaseException:
-            if session.done():
-                self._session = None
+            with self._guard:
+                if session.done() and self._session is session:
+                    self._session = None
             raise
 
     def end(self) -> None:
@@ -89,7 +103,7 @@ class SessionStart:
             return
         session.set_result(started)
         context = started.sparkContext
-        if str(context.master).startswith("local"):
+        if is_local(str(context.master)):
             # What keeps them from starting keeps the first batch from it, too, and is told there.
             with contextlib.suppress(Exception):
                 cores = context.defaultParallelism

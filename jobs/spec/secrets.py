@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,6 +13,7 @@ from pydantic_core import core_schema
 from jobs.errors import FrazilError
 from jobs.spec.base import Location, problems_at
 from jobs.spec.yaml_document import LocatedText
+from jobs.system.carried import variable
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _ADVICE = "write ${env:NAME} here and set the environment variable NAME"
@@ -65,7 +65,7 @@ class Secret:
         """
 
         def value(match: re.Match[str]) -> str:
-            found = os.environ.get(match[1])
+            found = variable(match[1])
             if found:
                 return found
             state = "not set" if found is None else "empty"

@@ -278,4 +278,4 @@ class BatchRunner:
         self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
         plan = slice_plan(self._stream, batch, ranges, needs, survey=survey)
-        return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext)
+        return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext, self.waits.retrying)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
+from jobs.spark.master import is_local
 from jobs.stream.progress import WorkLog
 from jobs.system.cpu import grandchildren_cpu_seconds
 from jobs.system.threads import background_thread
@@ -33,6 +34,9 @@ class JvmWatch:
         local: Whether tasks run on this host.
         tasks_ended: Says something else after each task of the stream that has ended; None if the workers are its own.
         every_seconds: Between two questions.
+
+    Attributes:
+        application: Spark's id of the session's.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class JvmWatch:
         tasks_ended: Callable[[], Hashable] | None = None,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
+        self.application: str | None = None
         self._work: WorkLog = work
         self._ask: Callable[[], object] = ask
         self._local: bool = local
@@ -56,12 +61,24 @@ class JvmWatch:
         self._thread: threading.Thread = background_thread(self._watch, "jvm watch")
 
     @classmethod
-    def of(cls, session: SparkSession, work: WorkLog, tasks_ended: Callable[[], Hashable] | None = None) -> Self:
-        """The watch of a session's JVM."""
+    def of(
+        cls,
+        session: SparkSession,
+        work: WorkLog,
+        tasks_ended: Callable[[], Hashable] | None = None,
+        before: JvmWatch | None = None,
+    ) -> JvmWatch:
+        """The watch of a session's JVM, started; the one before goes on if it is of the same application."""
         context = session.sparkContext
+        if before is not None:
+            if before.application == context.applicationId:
+                return before
+            before.end()
         jvm: Any = context._jvm
-        local = str(context.master).startswith("local")
-        return cls(work, lambda: jvm.System.nanoTime(), local=local, tasks_ended=tasks_ended)
+        local = is_local(str(context.master))
+        made = cls(work, lambda: jvm.System.nanoTime(), local=local, tasks_ended=tasks_ended)
+        made.application = context.applicationId
+        return made.start()
 
     def start(self) -> Self:
         """Begin to watch."""

@@ -24,6 +24,8 @@ from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
 from jobs.registry.errors import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
+from jobs.spark.executors import ApplicationEndedError, ExecutorsLostError
+from jobs.spark.master import MasterUnavailableError
 from jobs.spec.error_handling import Retry
 from jobs.spec.registry import LocalRegistryDown
 from jobs.spec.settings import LocalBrokerDown, Settings
@@ -62,6 +64,9 @@ _UNAVAILABLE_ERRORS = (
     CatalogUnavailableError,
     LocalBrokerDown,
     LocalRegistryDown,
+    MasterUnavailableError,
+    ExecutorsLostError,
+    ApplicationEndedError,
     CommitUnknownError,
     CommitRefusedError,
     DiskFullError,
@@ -108,6 +113,9 @@ def is_unavailable(problem: BaseException) -> bool:
 
 def is_transient(problem: BaseException) -> bool:
     """Whether trying again in a moment is likely to help; what a Spark task raised included."""
+    if isinstance(problem, ApplicationEndedError):
+        # Nothing of it can be used any more: a new one is begun with the stream opened anew.
+        return False
     passing = is_unavailable(problem) or isinstance(problem, RegistryWithoutSubjectError)
     return passing or _task_says_unavailable(problem)
 

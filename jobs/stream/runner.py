@@ -300,9 +300,8 @@ class StreamRunner:
         with deferred_signals():
             context = session.sparkContext
             self._heartbeat.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
-            if self._watch is None:
-                own = self._shared is None
-                self._watch = JvmWatch.of(session, self._heartbeat.work, None if own else self._tasks_ended).start()
+            ended = None if self._shared is None else self._tasks_ended
+            self._watch = JvmWatch.of(session, self._heartbeat.work, ended, self._watch)
         return session
 
     def _tasks_ended(self) -> tuple[int, int] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,7 +26,10 @@ from jobs.kafka.range_reader import read_split
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
+from jobs.spark.executors import cluster_problem, executors_watched
+from jobs.spark.master import is_local, master_of
 from jobs.spec.targets import TargetSpec
+from jobs.stream.carried_settings import carried_settings
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream
@@ -33,7 +37,9 @@ from jobs.stream.parked_decisions import failed_before, parked_columns
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
+from jobs.stream.unseen_files import refuse_unseen
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
+from jobs.system.carried import NOTHING, carry
 from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
@@ -72,7 +78,13 @@ class PreparedBatch:
         return ObservedEnds(self.seen_ms, self.ends.watermarks)
 
 
-def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: SparkContext) -> TaskResults:
+def run_tasks(
+    stream: OpenStream,
+    plan: TaskPlan,
+    ranges: Ranges,
+    context: SparkContext,
+    say: Callable[[str | None], None] = lambda _: None,
+) -> TaskResults:
     """Run the tasks of a batch; nothing of what they write is noted or committed.
 
     Args:
@@ -80,8 +92,11 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         plan: What each task gets.
         ranges: The batch's.
         context: Of the driver's Spark.
+        say: Told what tasks on a cluster wait for; None once they wait no longer.
 
     Raises:
+        ExecutorsLostError, ApplicationEndedError: The cluster took away what the tasks ran on.
+        FrazilError: Tasks on other machines wrote into folders that are not the driver's.
         PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
     """
     from py4j.protocol import Py4JJavaError
@@ -93,19 +108,39 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
     if not slices:
         return TaskResults({name: [] for name in stream.targets}, [])
 
+    master = str(context.master)
+    apart = not is_local(master)
+
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
         parts = plan.fetched
-        return [
-            result
-            for slice_ in pieces
-            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, parts))
-        ]
+        carry(plan.carried)
+        try:
+            return [
+                result
+                for slice_ in pieces
+                for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, parts))
+            ]
+        except Exception:
+            if not apart:
+                raise
+            # A cluster tries a task that raises four times; that is for executors that are lost, and would have Kafka
+            # waited for four times before anybody hears of it.
+            return [TaskResult("failed", "", traceback.format_exc())]
 
     try:
-        results = context.parallelize(slices, len(slices)).mapPartitions(run).collect()
+        with executors_watched(context, say):
+            results = context.parallelize(slices, len(slices)).mapPartitions(run).collect()
     except Py4JJavaError as problem:
+        if (theirs := cluster_problem(context, str(problem))) is not None:
+            raise theirs from None
         raise PythonException(message=python_traceback(str(problem))) from None
-    return task_results(stream, results)
+    for row in results:
+        if row.kind == "failed":
+            raise PythonException(message=python_traceback(row.payload))
+    found = task_results(stream, results)
+    if apart:
+        refuse_unseen((file for files in found.files.values() for file in files), master)
+    return found
 
 
 def python_traceback(text: str) -> str:
@@ -140,6 +175,7 @@ def slice_plan(
         refuse_altered(spec, rows)
         steps = row_steps_of(spec, resolved.schema, columns)
     first_seen = datetime.now(UTC)
+    reader = consumer_options(stream.settings.kafka.with_options(spec.source.options), spec.stream)
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, held = needs[target.name], stream.targets[target.name]
@@ -161,7 +197,7 @@ def slice_plan(
         steps=replace(steps, batch_time=stream.batch_time) if steps and steps.asks_batch_time else steps,
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
-        reader=consumer_options(stream.settings.kafka.with_options(spec.source.options), spec.stream),
+        reader=reader,
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
@@ -171,6 +207,7 @@ def slice_plan(
         lanes=task_lanes(stream, ranges, needs, survey=survey),
         late_table=spec.late_table,
         failed=failed_before(stream, ranges, needs),
+        carried=NOTHING if is_local(master_of(stream.settings)) else carried_settings(spec, stream.settings, reader),
     )
 
 

@@ -21,6 +21,7 @@ from jobs.pipeline.row_steps import RowSteps
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.route import Route
 from jobs.spec.targets import TargetSpec
+from jobs.system.carried import NOTHING, Carried
 from jobs.task.event_time import EventTimePlan
 
 
@@ -69,6 +70,7 @@ class TaskPlan:
         lanes: Of a stream each of whose tables has columns of its own, the ways of its topics; `resolved`, `columns`
             and `steps` are then of no record.
         failed: Offsets of records that are ordinary letters of the batch already, and become nothing else.
+        carried: What a task on another machine is given of the driver's.
     """
 
     stream: str
@@ -90,6 +92,7 @@ class TaskPlan:
     late_table: str | None = None
     lanes: tuple[Lane, ...] = ()
     failed: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    carried: Carried = NOTHING
 
     @property
     def fetched(self) -> frozenset[str]:

@@ -47,14 +47,15 @@ class TaskResult(NamedTuple):
 
     Of a writer schema it is what the registry was asked for, `schema`, or an id that it did not know, `unmet`.
 
-    A task that left records `undecided` has written nothing and counted nothing: it says so, and what they need.
+    A task that left records `undecided` has written nothing and counted nothing: it says so, and what they need. One
+    that `failed` has its traceback for a payload.
 
     Attributes:
         target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided"]
+    kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided", "failed"]
     target: str
     payload: str
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 LONGEST = tuple(
     f"test_{name}.py"
     for name in (
-        *("supervision", "certify", "keeper", "broker", "faults_world", "demo", "driver", "faults_state", "dagster"),
-        "shared_catalogs",
-        *("cli", "stops", "continues", "faults_tables", "letter_publishing", "faults_topics", "topic_identities"),
+        *("supervision", "certify", "cluster", "keeper", "broker", "faults_world", "demo", "driver", "faults_state"),
+        *("dagster", "shared_catalogs", "cli", "stops", "continues", "faults_tables", "letter_publishing"),
+        *("faults_topics", "topic_identities"),
         *("kill", "replay", "outbox"),
         "earlier_release",
     )

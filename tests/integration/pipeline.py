@@ -72,12 +72,13 @@ class Pipeline:
     numbers: int = 0
     changes: dict[str, Any] = field(default_factory=dict)
     catalog_settings: dict[str, Any] | None = None
+    spark_settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         settings = {
             "kafka": {"bootstrap_servers": self.address},
-            "spark": {"master": "local[2]", "driver_memory": "600m", "conf": SPARK_CONF},
+            "spark": self.spark_settings or {"master": "local[2]", "driver_memory": "600m", "conf": SPARK_CONF},
             "lease_ttl": self.lease_ttl,
             **({"catalog": self.catalog_settings} if self.catalog_settings else {}),
         }

@@ -24,6 +24,7 @@ from orchestration.cli.validate.catalog_checks import (
     check_table,
     connected_catalog,
 )
+from orchestration.cli.validate.cluster_checks import check_cluster
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
 from orchestration.cli.validate.registry_checks import check_registry
 from orchestration.cli.validate.topic_checks import check_letter_topic, check_options, check_topics, connected_kafka
@@ -113,6 +114,7 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
         names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
     """
     yield from check_state(settings)
+    yield from check_cluster(settings)
     kafka = connected_kafka(specs, settings)
     catalog = connected_catalog(settings)
     for finding in (kafka, catalog):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from jobs.errors import FrazilError
 from jobs.spark import session
-from jobs.spark.session import REDACTED, Workload, prepare_environment, spark_conf
-from jobs.spec.settings import Settings
+from jobs.spark.session import REDACTED, Workload, prepare_environment, secret_conf, spark_conf
+from jobs.spec.settings import Settings, load_settings
 
 CATALOG = "spark.sql.catalog.lake"
 
@@ -102,14 +105,15 @@ def test_a_jvm_has_one_collector_and_the_settings_may_choose_it(
     [
         ("local[2]", {}, True),
         ("local", {}, True),
-        ("spark://one:7077", {}, False),
-        ("local[*]", {"spark.master": "spark://one:7077"}, False),
+        ("spark://one:7077", {}, True),
+        ("spark://one:7077", {"spark.submit.pyFiles": "frazil.zip"}, False),
+        ("local[*]", {"spark.master": "yarn", "spark.yarn.dist.pyFiles": "frazil.zip"}, False),
     ],
 )
-def test_workers_of_this_machine_are_forks_of_frazil_s_daemon(
+def test_workers_are_forks_of_frazil_s_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, given: dict[str, str], ours: bool
 ) -> None:
-    """On a cluster frazil may come with the job, which Spark's daemon of an executor does not wait for."""
+    """Not where frazil comes with the job, which Spark's daemon of an executor does not wait for."""
     monkeypatch.setattr(session, "resolve_jars", lambda name: [])
     monkeypatch.setattr(session, "class_path_jars", list)
     settings = Settings.embedded(tmp_path)
@@ -144,3 +148,54 @@ def test_the_ui_listens_where_the_settings_say_and_not_where_the_environment_doe
     prepare_environment(settings.model_copy(update={"spark": spark}))
     assert os.environ["SPARK_LOCAL_IP"] == address
     assert os.environ.get("SPARK_PUBLIC_DNS") == shown
+
+
+def spark_settings(home: Path, **conf: str) -> Settings:
+    home.mkdir(parents=True, exist_ok=True)
+    document = {"spark": {"master": "spark://one:7077", "conf": {f"spark.{key}": conf[key] for key in conf}}}
+    (home / "frazil.yaml").write_text(yaml.safe_dump(document))
+    return load_settings(None, home=home)
+
+
+def test_what_is_secret_and_read_at_the_start_is_on_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session takes secrets of SQL's and Hadoop's while it runs, and none of these."""
+    monkeypatch.setattr(session, "resolve_jars", lambda name: [])
+    monkeypatch.setattr(session, "class_path_jars", list)
+    monkeypatch.setenv("SOME", "hunter2")
+    settings = spark_settings(
+        tmp_path,
+        **{
+            "authenticate.secret": "${env:SOME}",
+            "sql.catalog.lake.token": "${env:SOME}",
+            "hadoop.a.key": "${env:SOME}",
+        },
+    )
+    assert "hunter2" not in str(spark_conf(settings, "t"))
+    assert secret_conf(settings) == {"spark.authenticate.secret": "hunter2"}
+    monkeypatch.delenv("SOME")
+    with pytest.raises(FrazilError, match="SOME"):
+        secret_conf(settings)
+
+
+def test_executors_get_no_jars_for_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "resolve_jars", lambda name: [Path("/jars/a.jar")])
+    monkeypatch.setattr(session, "class_path_jars", list)
+    monkeypatch.setattr(session, "catalog_jars", lambda *_: [])
+    cluster = spark_settings(tmp_path)
+    assert "spark.jars" not in spark_conf(cluster, "t")
+    assert spark_conf(cluster, "t", work="sql")["spark.jars"] == "/jars/a.jar"
+    assert spark_conf(Settings.embedded(tmp_path), "t")["spark.jars"] == "/jars/a.jar"
+
+
+def test_the_workers_python_is_this_one_or_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, "x")
+    prepare_environment(spark_settings(tmp_path, **{"pyspark.python": "./environment/bin/python"}))
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == (
+        "./environment/bin/python",
+        sys.executable,
+    )
+    prepare_environment(Settings.embedded(tmp_path))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -153,3 +153,27 @@ print(*(file.read_text().strip() for file in pathlib.Path("/proc/self/task").glo
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert len([name for name in said.stdout.split() if name != "jemalloc_bg_thd"]) == 1
+
+
+def test_an_application_that_is_over_is_replaced_once_whoever_asks() -> None:
+    over: list[int] = []
+    happened: list[str] = []
+    numbers = iter(range(9))
+
+    def make() -> Any:
+        made = next(numbers)
+        happened.append(f"starts {made}")
+        return SimpleNamespace(number=made, sparkContext=SimpleNamespace(master="spark://one:7077"))
+
+    start = SessionStart(make, end=lambda: happened.append("ends"), is_over=lambda each: each.number in over)  # type: ignore[attr-defined]
+    session: Any = start.get()
+    assert session.number == 0
+    over.append(0)
+    together = [threading.Thread(target=start.get) for _ in range(8)]
+    for each in together:
+        each.start()
+    for each in together:
+        each.join(30)
+    session = start.get()
+    assert session.number == 1
+    assert happened == ["starts 0", "ends", "starts 1"]

@@ -1,0 +1,105 @@
+"""Master of Spark: whether tasks run on this machine or on a cluster, and whether a standalone one can be reached."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import SETTINGS_FILE, Settings
+
+_STANDALONE = "spark://"
+_DEFAULT_PORT = 7077
+_SECONDS = 3.0
+_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:]+)(?::([0-9]+))?")
+_DRIVER_HOST = "spark.driver.host"
+
+
+class MasterUnavailableError(FrazilError):
+    """Spark's master cannot be reached: nothing is wrong with a stream, and waiting helps."""
+
+
+def master_of(settings: Settings) -> str:
+    """The master that a session gets."""
+    given = settings.spark.conf.get("spark.master")
+    return given if isinstance(given, str) else settings.spark.master
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run within the driver's own JVM, on its machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def standalone_addresses(master: str) -> list[tuple[str, int]]:
+    """Host and port of each master that `spark://` names; empty for other cluster managers.
+
+    Raises:
+        FrazilError: It cannot be read.
+    """
+    if not master.startswith(_STANDALONE):
+        return []
+    found: list[tuple[str, int]] = []
+    for each in master.removeprefix(_STANDALONE).split(","):
+        match = _ADDRESS.fullmatch(each)
+        if match is None or int(match[2] or 0) > 65535:
+            raise FrazilError(
+                f"spark.master: {master} is not spark://HOST:PORT, nor several of them separated by commas.",
+                fix=f"correct spark.master in {SETTINGS_FILE}, then run `frazil validate`",
+            )
+        found.append((match[1].strip("[]"), int(match[2] or _DEFAULT_PORT)))
+    return found
+
+
+def require_master(settings: Settings, seconds: float = _SECONDS) -> None:
+    """See that a standalone master listens; of other masters nothing is asked.
+
+    Spark itself would try for a minute, and end the application with a sentence that names neither host nor reason.
+
+    Args:
+        seconds: How long each may take to accept a connection.
+
+    Raises:
+        MasterUnavailableError: None of those named does.
+        FrazilError: `spark.master` cannot be read.
+    """
+    problems: list[str] = []
+    for host, port in standalone_addresses(master_of(settings)):
+        try:
+            socket.create_connection((host, port), timeout=seconds).close()
+        except OSError as problem:
+            problems.append(f"{host}:{port}: {problem.strerror or problem}")
+        else:
+            return
+    if problems:
+        raise MasterUnavailableError(
+            f"Spark's master does not answer at {'; '.join(problems)}.",
+            fix=f"start the master, or correct spark.master in {SETTINGS_FILE}",
+        )
+
+
+def driver_out_of_reach(settings: Settings) -> str | None:
+    """Why executors on other machines cannot reach a driver; None if nothing is known to be in their way.
+
+    A driver says that it is at 127.0.0.1, unless `spark.driver.host` says otherwise. That is right for a cluster that
+    is on this machine as a whole.
+    """
+    master = master_of(settings)
+    if is_local(master):
+        return None
+    host = settings.spark.conf.get(_DRIVER_HOST)
+    if isinstance(host, str) and not _is_loopback(host):
+        return None
+    addresses = standalone_addresses(master)
+    if addresses and all(_is_loopback(each) for each, _ in addresses):
+        return None
+    return f"executors of {master} would look for the driver at {host or '127.0.0.1'}, which is their own machine"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,78 @@
+"""What the tasks of a stream need of the driver's machine: no less, and nothing that is the driver's alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.errors import FrazilError
+from jobs.kafka.consumer import consumer_options
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
+from jobs.stream.carried_settings import carried_settings, task_secrets
+
+
+def spec(folder: Path, **more: Any) -> StreamSpec:
+    document = {
+        "stream": "payments",
+        "source": {"topics": ["payments"]},
+        "decode": {"value": "json", "schema": "id string not null, card string"},
+        "table": {"name": "a.b"},
+        **more,
+    }
+    (file := folder / "payments.yaml").write_text(yaml.safe_dump(document))
+    return load_stream(file)
+
+
+def settings(folder: Path, **more: Any) -> Settings:
+    (folder / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": "a:9092"}, **more}))
+    return load_settings(None, home=folder)
+
+
+MASKED = [{"mask": {"columns": ["card"], "hash": "${env:CARD_KEY}"}}]
+
+
+def test_the_key_of_a_mask_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARD_KEY", "k")
+    assert carried_settings(spec(tmp_path, transform=MASKED), settings(tmp_path), {}).variables == {"CARD_KEY": "k"}
+    monkeypatch.delenv("CARD_KEY")
+    with pytest.raises(FrazilError, match="CARD_KEY"):
+        carried_settings(spec(tmp_path, transform=MASKED), settings(tmp_path), {})
+
+
+def test_a_mask_under_a_condition_is_found_and_the_letters_topic_is_the_driver_s(tmp_path: Path) -> None:
+    conditional = [{"mask": MASKED[0]["mask"], "when": "id = 'x'"}]
+    security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me", "password": "${env:LETTERS}"}
+    errors = {
+        "dead_letters": {"topic": {"name": "letters", "kafka": {"bootstrap_servers": "b:9092", "security": security}}}
+    }
+    found = task_secrets(spec(tmp_path, transform=conditional, errors=errors))
+    assert [name for secret in found for name in secret.names] == ["CARD_KEY"]
+
+
+def test_files_of_kafka_and_the_registry_go_along(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key", "rca"):
+        (tmp_path / f"{name}.pem").write_text(name)
+    security = {"protocol": "SSL", "ca": "ca.pem", "certificate": "cert.pem", "key": "key.pem"}
+    security = {key: str(tmp_path / value) if "pem" in value else value for key, value in security.items()}
+    registry = {"url": "https://r:8081", "tls": {"ca": str(tmp_path / "rca.pem")}}
+    made = settings(tmp_path, kafka={"bootstrap_servers": "a:9092", "security": security}, registry=registry)
+    reader = consumer_options(made.kafka, "payments")
+    carried = carried_settings(spec(tmp_path), made, reader)
+    assert {Path(path).name: content for path, content in carried.files.items()} == {
+        "ca.pem": b"ca",
+        "cert.pem": b"cert",
+        "key.pem": b"key",
+        "rca.pem": b"rca",
+    }
+    (tmp_path / "rca.pem").unlink()
+    with pytest.raises(FrazilError, match=r"registry.tls.ca: cannot read .*rca.pem: No such file"):
+        carried_settings(spec(tmp_path), made, reader)
+    (tmp_path / "rca.pem").write_text("rca")
+    folder = {"ssl.ca.location": str(tmp_path), "ssl.key.location": str(tmp_path / "other.pem")}
+    with pytest.raises(FrazilError, match=r"Kafka's option ssl.key.location: cannot read .*other.pem: No such file"):
+        carried_settings(spec(tmp_path), made, folder)
