@@ -104,7 +104,7 @@ lock: $(INSTALLED) ## write requirements.lock anew from pyproject.toml
 	@test -x .venv-lock/bin/uv || { $(BIN)/python -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv; }
 	@.venv-lock/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-header --no-annotate --no-strip-extras --extra registry --extra expectations --extra ui \
-	  --extra s3 --extra postgres --extra dev pyproject.toml \
+	  --extra s3 --extra postgres --extra dagster-postgres --extra dev pyproject.toml \
 	  -o requirements.lock
 
 clean: ## remove .venv and caches; what was landed (.frazil) stays

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
+import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import yaml
 
 import orchestration
 from jobs.errors import FrazilError
@@ -52,14 +55,15 @@ def dagster_instance(deployment: Deployment) -> dg.DagsterInstance:
 def make_instance(home: Path) -> None:
     """Write `dagster.yaml`, unless it is there, and make the databases.
 
-    Two processes that both make them get in each other's way, so that one waits for the other.
+    Two processes that both make them get in each other's way, so that one waits for the other. A database server keeps
+    them apart by itself: where `dagster.yaml` names one, Dagster makes its tables when it first looks at them.
 
     Raises:
-        FrazilError: The storage that `dagster.yaml` names is incomplete.
+        FrazilError: The storage that `dagster.yaml` names is incomplete, or its client is not installed.
     """
     keep_private(private_folder(home))
     settings = home / "dagster.yaml"
-    if settings.exists() and all((home / name).exists() for name in DATABASES):
+    if settings.exists() and (_on_server(settings) or all((home / name).exists() for name in DATABASES)):
         return
     import dagster as dg
 
@@ -74,3 +78,21 @@ def make_instance(home: Path) -> None:
             for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage):
                 if storage is None:
                     raise FrazilError(f"Dagster has no storage in {home}.", fix=f"read {settings}")
+
+
+def _on_server(settings: Path) -> bool:
+    """Whether the storage is a database server's, and not in files of this machine."""
+    try:
+        document = yaml.safe_load(settings.read_text())
+    except yaml.YAMLError:
+        # Dagster says what is wrong with it, and where.
+        return False
+    storage = document.get("storage") if isinstance(document, dict) else None
+    if not isinstance(storage, dict) or "sqlite" in storage:
+        return False
+    if "postgres" in storage and importlib.util.find_spec("dagster_postgres") is None:
+        raise FrazilError(
+            f"{settings} puts Dagster's storage in PostgreSQL, and Dagster's client for it is not installed.",
+            fix="pip install 'frazil[dagster-postgres]'",
+        )
+    return True

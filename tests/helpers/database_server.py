@@ -38,7 +38,11 @@ class DatabaseServer:
     @property
     def url(self) -> str:
         """Without the password."""
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}"
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """Of another database, without the password."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
 
 @contextlib.contextmanager

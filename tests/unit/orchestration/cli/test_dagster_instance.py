@@ -1,0 +1,32 @@
+"""Dagster's instance of a deployment whose storage is a database server's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import FrazilError
+from orchestration.cli.dagster_instance import make_instance
+
+
+def written(home: Path, text: str) -> Path:
+    (home / "dagster.yaml").write_text(text)
+    return home
+
+
+@pytest.mark.parametrize("kind", ["mysql", "custom"])
+def test_nothing_is_made_where_a_server_has_the_storage(tmp_path: Path, kind: str) -> None:
+    home = written(tmp_path, f"storage: {{{kind}: {{}}}}\n")
+    make_instance(home)
+    assert [path.name for path in home.iterdir()] == ["dagster.yaml"]
+
+
+def test_who_lacks_the_client_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dagster_postgres", None)
+    home = written(tmp_path, "storage: {postgres: {postgres_url: 'postgresql://db.internal/dagster'}}\n")
+    with pytest.raises(FrazilError, match="Dagster's client for it is not installed") as caught:
+        make_instance(home)
+    assert caught.value.fix == "pip install 'frazil[dagster-postgres]'"
+    assert str(home / "dagster.yaml") in caught.value.message
