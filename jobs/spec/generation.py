@@ -76,6 +76,8 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
+    if spec.source.max_bytes_per_batch is None:
+        stream["source"].pop("max_bytes_per_batch")
     if not spec.source.options:
         stream["source"].pop("options")
     for name in ("transform", "rules"):

@@ -12,9 +12,10 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminat
 from jobs.spec.base import MAX_INT64, AnyInt, Location, SpecModel, problems_at
 from jobs.spec.fields import PositiveInt
 from jobs.spec.kafka_options import KafkaOptions
-from jobs.spec.units import Duration
+from jobs.spec.units import Duration, Size
 
 _MAX_PARTITION = 2**31 - 1
+_LEAST_BYTES = 1024 * 1024
 # Kafka's own, which no pattern means.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -112,6 +113,7 @@ class Source(SpecModel):
         topics_pattern: A regular expression, as Python reads it, that the whole name of a topic must match.
         start: Where a stream without a position starts; a stream that has one goes on from there.
         max_records_per_batch: The most that one batch reads, over all partitions.
+        max_bytes_per_batch: About the most bytes that one batch reads, by the sizes of the records before it.
         min_records_per_batch: A running stream waits until so many records are there, or ``max_delay`` has passed
             since its last batch. A drain does not wait.
         max_delay: The longest that records wait for others; goes with ``min_records_per_batch``.
@@ -124,6 +126,7 @@ class Source(SpecModel):
     topics_pattern: Annotated[str, AfterValidator(_pattern)] | None = None
     start: Start = "earliest"
     max_records_per_batch: PositiveInt = 1_000_000
+    max_bytes_per_batch: Size | None = None
     min_records_per_batch: PositiveInt | None = None
     max_delay: Duration | None = None
     group: Annotated[str, AfterValidator(_group)] | None = None
@@ -154,6 +157,8 @@ class Source(SpecModel):
                     yield ("start", "offsets", topic), "is not a topic of this stream"
 
     def _bounds_disagree(self) -> Iterator[tuple[Location, str]]:
+        if self.max_bytes_per_batch is not None and self.max_bytes_per_batch < _LEAST_BYTES:
+            yield ("max_bytes_per_batch",), "must be at least 1MB, which a single record may have"
         if self.min_records_per_batch is None:
             if self.max_delay is not None:
                 yield ("max_delay",), "goes with min_records_per_batch; give both or none"

@@ -203,6 +203,8 @@ class BatchRunner:
             undecided=made.ends.undecided(),
             watermark_ms=stream.watermark_ms,
             events=results.events(),
+            fetched=(fetched := results.fetched())[0],
+            fetched_bytes=fetched[1],
         )
 
     def _prepare(

@@ -18,10 +18,12 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role, TargetSpec
 from jobs.state.epochs import COMMAND, Opener
+from jobs.stream.byte_bound import ByteBound
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, outbox_thread
-from jobs.stream.query import StreamQuery, query_failure_text
+from jobs.stream.query import StreamQuery
+from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.system.full_disk import is_full
@@ -147,7 +149,7 @@ def _run_queries(
     result: Drained,
     on_landed: Callable[[BatchDone], None],
 ) -> None:
-    """Run the query; when topics change under it, look again where to begin, and begin again."""
+    """Run the query; when topics or the bound change under it, look again where to begin, and begin again."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -159,12 +161,15 @@ def _run_queries(
             result.batches.append(done)
         on_landed(done)
 
-    started = time.monotonic()
+    started, bound = time.monotonic(), ByteBound(stream.spec.source)
     while True:
         before = len(result.batches)
         try:
-            StreamQuery(stream, kafka, drain=True, on_batch=landed).run(spark)
-            break
+            query = StreamQuery(stream, kafka, drain=True, bound=bound, on_batch=landed)
+            query.run(spark)
+            if not query.outgrown:
+                break
+            decide_start(stream, kafka)
         except (PySparkException, Py4JError) as problem:
             if is_full(problem):
                 raise

@@ -89,6 +89,11 @@ class HeartbeatThread:
         self.write()
 
     @property
+    def store(self) -> StateStore:
+        """The stream's part of the state store."""
+        return self._store
+
+    @property
     def state(self) -> State:
         """The present state."""
         return self._newest.state

@@ -13,13 +13,14 @@ from jobs.spec.units import format_duration
 
 
 def kafka_source_options(
-    spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str], *, drain: bool
+    spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str], *, drain: bool, most: int | None = None
 ) -> dict[str, str]:
     """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
 
     Args:
         begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
         topics: The subscribed topics that exist.
+        most: How many records a batch may read; None: as the file says.
         drain: Read what is there and end: then nothing waits for more.
     """
     # Never the spec's own pattern: Spark reads it as Java does, and takes each topic in which it *finds* a match. The
@@ -32,10 +33,11 @@ def kafka_source_options(
     kafka = kafka.with_options(spec.source.options)
     told = {f"kafka.{key}": value for key, value in planner_options(kafka.options, spec.stream).items()}
     security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
+    most = most or spec.source.max_records_per_batch
     waiting: dict[str, str] = {}
     if not drain and spec.source.min_records_per_batch and spec.source.max_delay:
         waiting = {
-            "minOffsetsPerTrigger": str(spec.source.min_records_per_batch),
+            "minOffsetsPerTrigger": str(min(spec.source.min_records_per_batch, most)),
             "maxTriggerDelay": format_duration(spec.source.max_delay),
         }
     return {
@@ -44,7 +46,7 @@ def kafka_source_options(
         "kafka.isolation.level": kafka.isolation,
         **subscription,
         "startingOffsets": spark_offsets(begin),
-        "maxOffsetsPerTrigger": str(spec.source.max_records_per_batch),
+        "maxOffsetsPerTrigger": str(most),
         **waiting,
         # Spark then fails where records are missing, and the stream's own rules say what it means.
         "failOnDataLoss": "true",

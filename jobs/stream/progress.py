@@ -15,7 +15,7 @@ import msgspec
 
 from jobs.commit.lateness import summed_lateness
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
-from jobs.supervise.heartbeat import Recent, Work
+from jobs.supervise.heartbeat import Flush, Recent, Work
 
 if TYPE_CHECKING:
     from jobs.stream.results import BatchDone
@@ -159,6 +159,7 @@ class WorkLog:
                 warned=dict(Counter(work.warned) + Counter(batch.warned)),
                 parked=work.parked,
                 parked_letters=dict(Counter(work.parked_letters) + Counter(batch.parked)),
+                flush=work.flush,
             )
             self._note_complete()
 
@@ -166,6 +167,11 @@ class WorkLog:
         """The stream's watermark as its newest stamp says, when it was opened or has moved on without a batch."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, watermark_ms=watermark_ms)
+
+    def flushing(self, flush: Flush) -> None:
+        """How far the newest flush is."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, flush=flush)
 
     def position(self) -> dict[TopicPartition, int]:
         """Where the stream stands."""

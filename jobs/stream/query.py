@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.models import StreamSpec
-from jobs.spec.trigger import Every
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
+from jobs.stream.byte_bound import ByteBound
 from jobs.stream.kafka_source import kafka_source_options
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.pause import pause_after, poll_delay
 from jobs.stream.results import BatchDone
-from jobs.stream.retry import RAISED
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_SECONDS = 0.25
-# How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
-_IDLE_POLL = timedelta(milliseconds=500)
 _GAPS = 10
 
 
@@ -52,6 +49,7 @@ class StreamQuery:
     Args:
         stream: The open stream.
         kafka: For identities and log ends.
+        bound: How many records a batch may read; None: as the file says. It is told of every batch.
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
         poll_seconds: How often its end is looked for.
         on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
@@ -67,16 +65,21 @@ class StreamQuery:
         kafka: KafkaLog,
         *,
         drain: bool,
+        bound: ByteBound | None = None,
         poll_seconds: float = POLL_SECONDS,
         on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None],
         on_begin: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._stream: OpenStream = stream
         self._drain: bool = drain
+        self._bound: ByteBound = bound or ByteBound(stream.spec.source)
+        self._most: int = self._bound.records()
         self._poll_seconds: float = poll_seconds
         self._on_begin: Callable[[], int | None] = on_begin
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
         self._asked: threading.Event = threading.Event()
+        # Set where the next batch may begin without a pause; the batch that does so clears it.
+        self._hastened: threading.Event = threading.Event()
         self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
         # Whoever has lost the stream would take its successor's checkpoint away.
         stream.lease.verify()
@@ -96,6 +99,11 @@ class StreamQuery:
     def asked_to_end(self) -> bool:
         """Whether its end was asked for; if not, a query that has ended has read everything."""
         return self._asked.is_set()
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether another query has to go on, under another bound than this one's."""
+        return self._bound.outgrown(self._most)
 
     @property
     def id(self) -> str | None:
@@ -127,12 +135,17 @@ class StreamQuery:
         """Start the query; batches run in Spark's thread from here on."""
         spec, stream = self._stream.spec, self._stream
         self._spark_context = spark.sparkContext
-        delay = _poll_delay(spec)
+        delay = poll_delay(spec)
         if self._poll_seconds > POLL_SECONDS:
             delay = max(delay, timedelta(seconds=self._poll_seconds))
         spark.conf.set("spark.sql.streaming.pollingDelay", f"{delay // timedelta(milliseconds=1)}ms")
         options = kafka_source_options(
-            spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics), drain=self._drain
+            spec,
+            stream.settings.kafka,
+            stream.begin.offsets,
+            sorted(stream.log.topics),
+            drain=self._drain,
+            most=self._most,
         )
         writer = (
             spark.readStream.format("kafka")
@@ -151,6 +164,11 @@ class StreamQuery:
     def ask_to_end(self) -> None:
         """Let the batch at hand finish, and begin no other; `wait` ends the query."""
         self._asked.set()
+        self._hastened.set()
+
+    def hasten(self) -> None:
+        """Let the next batch begin without the pause of the trigger."""
+        self._hastened.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the query, for so long; returns whether it has ended.
@@ -209,7 +227,7 @@ class StreamQuery:
 
     def abandon(self) -> None:
         """Stop the query at once, wherever it is, if it still runs; never raises."""
-        self._asked.set()
+        self.ask_to_end()
         if self._query is not None:
             with deferred_signals():
                 _stop(self._query)
@@ -232,41 +250,28 @@ class StreamQuery:
             try:
                 if self._asked.is_set():
                     raise _EndAsked
+                self._hastened.clear()
                 self._stream.complete_ms = self._on_begin()
                 end = _end_of(self._checkpoint, batch)
                 done = self._runner.run(frame, batch, end)
+                self._bound.seen(done.fetched, done.fetched_bytes)
                 self._on_batch(done, end)
                 step("before_spark_notes")
             except BaseException as problem:
                 self._failure = problem
                 # Spark writes what is raised here to its own log, secrets that others quote in their errors included.
                 raise _BatchEnded(f"batch {batch} ended with {type(problem).__name__}") from None
+        if self.outgrown:
+            # The bound is an option of the query.
+            self.ask_to_end()
         if not self._drain:
             between = min(self._between, default=0.0)
-            self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began, between))
+            self._pause(pause_after(self._stream.spec, done, time.monotonic() - began, between, self._most))
             self._resumed = time.monotonic() if sum(done.lag.values()) else None
 
-
-def pause_after(spec: StreamSpec, done: BatchDone, took: float, between: float = 0.0) -> float:
-    """Seconds to wait after a batch before the next one may begin.
-
-    None if the next one is full already, or if this one did nothing: what was in before costs no waiting.
-
-    Args:
-        done: The batch.
-        took: Seconds since it began.
-        between: What Spark needs at least from the end of the pause to the next batch, seconds.
-    """
-    if not isinstance(spec.trigger, Every) or not done.counts.read:
-        return 0.0
-    if sum(done.lag.values()) >= spec.source.max_records_per_batch:
-        return 0.0
-    every = spec.trigger.every.total_seconds()
-    return max(0.0, every - took - between)
-
-
-def _poll_delay(spec: StreamSpec) -> timedelta:
-    return min(_IDLE_POLL, spec.trigger.every) if isinstance(spec.trigger, Every) else _IDLE_POLL / 5
+    def _pause(self, seconds: float) -> None:
+        if not self._asked.is_set():
+            self._hastened.wait(seconds)
 
 
 def _stop(query: Any) -> None:
@@ -287,12 +292,3 @@ def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
             fix="install the pyspark that requirements.lock names",
         )
     return from_spark_offsets(lines[2])
-
-
-def query_failure_text(problem: BaseException, limit: int = 600) -> str:
-    """What Spark says at first of a query's failure: no stack traces, and of a task only what it raised."""
-    text = str(problem).split("JVM stacktrace")[0].strip()
-    before, trace, below = text.partition("Traceback (most recent call last):")
-    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
-        text = f"{before.strip()} {raised[-1]}".strip()
-    return text[:limit] + ("…" if len(text) > limit else "")

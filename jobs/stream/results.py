@@ -59,6 +59,10 @@ class TaskResults:
             filtered=sum(tally.filtered for tally in self.tallies),
         )
 
+    def fetched(self) -> tuple[int, int]:
+        """Records that the tasks have read, whoever lacked them, and their bytes."""
+        return sum(tally.fetched for tally in self.tallies), sum(tally.fetched_bytes for tally in self.tallies)
+
     def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, PartitionCounts]:
         """What a target receives, per partition of which it lacks a part of the batch.
 
@@ -188,6 +192,7 @@ class BatchDone:
         warned: Landed rows that broke a rule which only warns, by the rule's name.
         parked: Letters that were made for tables that are parked, by the table.
         unknown_fields: Keys that the schema does not declare, by path.
+        fetched, fetched_bytes: Records that its tasks have read, and the bytes of what was read of them.
     """
 
     batch: int
@@ -207,6 +212,8 @@ class BatchDone:
     undecided: dict[TopicPartition, int] = field(default_factory=dict)
     watermark_ms: int | None = None
     events: EventCounts = NO_EVENTS
+    fetched: int = 0
+    fetched_bytes: int = 0
 
     def after(self, part: BatchDone) -> BatchDone:
         """This with the files and letters of the batch's part that was completed before."""

@@ -21,7 +21,9 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
+from jobs.stream.byte_bound import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
+from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.idle_watermark import IdleWatermark
 from jobs.stream.jvm_watch import JvmWatch
@@ -30,7 +32,8 @@ from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
-from jobs.stream.query import POLL_SECONDS, StreamQuery, query_failure_text
+from jobs.stream.query import POLL_SECONDS, StreamQuery
+from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.source_topics import TopicsAwaitedError
@@ -105,6 +108,8 @@ class StreamRunner:
         self._retries: int = 0
         self._away_since: datetime = datetime.now(UTC)
         self._watch: JvmWatch | None = None
+        self._bound: ByteBound = ByteBound(spec.source)
+        self._flush: FlushWatch = FlushWatch(heartbeat)
 
     def run(self) -> None:
         """Run until asked to end.
@@ -167,7 +172,7 @@ class StreamRunner:
             decided = False
             watch.follow(stream.log)
             if order == "pause" or not stream.begin.offsets:
-                self._stand_by(stream, order == "pause")
+                self._stand_by(stream, kafka, order == "pause")
                 continue
             before = self._heartbeat.work.work(time.time()).batches
             try:
@@ -194,6 +199,7 @@ class StreamRunner:
             stream,
             kafka,
             drain=not self._spec.continuous,
+            bound=self._bound,
             poll_seconds=POLL_SECONDS if self._shared is None else SHARED_POLL_SECONDS,
             on_begin=lambda: heartbeat.work.begun(time.time()),
             on_batch=lambda done, end: self._landed(stream, done, end),
@@ -206,6 +212,7 @@ class StreamRunner:
                 _refuse_lost(stream)
                 query.between_batches(idle.look)
                 self._report_waiting(query.waits_for())
+                self._hasten(query, kafka)
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
                     heartbeat.change(retries=0)
@@ -255,6 +262,16 @@ class StreamRunner:
             *(f", {counts.filtered} filtered" if counts.filtered else "", done.seconds, done.commit_seconds * 1000),
         )
 
+    def _hasten(self, query: StreamQuery, kafka: KafkaLog) -> None:
+        """Cut the pause while a flush has still something to land."""
+        if not self._flush.look(kafka):
+            return
+        if self._spec.source.min_records_per_batch is None:
+            query.hasten()
+        elif not self._flush.hastened(self._heartbeat.work.work(time.time()).batches):
+            # Spark itself waits for more records, but for those of a query's first batch.
+            query.ask_to_end()
+
     def _report_waiting(self, why: str | None) -> None:
         """A driver whose batch gets no answer does not run, whatever its query says."""
         if why is not None and self._heartbeat.state == "running":
@@ -268,7 +285,7 @@ class StreamRunner:
         error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None
         self._heartbeat.change(unpublished_letters=state.unpublished, outbox_error=error)
 
-    def _stand_by(self, stream: OpenStream, paused: bool) -> None:
+    def _stand_by(self, stream: OpenStream, kafka: KafkaLog, paused: bool) -> None:
         """Hold the stream without reading: as an operator asked, or because there is no topic to read yet."""
         self._heartbeat.change(state="paused" if paused else "running")
         deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
@@ -277,6 +294,8 @@ class StreamRunner:
             _refuse_lost(stream)
             if problem := _remade(stream):
                 raise problem
+            if not paused:
+                self._flush.look(kafka)
             self._control.wait_while(order, 1.0)
 
     def _wait_for(self, problem: Exception) -> None:

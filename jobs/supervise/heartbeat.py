@@ -79,6 +79,23 @@ class Recent(msgspec.Struct, frozen=True):
         return self.read / self.seconds if self.seconds > 0 else 0.0
 
 
+class Flush(msgspec.Struct, frozen=True):
+    """What a heartbeat tells of the newest flush that was asked of the driver.
+
+    Attributes:
+        number: Of the request; 0 without any.
+        done: All is in the tables that the topics held when the driver heard of it.
+        batches, read, landed, dead: What was landed since then.
+    """
+
+    number: int = 0
+    done: bool = False
+    batches: int = 0
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+
+
 class Work(msgspec.Struct, frozen=True):
     """What a heartbeat tells of the work of a driver since it started; counters only grow.
 
@@ -112,6 +129,7 @@ class Work(msgspec.Struct, frozen=True):
         warned: Landed rows that broke a rule of severity `warn`, by the rule's name.
         parked: The tables that are parked, and since when; milliseconds since 1970.
         parked_letters: Letters that were made for them, by the table.
+        flush: The newest that was asked of it.
     """
 
     batch: int | None = None
@@ -151,6 +169,7 @@ class Work(msgspec.Struct, frozen=True):
     warned: dict[str, int] = {}
     parked: dict[str, int] = {}
     parked_letters: dict[str, int] = {}
+    flush: Flush = Flush()
 
     @property
     def made_progress(self) -> bool:

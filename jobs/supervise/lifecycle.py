@@ -11,8 +11,8 @@ import contextlib
 import difflib
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.errors import FrazilError
@@ -46,10 +46,12 @@ class ActionResult:
     Attributes:
         sentence: For a person.
         heartbeat: The driver's newest; None if there never was one.
+        facts: Figures of it, by their names, where it has any.
     """
 
     sentence: str
     heartbeat: Heartbeat | None
+    facts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Lifecycle:

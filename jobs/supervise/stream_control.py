@@ -1,13 +1,14 @@
 """Control actions on a stream: what an operator, or the supervisor, can do to its driver.
 
-An operator's actions change the desired mode of the stream: `start`, `stop`, `pause`, `resume`, `restart`. The
+An operator's actions change the desired mode of the stream: `start`, `stop`, `pause`, `resume`, `restart`; and
+`flush`, which leaves it. The
 supervisor's leave it as it stands when they are carried out, which may be later than it asked: `ensure_running`,
 `roll`, `end`, `drain_driver`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,13 +16,15 @@ from jobs.errors import FrazilError
 from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.control_request import DesiredMode
+from jobs.supervise.flush_request import request_flush
+from jobs.supervise.flush_wait import FLUSH_SECONDS, await_flush
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.lifecycle import ActionResult, Lifecycle
 from jobs.supervise.observation import Observation
 from jobs.supervise.termination import Timeouts, end_leftovers, wait_until
 
-Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end", "let_go"]
+Action = Literal["start", "stop", "pause", "resume", "restart", "flush", "roll", "ensure_running", "end", "let_go"]
 
 
 class StreamControl:
@@ -122,6 +125,35 @@ class StreamControl:
             if replaced is not None:
                 self._life.request(now, "ensure_running", reason, by, mode="running", end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason, count_failures=True)
+
+    def flush(
+        self,
+        reason: str,
+        by: str,
+        *,
+        seconds: float = FLUSH_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> ActionResult:
+        """Have the driver land now what the topics hold, without its trigger's pause, and wait until it has.
+
+        Args:
+            seconds: How long to wait.
+            say: Told every few seconds how far it is.
+        """
+        with self._life.section() as now:
+            now.refuse_stopped()
+            if now.control.mode == "paused":
+                raise FrazilError(now.control.sentence(self._stream), fix=f"frazil resume {self._stream}")
+            if now.driver is None:
+                now.refuse_other_holder()
+                command = "start" if now.desired.continuous else "run"
+                raise FrazilError(
+                    f"stream {self._stream} has no driver that could land what is there.",
+                    fix=f"frazil {command} {self._stream}",
+                )
+            told = now.heartbeat.work.flush.number if now.heartbeat is not None else 0
+            number = request_flush(now.folder.store, reason, by, told)
+        return await_flush(now.folder.store, self._stream, number, seconds, say)
 
     def pause(self, reason: str, by: str) -> ActionResult:
         """Let the driver stay and read nothing, until the stream is resumed."""

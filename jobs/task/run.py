@@ -148,6 +148,8 @@ class _Split:
         offsets = records.column("offset").to_numpy()
         tally.after, tally.leader_epoch = int(offsets[-1]) + 1, fetched.leader_epoch
         tally.appended_ms = fetched.appended_ms
+        tally.fetched += records.num_rows
+        tally.fetched_bytes += records.nbytes
         way, lanes = self._ways.of(source.topic), bool(self._plan.lanes)
         asked = {self._coordinator, self._dead.target.name, way.table} if lanes else self._sinks
         wanted = {name: self._sinks[name].wants(source, offsets) for name in asked}

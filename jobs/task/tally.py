@@ -87,6 +87,7 @@ class Tally(msgspec.Struct):
         warned: Rows that broke a rule of severity `warn`, by its name; they are counted as landed.
         elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
         failures: Failed records, whoever lacked them, of a stream with a route.
+        fetched, fetched_bytes: Records that were read, whoever lacked them, and the bytes of what was read of them.
     """
 
     topic: str
@@ -111,6 +112,8 @@ class Tally(msgspec.Struct):
     warned: dict[str, int] = {}
     elsewhere: int = 0
     failures: int = 0
+    fetched: int = 0
+    fetched_bytes: int = 0
 
 
 _INDEX = re.compile(r"\[\d+\]")

@@ -31,6 +31,7 @@ _COMMANDS = {
     "pause": ("orchestration.cli.control", "Pause streams: the driver stays and reads nothing."),
     "resume": ("orchestration.cli.control", "Let paused or stopped streams go on."),
     "restart": ("orchestration.cli.control", "End streams' drivers after their batch, and start others."),
+    "flush": ("orchestration.cli.flush", "Land now what a stream's topics hold, without the trigger's pause."),
     "reset-offsets": ("orchestration.cli.reset_offsets", "Move a stopped stream to other offsets."),
     "letters": ("orchestration.cli.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("orchestration.cli.replay", "Bring dead letters back, each record once."),

@@ -1,4 +1,4 @@
-"""Action jobs: what an operator does to streams in Dagster's launchpad: start, pause, resume, restart, stop.
+"""Action jobs: what an operator does to streams in Dagster's launchpad: start, pause, resume, restart, flush, stop.
 
 `frazil_control` does the same for the supervisor and the command line. It takes any stream's name, also of one that the
 code location has not loaded yet, or does not know any more; here the streams are those that it has loaded, so that the
@@ -30,6 +30,7 @@ ACTIONS = {
     StreamAction.pause: "The drivers stay, warm, and read nothing.",
     StreamAction.resume: "Paused or stopped streams go on.",
     StreamAction.restart: "End the drivers after their batch and start others. A paused stream stays paused.",
+    StreamAction.flush: "Land now what the topics hold, without the trigger's pause; ends once it has landed.",
     StreamAction.stop: "End the drivers after their batch; none is started until somebody starts or resumes them.",
 }
 

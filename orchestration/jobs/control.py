@@ -33,6 +33,7 @@ class StreamAction(enum.Enum):
     pause = "pause"
     resume = "resume"
     restart = "restart"
+    flush = "flush"
     roll = "roll"
     ensure_running = "ensure_running"
     end = "end"
@@ -78,7 +79,7 @@ def control_job_of(act: Callable[[Deployment, ControlConfig], ActionResult]) -> 
 
     @dg.op(name=OP)
     def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment: DeploymentResource) -> None:
-        """Start, stop, pause, resume or restart a stream's driver, or roll a changed file out to it.
+        """Start, stop, pause, resume, restart or flush a stream's driver, or roll a changed file out to it.
 
         It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
         termination touches it, unless it has not given a first heartbeat.
@@ -100,7 +101,8 @@ def control_job_of(act: Callable[[Deployment, ControlConfig], ActionResult]) -> 
             MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
         },
         description="One action on one stream, as the supervisor and the command line ask for it. By hand, "
-        "frazil_start, frazil_pause, frazil_resume, frazil_restart and frazil_stop do the same, and know the streams.",
+        "frazil_start, frazil_pause, frazil_resume, frazil_restart, frazil_flush and frazil_stop do the same, and "
+        "know the streams.",
     )
     def job() -> None:
         control_op()

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
@@ -26,6 +27,7 @@ from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
+from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
@@ -93,6 +95,7 @@ def main() -> int:
 
 
 def _drive(store: StateStore, attempt: int, heartbeat: HeartbeatThread, terminated: list[int], *, deaf: bool) -> int:
+    flush = FlushWatch(heartbeat)
     while True:
         control = read_control(store)
         if not deaf and (control.mode == "stopped" or control.end_attempt >= attempt):
@@ -104,7 +107,16 @@ def _drive(store: StateStore, attempt: int, heartbeat: HeartbeatThread, terminat
         state = "paused" if control.mode == "paused" else "running"
         if heartbeat.state != state:
             heartbeat.change(state=state)
+        if not deaf:
+            flush.look(_NoLogs())
         time.sleep(_POLL_SECONDS)
+
+
+class _NoLogs:
+    """Topics without a partition."""
+
+    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
 
 
 def _error(kind: Any, message: str, fix: str | None) -> LastError:

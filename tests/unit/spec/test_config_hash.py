@@ -151,7 +151,7 @@ CHANGES_NONE = {
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
     "source.max_records_per_batch", "source.min_records_per_batch", "source.max_delay",
-    "source.options",
+    "source.options", "source.max_bytes_per_batch",
     "errors.dead_letters.table", "errors.dead_letters.keep",
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
     "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",

@@ -27,8 +27,9 @@ from jobs.stream import drain
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module
 from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.stream.pause import pause_after
 from jobs.stream.progress import WorkLog
-from jobs.stream.query import StreamQuery, pause_after
+from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.source_topics import TopicsAwaitedError
@@ -263,7 +264,9 @@ def test_a_drain_tells_of_letters_whose_batch_had_landed(monkeypatch: pytest.Mon
     landed: list[BatchDone] = []
 
     class Query:
-        def __init__(self, *given: Any, drain: bool, on_batch: Any) -> None:
+        outgrown = False
+
+        def __init__(self, *given: Any, drain: bool, bound: Any, on_batch: Any) -> None:
             self.on_batch = on_batch
 
         def run(self, spark: Any) -> None:
@@ -271,7 +274,7 @@ def test_a_drain_tells_of_letters_whose_batch_had_landed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(drain, "StreamQuery", Query)
     result = drain.Drained("payments", 1)
-    drain._run_queries(None, None, None, result, landed.append)  # type: ignore[arg-type]
+    drain._run_queries(SimpleNamespace(spec=spec()), None, None, result, landed.append)  # type: ignore[arg-type]
     assert [done.letters for done in landed] == [3]
     assert (result.batches, result.positions) == ([], {P: 7})
 

@@ -53,6 +53,24 @@ def test_a_stream_is_stopped_after_its_batch_and_stays_stopped(world: World) -> 
     assert done.heartbeat.attempt == 2
 
 
+def test_a_flush_is_asked_of_a_driver_that_reads_and_changes_no_wish(world: World) -> None:
+    with pytest.raises(FrazilError, match="payments has no driver that could land") as caught:
+        world.control().flush(*WHY)
+    assert caught.value.fix == "frazil start payments"
+    world.control().start(*WHY)
+    wish = world.request()
+    assert world.control().flush(*WHY).facts == {"batches": 0, "read": 0, "landed": 0, "dead": 0}
+    assert world.control().flush(*WHY).sentence == "payments has landed what was there: nothing waited."
+    assert (world.request(), world.beat().work.flush.number) == (wish, 2)
+    world.control().pause(*WHY)
+    with pytest.raises(FrazilError, match="payments is paused by tester@here") as caught:
+        world.control().flush(*WHY)
+    assert caught.value.fix == "frazil resume payments"
+    world.control().stop(*WHY)
+    with pytest.raises(FrazilError, match="payments is stopped by tester@here"):
+        world.control().flush(*WHY)
+
+
 def test_pausing_keeps_the_driver_and_outlives_it(world: World) -> None:
     world.control().start(*WHY)
     assert "is paused: process" in world.control().pause(*WHY).sentence

@@ -122,11 +122,13 @@ def test_every_command_is_a_run_with_its_reason(world: World) -> None:
     assert frazil(world, "pause", "payments").stdout.startswith("payments is paused: process")
     assert frazil(world, "resume", "payments").stdout.startswith("payments runs: process")
     assert "Attempt 1 ended after its batch." in frazil(world, "restart", "payments").stdout
+    flushed = json.loads(frazil(world, "flush", "payments", "--json").stdout)
+    assert (flushed["sentence"], flushed["read"]) == ("payments has landed what was there: nothing waited.", 0)
     stopped = frazil(world, "stop", "--all", "--json")
     (facts,) = json.loads(stopped.stdout)["actions"]
     assert (facts["done"], facts["kept_as_run"], facts["driver"]["state"]) == (True, True, "stopped")
     kept = list(reversed(runs(world)))
-    assert [run.tags["frazil/action"] for run in kept] == ["start", "pause", "resume", "restart", "stop"]
+    assert [run.tags["frazil/action"] for run in kept] == ["start", "pause", "resume", "restart", "flush", "stop"]
     assert kept[0].tags["frazil/reason"] == "first light"
     assert kept[1].tags["frazil/reason"] == "asked on the command line"
     assert all("@" in run.tags["frazil/by"] and run.is_success for run in kept)

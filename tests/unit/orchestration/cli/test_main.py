@@ -31,7 +31,7 @@ def frazil(home: Path, *arguments: str) -> Result:
 
 def test_every_command_has_help_and_is_listed() -> None:
     listed = CliRunner().invoke(main, ["--help"]).output
-    actions = ("start", "stop", "pause", "resume", "restart", "reset-offsets")
+    actions = ("start", "stop", "pause", "resume", "restart", "flush", "reset-offsets")
     for command in ("validate", "up", "down", "run", "status", *actions, "accept", "dev", "demo"):
         assert f"\n  {command} " in listed
         shown = CliRunner().invoke(main, [command, "--help"])

@@ -85,6 +85,7 @@ def execute(world: World, action: StreamAction, instance: dg.DagsterInstance, **
 def test_each_action_is_done_and_kept(running: World) -> None:
     folder = stream_folder(Deployment.at(running.home).settings(), "payments").root
     wishes = {"start": "running", "pause": "paused", "resume": "running", "restart": "running", "stop": "stopped"}
+    wishes["flush"] = "running"
     with dg.DagsterInstance.ephemeral() as instance:
         for action in ACTIONS:
             result = execute(running, action, instance, streams=["payments"], reason="month end")

@@ -1,0 +1,88 @@
+"""Flush of a stream: whether its driver has to land at once, and what it has landed since that was asked."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.errors import FrazilError
+from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.supervise.flush_request import FlushReader
+from jobs.supervise.heartbeat import Flush, Work
+
+log = logging.getLogger(__name__)
+
+
+class Ends(Protocol):
+    """Says where logs end."""
+
+    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+
+class FlushWatch:
+    """Follows the flushes that are asked of one driver.
+
+    One is done once the stream stands at least where its topics ended when the driver heard of it, whichever batch
+    brought it there.
+
+    Args:
+        heartbeat: Of the driver; tells how far the flush is.
+        now: Seconds since 1970.
+    """
+
+    def __init__(self, heartbeat: HeartbeatThread, now: Callable[[], float] = time.time) -> None:
+        self._heartbeat: HeartbeatThread = heartbeat
+        self._now: Callable[[], float] = now
+        self._reader: FlushReader = FlushReader(heartbeat.store)
+        self._target: Positions = {}
+        self._before: Work = Work()
+        self._hastened: int | None = None
+
+    def look(self, kafka: Ends) -> bool:
+        """Take note of what is asked and of what is done; returns whether records of a flush have still to land."""
+        work = self._heartbeat.work
+        flush = work.work(self._now()).flush
+        if (number := self._reader.number()) > flush.number:
+            position = work.position()
+            try:
+                self._target = kafka.latest(list(position)) if position else {}
+            except FrazilError as problem:
+                log.info("flush %d waits: %s", number, problem.message)
+                return False
+            self._before = work.work(self._now())
+            self._hastened = None
+            flush = Flush(number)
+            work.flushing(flush)
+            log.info("flush %d is asked", number)
+        if not flush.number or flush.done:
+            return False
+        return not self._told(flush)
+
+    def hastened(self, batches: int) -> bool:
+        """Whether the batch after so many has been hastened already; from here on it has."""
+        before, self._hastened = self._hastened, batches
+        return before == batches
+
+    def _told(self, flush: Flush) -> bool:
+        work, before = self._heartbeat.work.work(self._now()), self._before
+        position = self._heartbeat.work.position()
+        # A partition that is gone has nothing to land.
+        done = all(at >= self._target.get(partition, at) for partition, at in position.items())
+        self._heartbeat.work.flushing(
+            msgspec.structs.replace(
+                flush,
+                done=done,
+                batches=work.batches - before.batches,
+                read=work.read - before.read,
+                landed=work.landed - before.landed,
+                dead=work.dead - before.dead,
+            )
+        )
+        if done:
+            self._heartbeat.write()
+        return done

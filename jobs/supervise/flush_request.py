@@ -1,0 +1,92 @@
+"""Flush request: that a stream lands now what its topics hold, in a small document beside the control request.
+
+It changes nothing of what is wanted of the stream: a driver that runs lands once without its pause, and goes on as
+before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import msgspec
+
+from jobs.errors import FrazilError
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
+
+KEY = "flush.json"
+# Where each look is a request to a service.
+_SHARED_POLL_SECONDS = 2.0
+_TRIES = 20
+
+
+class FlushRequest(msgspec.Struct, frozen=True):
+    """The newest request.
+
+    Attributes:
+        number: Grows with every request of the stream.
+        reason, by: Why, and who.
+        at: Seconds since 1970.
+    """
+
+    number: int = 0
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
+# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
+_DECODER = msgspec.json.Decoder(FlushRequest)
+
+
+def read_flush(store: StateStore) -> FlushRequest:
+    """The newest request; number 0 if there never was one. A damaged document counts as none."""
+    return _decoded(store.get(KEY))
+
+
+def _decoded(content: bytes | None) -> FlushRequest:
+    if content is not None:
+        with contextlib.suppress(*DAMAGED):
+            return _DECODER.decode(content)
+    return FlushRequest()
+
+
+def request_flush(store: StateStore, reason: str, by: str, done: int = 0) -> int:
+    """Ask for a flush; returns the number of the request. Whoever calls holds the stream's control lock.
+
+    Args:
+        done: The greatest number that a driver has told of, so that a document that was lost repeats none.
+
+    Raises:
+        FrazilError: Other machines ask at the same time, again and again.
+    """
+    for _ in range(_TRIES):
+        found = store.get(KEY)
+        number = max(_decoded(found).number, done) + 1
+        if store.replace_if_unchanged(KEY, found, msgspec.json.encode(FlushRequest(number, reason, by, time.time()))):
+            return number
+    raise FrazilError("The flush could not be asked for: others ask at the same time.", fix="run this again")
+
+
+class FlushReader:
+    """Reads the newest request for one driver.
+
+    Args:
+        store: The stream's part of the state store.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store: StateStore = store
+        self._last: int = 0
+        self._read_at: float | None = None
+
+    def number(self) -> int:
+        """The number of the newest request. A store that cannot be asked changes nothing."""
+        now = time.monotonic()
+        if self._store.shared and self._read_at is not None and now - self._read_at < _SHARED_POLL_SECONDS:
+            return self._last
+        self._read_at = now
+        with contextlib.suppress(OSError):
+            self._last = read_flush(self._store).number
+        return self._last

@@ -1,0 +1,84 @@
+"""A driver that is told to land at once, whose batches are bounded by bytes, with options and an administrator."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from jobs.commit.stamp_history import stamps_along_main
+from tests.integration.pipeline import GOOD, ROOT, TRUNCATED, Pipeline
+from tests.integration.topics import idempotent_producer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.timeout(240)
+def test_what_is_there_lands_at_once_in_batches_of_about_so_many_bytes(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    settings_file = made.home / "frazil.yaml"
+    settings = yaml.safe_load(settings_file.read_text())
+    settings["kafka"] |= {
+        "admin": {"security": {"protocol": "PLAINTEXT"}},
+        "options": {"client.id": "lake", "socket.keepalive.enable": True, "reconnect.backoff.max.ms": 2000},
+    }
+    settings_file.write_text(yaml.safe_dump(settings))
+    options = {"client.rack": "a", "fetch.min.bytes": 1024, "request.timeout.ms": 20_000}
+    source = {"topics": [made.stream], "max_bytes_per_batch": "4MB", "group": f"g-{made.stream}", "options": options}
+    made.write_spec(trigger={"every": "10m"}, source=source)
+    made.produce({GOOD: 30})
+    made.control().start("the test begins", "tester")
+    try:
+        # Of records that nobody has seen four fit; then another query begins, which takes them all.
+        made.wait_until_landed()
+        assert reads(made)[0] <= 4
+        # From here on there is a pause of ten minutes.
+        made.produce({GOOD: 20, TRUNCATED: 1})
+        told = json.loads(flushed(made))
+        assert (told["read"], told["landed"], told["dead"]) == (21, 20, 1)
+        assert "21 records in" in told["sentence"]
+        assert made.control().flush("nothing is there", "tester").facts["read"] == 0
+
+        # A jump in size is met by the batch after it.
+        produce_large(made, 8)
+        assert made.control().flush("large ones", "tester").facts["read"] == 8
+        before = len(reads(made))
+        produce_large(made, 12)
+        done = made.control().flush("more of them", "tester").facts
+        assert (done["read"], done["dead"]) == (12, 0)
+        assert len(after := reads(made)[before:]) >= 3
+        assert max(after) <= 4
+        made.assert_exactly_once()
+    finally:
+        made.control().stop("the test ends", "tester")
+
+
+def reads(made: Pipeline) -> list[int]:
+    """Records of each batch that read any, the oldest first."""
+    stamps = [stamp for _, stamp in reversed(stamps_along_main(made.table().metadata, made.stream))]
+    totals = [0, *(stamp.totals.read for stamp in stamps)]
+    return [each for before, now in itertools.pairwise(totals) if (each := now - before)]
+
+
+def produce_large(made: Pipeline, count: int) -> None:
+    producer = idempotent_producer(made.address, made.stream)
+    for _ in range(count):
+        made.numbers += 1
+        row = {"id": f"p-{made.numbers}", "amount": 1, "created_at": "2026-11-01T10:00:00Z", "note": "x" * 950_000}
+        producer.produce(made.stream, value=json.dumps(row).encode(), partition=made.numbers % made.partitions)
+    assert producer.flush(30) == 0
+
+
+def flushed(made: Pipeline) -> str:
+    """What the command prints."""
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(made.home), "flush", made.stream, "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
