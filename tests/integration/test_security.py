@@ -25,30 +25,37 @@ pytestmark = pytest.mark.integration
 
 # What a translation into JAAS has to escape (Kafka's own tool cannot store a double quote).
 PASSWORD = "p'a\\ss=w;rd"
+ADMIN_PASSWORD = "of the administrator"
 
 
 @pytest.fixture(scope="module")
 def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     folder = tmp_path_factory.mktemp("secure")
     tls = make_tls(folder)
-    with LocalBroker(folder / "broker", secure=SecureListener(tls.keystore, {"frazil": PASSWORD})) as broker:
+    with LocalBroker(
+        folder / "broker", secure=SecureListener(tls.keystore, {"frazil": PASSWORD, "admin": ADMIN_PASSWORD})
+    ) as broker:
         address = broker.status().secure_address
         assert address is not None
         yield address, tls.ca
 
 
-def secured(pipeline: Pipeline, ca: Path) -> Pipeline:
+def secured(pipeline: Pipeline, ca: Path, *, admin: bool = False) -> Pipeline:
     """Give the deployment the security block that a user would write."""
     file = pipeline.home / "frazil.yaml"
     settings: dict[str, Any] = yaml.safe_load(file.read_text())
     settings["kafka"]["request_timeout"] = "5s"
-    settings["kafka"]["security"] = {
+    security = {
         "protocol": "SASL_SSL",
         "mechanism": "SCRAM-SHA-512",
         "user": "frazil",
         "password": "${env:FRAZIL_TEST_PASSWORD}",
         "ca": str(ca),
     }
+    settings["kafka"]["security"] = security
+    if admin:
+        of_admin = security | {"user": "admin", "password": "${env:FRAZIL_TEST_ADMIN}"}
+        settings["kafka"]["admin"] = {"security": of_admin}
     file.write_text(yaml.safe_dump(settings))
     return pipeline
 
@@ -93,3 +100,22 @@ def test_wrong_password_is_named(
         one.drain(spark)
     assert address in str(refused.value)
     assert "not the password" not in str(refused.value)
+
+
+def test_the_administrator_asks_for_topics_and_the_reader_reads(
+    secure_broker: tuple[str, Path], tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, ca = secure_broker
+    monkeypatch.setenv("FRAZIL_TEST_PASSWORD", PASSWORD)
+    monkeypatch.setenv("FRAZIL_TEST_ADMIN", "not the password")
+    one = secured(Pipeline(tmp_path, address, "two_users"), ca, admin=True)
+    with pytest.raises(KafkaUnavailableError, match=r"(?is)authentication failed.*kafka.admin.security"):
+        one.drain(spark)
+    monkeypatch.setenv("FRAZIL_TEST_ADMIN", ADMIN_PASSWORD)
+    options: dict[str, Any] = {"bootstrap.servers": address, **librdkafka_options(one.settings().kafka.admin_security)}
+    admin = AdminClient(options)
+    admin.create_topics([NewTopic(one.stream, 2, 1)])[one.stream].result(30)
+    producer = Producer(options)
+    producer.produce(one.stream, payment(1, GOOD))
+    assert producer.flush(30) == 0
+    assert one.drain(spark).counts.landed == 1

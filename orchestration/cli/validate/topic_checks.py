@@ -37,7 +37,7 @@ def check_options(spec: StreamSpec, settings: Settings) -> Finding | None:
     try:
         settings.kafka.with_options(spec.source.options)
     except FrazilError as problem:
-        return Finding(spec.stream, "source", "wrong", problem.message, problem.fix)
+        return Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
     return None
 
 
