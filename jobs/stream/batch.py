@@ -227,7 +227,7 @@ class BatchRunner:
             seen, results = self._schema_runs.run(tasks, batch)
         else:
             self._lane_tables.look(ranges)
-            run_again = partial(self._schema_runs.run_again, tasks, decided)
+            run_again = partial(self._schema_runs.run_again, tasks, decided, needs, batch)
             seen, results = as_before_it_was_parked(stream, ranges, needs, run_again)
         seen = self._new_tables.seen | seen
         tasks_ended = time.monotonic()

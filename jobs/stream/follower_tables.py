@@ -140,15 +140,32 @@ class FollowerTables:
             refuse_misnamed(spec, spec.problems_with(own.schema(), own.properties))
             refuse_bare(spec, own.schema())
             self._checked = now
-        for name in follower_names(spec):
+        self._follow_all(own, batch)
+
+    def follow_as_decided(self, own: TableMetadata, batch: int) -> None:
+        """See likewise that they take the rows of a batch that has landed in part, by the columns that it had then.
+
+        Args:
+            own: The own table's metadata, as the batch was decided on.
+            batch: Spark's number of it.
+
+        Raises:
+            SchemaChangeError, FencedError: As `follow`.
+        """
+        if self._stream.spec.tables_follow:
+            self._follow_all(own, batch, " as they were for a batch that other tables have")
+
+    def _follow_all(self, own: TableMetadata, batch: int, said: str = "") -> None:
+        stream, now = self._stream, (own.current_schema_id, decoded_digest(own.properties, self._stream.spec.stream))
+        for name in follower_names(stream.spec):
             target = stream.targets[name]
             if isinstance(target, ParkedTarget):
                 continue
             if self._agreed.get(name) != (now, *_version(target)):
-                self._follow(target, own, batch)
+                self._follow(target, own, batch, said)
                 self._agreed[name] = (now, *_version(target))
 
-    def _follow(self, target: Target, own: TableMetadata, batch: int) -> None:
+    def _follow(self, target: Target, own: TableMetadata, batch: int, said: str) -> None:
         stream, spec, name = self._stream, self._stream.spec, target.name
         known = following(spec, own, target.table.metadata, name)
         if not known.changes and not known.refused:
@@ -156,7 +173,7 @@ class FollowerTables:
 
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[SchemaChange, ...]]:
             fit = following(spec, own, metadata, name)
-            _refuse(spec, name, fit)
+            _refuse(spec, name, fit, said)
             if not fit.changes:
                 return Proposal(())
             whose = {"epoch": stream.epoch, "batch": batch}
@@ -183,10 +200,10 @@ def _tell(spec: StreamSpec, name: str, changes: tuple[SchemaChange, ...]) -> Non
     log.info("table %s follows table %s: %s", name, spec.table.name, "; ".join(map(str, changes)))
 
 
-def _refuse(spec: StreamSpec, name: str, fit: Fitting) -> None:
+def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "") -> None:
     if fit.refused:
         raise SchemaChangeError(
-            f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}: "
+            f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}{said}: "
             f"{'; '.join(each.rstrip('.') for each in fit.refused)}.",
             fix=f"alter table {name} so that it can, or name another one in streams/{spec.stream}.yaml; then "
             f"frazil run {spec.stream}",

@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from pyiceberg.schema import Schema
 
 from jobs.commit.proposals import Seen
+from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.stream.follower_tables import FollowerTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_evolution import ROUNDS, SchemaEvolution
+from jobs.stream.second_run import table_as_decided
 
 _MOST_RUNS = 20
 
@@ -88,21 +90,36 @@ class SchemaRuns:
         )
 
     def run_again(
-        self, tasks: Callable[[bool], TaskResults], schemas: Mapping[str, Schema]
+        self,
+        tasks: Callable[[bool], TaskResults],
+        schemas: Mapping[str, Schema],
+        needs: Mapping[str, TargetNeed],
+        batch: int,
     ) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch whose rows have landed: no table is changed, and what it lacked stays refused.
+        """Run the tasks of a batch whose rows have landed: no table is changed by what records need.
+
+        What a table lacked stays refused. Tables that follow the own one, and were altered since, get what its rows
+        had then.
 
         Args:
             tasks: As in `run`, by a plan of what the tables were; never as a survey.
             schemas: Those that the tables had, by their names.
+            needs: What each target lacks of the batch.
+            batch: Its number.
 
         Returns:
             As `run`.
+
+        Raises:
+            SchemaChangeError: A table cannot take those rows any more.
+            FencedError: Another driver has taken the stream over.
         """
         stream = self._stream
         before = copy.deepcopy(stream.refused)
         try:
             while True:
+                if stream.spec.tables_follow:
+                    self._followers.follow_as_decided(table_as_decided(stream, needs), batch)
                 seen = {name: target.seen() for name, target in stream.targets.items()}
                 results = tasks(False)
                 # Each has to take note of what it refuses.

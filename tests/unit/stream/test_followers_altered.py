@@ -1,0 +1,112 @@
+"""Tables that follow a stream's own one and are altered by hand, under a driver or between two runs of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.errors import SchemaChangeError
+from jobs.commit.offsets import TopicPartition
+from jobs.stream import batch_commit
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
+from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+
+ROUTE: dict[str, Any] = {
+    "by": "type",
+    "tables": [{"match": "INS", "table": "lake.inserts"}, {"match": "DEL", "table": "lake.deletes"}],
+}
+EVENTS = TopicPartition("events", 0)
+Opened = Callable[..., LaneStream]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    first = [{"id": 1, "type": "INS", "p": {"a": 1}}, {"id": 2, "type": "DEL", "p": {"a": 1}}]
+    log: Log = {EVENTS: [json.dumps(each).encode() for each in first]}
+
+    def make(epoch: int = 1, route: dict[str, Any] = ROUTE, **more: Any) -> LaneStream:
+        return LaneStream(tmp_path / "home", route, log, monkeypatch, epoch, **more)
+
+    return make
+
+
+def audited(one: LaneStream) -> None:
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    found = audit(one.stream.spec, one.settings, one.catalog, full=True)
+    assert not found.problems and not found.pending, (found.problems, found.pending)
+
+
+def without(one: LaneStream, column: str, *tables: str) -> None:
+    """Somebody drops a column of tables."""
+    for name in tables:
+        with one.catalog.load_table(name).update_schema() as change:
+            change.delete_column(column)
+
+
+def values(one: LaneStream, table: str) -> dict[int, Any]:
+    return {each["id"]: each["p"] for each in one.catalog.load_table(table).scan().to_arrow().to_pylist()}
+
+
+def test_a_table_that_is_altered_under_a_driver_gets_back_what_the_batch_at_hand_has(opened: Opened) -> None:
+    one = opened()
+    one.land()
+    without(one, "p", "lake.deletes")
+    one.produce("events", {"id": 3, "type": "DEL", "p": {"a": 5}}, {"id": 4, "type": "INS", "p": {"a": 6}})
+    one.land(1)
+    assert values(one, "lake.deletes")[3] == {"a": 5} and values(one, "lake.inserts")[4] == {"a": 6}
+    audited(one)
+
+
+class KilledError(BaseException):
+    """Stands for a kill."""
+
+
+def half_landed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
+    """A stream whose newest batch is in its own table alone, with no record of the rest."""
+    one = opened()
+    one.land()
+    one.produce("events", {"id": 3, "type": "DEL", "p": {"a": 5}}, {"id": 4, "type": "DEL", "p": {"a": "x"}})
+
+    def met(name: str) -> None:
+        if name == "after_anchor_commit":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_commit, "step", met)
+        with pytest.raises(KilledError):
+            one.land(1)
+    for each in one.stream.folder.pending_records():
+        one.stream.folder.store.delete(each)
+    return one
+
+
+@pytest.mark.parametrize("tables", [("lake.deletes",), (OWN,), (OWN, "lake.inserts", "lake.deletes")])
+def test_the_rest_of_a_batch_lands_though_its_column_was_dropped_meanwhile(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, tables: tuple[str, ...]
+) -> None:
+    without(half_landed(opened, monkeypatch), "p", *tables)
+    after = opened(2)
+    after.land()
+    assert values(after, "lake.deletes")[3] == {"a": 5}
+    assert {name: [each[2] for each in places] for name, places in after.placed().items()} == {
+        "lake.inserts": [0],
+        "lake.deletes": [1, 2],
+        DEAD: [3],
+    }
+    audited(after)
+
+
+def test_what_cannot_take_the_rest_of_a_batch_is_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = half_landed(opened, monkeypatch)
+    without(one, "p", OWN, "lake.deletes")
+    with one.catalog.load_table("lake.deletes").update_schema() as change:
+        change.rename_column("id", "p")
+    after = opened(2)
+    with pytest.raises(SchemaChangeError, match=r"lake\.deletes cannot take .* as they were for a batch") as stopped:
+        after.land()
+    assert "alter table lake.deletes so that it can" in str(stopped.value)
