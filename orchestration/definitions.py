@@ -39,6 +39,7 @@ from orchestration.jobs.control import control_job
 from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
 from orchestration.jobs.discard import OP as DISCARD_OP
 from orchestration.jobs.discard import discard_job
+from orchestration.jobs.history import history_job, history_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
 from orchestration.jobs.release import OP as RELEASE_OP
@@ -100,6 +101,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *action_jobs(shown),
             *_opened_filled_in([spec.stream for spec in shown]),
             expire_dead_letters_job,
+            history_job,
             *maintenance_jobs,
             ledger_job,
             *([audit] if audit else []),
@@ -110,6 +112,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *audit_schedules(audit),
             *contract_schedules(contracts, shown, expected),
             expire_schedule(),
+            history_schedule(),
             maintenance_schedule(),
         ],
         sensors=[
