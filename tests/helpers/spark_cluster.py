@@ -9,9 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sysconfig
+import tarfile
 import urllib.request
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,6 +173,21 @@ def environment_of(pid: int) -> dict[str, str]:
         found = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(each.split("=", 1) for each in found if "=" in each)
     return {}
+
+
+def packed_environment(folder: Path) -> Path:
+    """An archive of a small Python environment, which finds its packages where this process has them.
+
+    What executors need of it is that it runs from wherever it is unpacked.
+    """
+    made = folder / "environment"
+    venv.create(made, symlinks=True, with_pip=False)
+    (packages,) = made.glob("lib/python3*/site-packages")
+    (packages / "here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    with tarfile.open(archive := folder / "environment.tar.gz", "w:gz") as packed:
+        packed.add(made, arcname=".")
+    shutil.rmtree(made)
+    return archive
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from tests.helpers.spark_cluster import (
     command_lines,
     environment_of,
     folder_of,
+    packed_environment,
     spark_cluster,
 )
 from tests.helpers.waiting import wait_for
@@ -49,14 +50,14 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stream_on(
     pipeline: Callable[..., Pipeline], database: DatabaseServer, objects: ObjectServer
-) -> Iterator[Callable[[SparkCluster], Pipeline]]:
+) -> Iterator[Callable[..., Pipeline]]:
     """Starts a stream whose driver runs on a cluster; it ends with the test."""
     streams: list[Pipeline] = []
 
-    def start(cluster: SparkCluster) -> Pipeline:
+    def start(cluster: SparkCluster, **conf: str) -> Pipeline:
         made = pipeline(
             catalog_settings=database_catalog(database, bucket_folder(), **objects_properties(objects)),
-            spark_settings={"master": cluster.url, "driver_memory": "600m", "conf": cluster.conf},
+            spark_settings={"master": cluster.url, "driver_memory": "600m", "conf": cluster.conf | conf},
         )
         hashed = {"mask": {"columns": ["note"], "hash": "${env:FRAZIL_TEST_MASK_KEY}"}}
         made.write_spec(trigger={"every": "1s"}, transform=[hashed])
@@ -93,7 +94,7 @@ def send(pids: list[int], number: int) -> None:
 
 
 def test_whatever_is_killed_of_a_cluster_every_record_lands_once(
-    stream_on: Callable[[SparkCluster], Pipeline], tmp_path: Path
+    stream_on: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
     with spark_cluster(tmp_path / "cluster", "master", "worker1", "worker2") as cluster:
         made = stream_on(cluster)
@@ -170,16 +171,22 @@ def nothing_secret_is_shown(made: Pipeline, cluster: SparkCluster) -> None:
 
 
 def test_a_driver_waits_for_a_master_and_begins_again_where_one_has_forgotten_it(
-    stream_on: Callable[[SparkCluster], Pipeline], tmp_path: Path
+    stream_on: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
+    """Its tasks run in a packed environment."""
+    archive = packed_environment(tmp_path)
     with spark_cluster(tmp_path / "cluster", recovery=False) as cluster:
-        made = stream_on(cluster)
+        packed = {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
+        made = stream_on(cluster, **packed)
         address = cluster.url.removeprefix("spark://")
         wait_for(lambda: says(made, f"Spark's master does not answer at {address}: Connection refused"), "word", 60)
         cluster.start("master")
         cluster.start("worker1")
         made.wait_until_landed(120)
         application = made.beat().application_id
+        lines = command_lines()
+        assert cluster.python_workers(), "tasks run"
+        assert {lines[pid].split()[0] for pid in cluster.python_workers()} == {"./environment/bin/python"}
 
         # A master without a memory has the workers end what it does not know.
         cluster.kill("master")
