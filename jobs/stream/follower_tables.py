@@ -205,6 +205,13 @@ def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "") -> None:
         raise SchemaChangeError(
             f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}{said}: "
             f"{'; '.join(each.rstrip('.') for each in fit.refused)}.",
-            fix=f"alter table {name} so that it can, or name another one in streams/{spec.stream}.yaml; then "
+            fix=f"alter table {name} so that it can, or {_other_way(spec, name)} in streams/{spec.stream}.yaml; then "
             f"frazil run {spec.stream}",
         )
+
+
+def _other_way(spec: StreamSpec, name: str) -> str:
+    """What else the file may say; it has no entry for a table that a value has named."""
+    if spec.route is not None and name not in spec.route.table_names:
+        return "give route.to another pattern, so that values name other tables, or table.name another name"
+    return "name another one"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import existing_table
 from jobs.commit.followers import following
@@ -28,9 +29,11 @@ from jobs.errors import FrazilError
 from jobs.pipeline.route_naming import is_full
 from jobs.spec.named_tables import named_table
 from jobs.steps import step
+from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.routed_tables import ensure_routed_table
+from jobs.stream.second_run import table_as_decided
 from jobs.task.unnamed_tables import UnnamedTable
 from jobs.write.table_remaking import is_as_made
 
@@ -79,7 +82,7 @@ class NewTables:
                 if not results.tables:
                     return results
                 drop_files(results, self._stream.targets, keep=frozenset())
-                self._make(results.tables, ranges, needs)
+                self._make(results.tables, ranges, needs, table_as_decided(self._stream, needs))
             raise FrazilError(
                 f"stream {self._stream.spec.stream}: the tasks of a batch lack tables after {ROUNDS} rounds of making "
                 "them.",
@@ -88,7 +91,9 @@ class NewTables:
 
         return run
 
-    def _make(self, lacked: tuple[UnnamedTable, ...], ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
+    def _make(
+        self, lacked: tuple[UnnamedTable, ...], ranges: Ranges, needs: dict[str, TargetNeed], own: TableMetadata
+    ) -> None:
         stream = self._stream
         route, catalog = stream.spec.route, stream.anchor.catalog
         if route is None or route.to is None:
@@ -101,7 +106,7 @@ class NewTables:
             if name.lower() in lower or is_full(stream.spec):
                 # The tasks see it by the tables that there are then.
                 continue
-            target = self._made(catalog, each, name)
+            target = self._made(catalog, each, name, own)
             if target is None:
                 continue
             stream.spec = stream.spec.with_named_tables([name])
@@ -111,8 +116,10 @@ class NewTables:
             self.seen[name] = target.seen()
         step("after_new_tables")
 
-    def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str) -> Target | None:
+    def _made(self, catalog: Catalog, lacked: UnnamedTable, name: str, own: TableMetadata) -> Target | None:
         """The table of a value as a target; None if one of that name is there that is not for its rows.
+
+        One that follows the own table is made as that is by which the tasks make rows, whatever it has become since.
 
         Raises:
             RolledBackError: It was a target before, and was rolled back since.
@@ -123,9 +130,12 @@ class NewTables:
             found = None
             try:
                 found = existing_table(catalog, name)
-                if why := self._misfit(found, name):
+                if why := self._misfit(found, name, own):
                     return self._refused(lacked, why)
-                ensure_routed_table(stream.spec, catalog, name)
+                if stream.spec.tables_follow:
+                    ensure_follower(stream.spec, catalog, own, name)
+                else:
+                    ensure_routed_table(stream.spec, catalog, name)
                 break
             except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
                 # It was dropped between the look and this, or is a view, or a table of another format.
@@ -144,7 +154,7 @@ class NewTables:
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
         return target
 
-    def _misfit(self, found: Table | None, name: str) -> str | None:
+    def _misfit(self, found: Table | None, name: str, own: TableMetadata) -> str | None:
         """Why a table that is there is none for the rows; None if it is, or if there is none."""
         stream = self._stream
         if found is None:
@@ -154,7 +164,7 @@ class NewTables:
         if is_as_made(found.metadata, stream.id):
             return None
         if stream.spec.tables_follow:
-            misfits = following(stream.spec, stream.rows_table.metadata, found.metadata, name).refused
+            misfits = following(stream.spec, own, found.metadata, name).refused
         else:
             misfits = stream.spec.disagreements_with(found.schema(), name, properties=found.properties)
         return _UNFIT.format(name=name) if misfits else None

@@ -213,7 +213,8 @@ def is_enveloped(value: bytes) -> bool:
 def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType | None:
     """The narrowest type that holds values of two; None if none does.
 
-    Structs have the fields of both; what only one of them has, or does not require, is optional.
+    Structs have the fields of both, but for those of the other whose name differs by case only; what only one of them
+    has, or does not require, is optional.
     """
     match one, other:
         case ice.StructType(), ice.StructType():
@@ -237,6 +238,8 @@ def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType
 def _merged_struct(one: ice.StructType, other: ice.StructType) -> ice.StructType | None:
     by_name = {each.name: each for each in other.fields}
     fields: list[ice.NestedField] = []
+    # Of names that differ by case only a table has one, that of the struct which comes first.
+    taken: set[str] = {each.name.casefold() for each in one.fields}
     for each in one.fields:
         match = by_name.pop(each.name, None)
         kind = each.field_type if match is None else merged_type(each.field_type, match.field_type)
@@ -244,7 +247,10 @@ def _merged_struct(one: ice.StructType, other: ice.StructType) -> ice.StructType
             return None
         required = match is not None and each.required and match.required
         fields.append(ice.NestedField(each.field_id, each.name, kind, required=required))
-    fields += [ice.NestedField(each.field_id, each.name, each.field_type, required=False) for each in by_name.values()]
+    for each in by_name.values():
+        if each.name.casefold() not in taken:
+            taken.add(each.name.casefold())
+            fields.append(ice.NestedField(each.field_id, each.name, each.field_type, required=False))
     return ice.StructType(*fields)
 
 

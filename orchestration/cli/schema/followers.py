@@ -104,8 +104,10 @@ def refuse_renames(spec: StreamSpec) -> None:
     if spec.tables_follow:
         raise FrazilError(
             f"stream {spec.stream}: a column of table {spec.table.name} is one of all tables of the route, and no "
-            "commit gives it another name in all of them at once.",
-            fix="stop the stream and rename the column in each of its tables with Spark, or leave it as it is",
+            "commit gives it another name in all of them at once. A record that has the former name gets a column of "
+            "that name again, beside the renamed one.",
+            fix="have the producers write the new name first, and land all that has the former one; then stop the "
+            "stream and rename the column in each of its tables with Spark, or leave it as it is",
         )
 
 

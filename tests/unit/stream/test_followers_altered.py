@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.types import LongType, StringType
 
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.offsets import TopicPartition
@@ -110,3 +111,40 @@ def test_what_cannot_take_the_rest_of_a_batch_is_named(opened: Opened, monkeypat
     with pytest.raises(SchemaChangeError, match=r"lake\.deletes cannot take .* as they were for a batch") as stopped:
         after.land()
     assert "alter table lake.deletes so that it can" in str(stopped.value)
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_new_table_is_made_as_the_rows_at_hand_are(opened: Opened, renamed: bool) -> None:
+    """Somebody alters the own table under a driver, whose next batch has a value that names a new table."""
+    named = {"by": "type", "to": "lake.{value}"}
+    one = opened(1, named)
+    one.land()
+    if renamed:
+        with one.catalog.load_table(OWN).update_schema() as change:
+            change.rename_column("p", "q")
+    else:
+        without(one, "p", OWN)
+    one.produce("events", {"id": 3, "type": "NEW", "p": {"a": 5}}, {"id": 4, "type": "INS", "p": {"a": 6}})
+    one.land(1)
+    assert values(one, "lake.NEW") == {3: {"a": 5}} and values(one, "lake.INS")[4] == {"a": 6}
+    assert one.letters() == {}
+    after = opened(2, named)
+    after.land()
+    audited(after)
+
+
+def test_a_table_that_a_topic_named_and_that_cannot_follow_leaves_a_way_out(opened: Opened) -> None:
+    """The topics decided first, and each table has columns of its own; now the row does."""
+    one = opened(1, {"by": "topic", "to": "lake.{value}"})
+    one.produce("other", {"id": "text", "type": "INS"})
+    one.land()
+    with one.catalog.load_table(OWN).update_schema() as change:
+        change.add_column("id", LongType())
+        change.add_column("type", StringType())
+    with pytest.raises(SchemaChangeError, match=r"lake\.other cannot take the columns") as stopped:
+        opened(2, {"by": "type", "to": "lake.{value}"})
+    assert "give route.to another pattern" in str(stopped.value)
+    after = opened(3, {"by": "type", "to": "lake.of_{value}"})
+    after.produce("events", {"id": 5, "type": "INS"})
+    after.land()
+    assert after.placed()["lake.of_INS"] == [("events", 0, 2)]

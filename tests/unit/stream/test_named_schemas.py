@@ -107,6 +107,10 @@ def test_structs_are_merged_within_and_names_that_differ_by_case_are_one() -> No
     assert [f"{each.name} {with_null(each)}" for each in found.fields] == [
         "s struct<a long, b string, c double>", "Id int", "n int",
     ]  # fmt: skip
+    nested = [iceberg_schema(parse_schema(f"s struct<{each} int not null> not null")) for each in ("Id", "id", "n")]
+    inner = merged_rows(nested)
+    assert inner is not None
+    assert [f"{each.name} {with_null(each)}" for each in inner.fields] == ["s struct<Id int, n int> not null"]
     assert merged_rows([]) is None
 
 

@@ -142,6 +142,9 @@ def test_merged_types() -> None:
         (each.name, each.field_type, each.required) for each in expected.fields
     ]
     assert merged_type(struct(("a", ice.IntegerType(), True)), struct(("a", ice.DateType(), True))) is None
+    cased = merged_type(struct(("Id", ice.LongType(), True)), struct(("id", ice.DateType(), True)))
+    assert isinstance(cased, ice.StructType)
+    assert [(each.name, each.required) for each in cased.fields] == [("Id", False)], "a table has one of the two"
     assert merged_type(ice.StringType(), ice.ListType(1, ice.StringType())) is None
     assert merged_type(ice.MapType(1, ice.StringType(), 2, ice.IntegerType()), _map(ice.LongType())) == _map(
         ice.LongType()
