@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spark.end import jvm_is_gone
+from jobs.spark.end import spark_is_over
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import secrets_in
@@ -22,6 +22,7 @@ from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import driver_log, stream_logging
+from jobs.stream.query import StreamQuery
 from jobs.stream.runner import SharedDriver, StreamRunner
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, Heartbeat
@@ -55,8 +56,8 @@ class CarriedStream:
         folder: The stream's.
         attempt: The launch that it is carried for.
         group: The group's name.
-        session: The group's Spark.
         metrics_url: Where the metrics of all streams of the group are.
+        session: Its session in the group's Spark.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class CarriedStream:
         folder: StreamFolder,
         attempt: int,
         group: str,
-        session: Callable[[], SparkSession],
         metrics_url: str,
+        *,
+        session: Callable[[], SparkSession],
     ) -> None:
         self.attempt: int = attempt
         self.stream: str = spec.stream
@@ -76,12 +78,12 @@ class CarriedStream:
         self._folder: StreamFolder = folder
         self._group: str = group
         self._session: Callable[[], SparkSession] = session
-        self._own_session: SparkSession | None = None
         self._shared: SharedDriver = SharedDriver(metrics_url)
         self._control: ControlReader = ControlReader(folder.store, attempt)
         self._runner: StreamRunner | None = None
         self._asked_at: float | None = None
         self._cancelled: bool = False
+        self._left: bool = False
         token = CURRENT_STREAM.set(spec.stream)
         try:
             every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
@@ -121,8 +123,16 @@ class CarriedStream:
         if now - self._asked_at > timeouts.grace_seconds and not self._cancelled and query is not None:
             self._cancelled = True
             log.warning("stream %s does not end: its batch is given up", self.stream)
-            with contextlib.suppress(Exception):
-                query.cancel()
+            # In a thread of its own: the JVM, which is asked, may hang.
+            background_thread(self._cancel, "cancel", query).start()
+
+    def _cancel(self, query: StreamQuery) -> None:
+        with contextlib.suppress(Exception):
+            query.cancel()
+
+    def leave(self) -> None:
+        """Say nothing of how it ends from here on but that this process does: its Spark is about to end."""
+        self._left = True
 
     def join(self, seconds: float) -> None:
         """Wait for its end, for so long."""
@@ -143,8 +153,10 @@ class CarriedStream:
             state, error = run_to_last_word(
                 self._made_runner, self._control, lambda text: redacted(self._settings, text, secrets)
             )
-            if jvm_is_gone():
-                begin_again(self._group, "the JVM")
+            if self._left:
+                state, error = "terminated", None
+            elif spark_is_over():
+                begin_again(self._group, "Spark")
             step("before_last_word")
             heartbeat.change(state=state, error=error)
 
@@ -155,9 +167,7 @@ class CarriedStream:
 
     def _spark(self) -> SparkSession:
         """A session of its own in the group's Spark, with a pool of its own in Spark's scheduler."""
-        shared = self._session()
-        if self._own_session is None:
-            self._own_session = shared.newSession()
-            # Jobs of a query belong to the pool of the thread that has started it.
-            self._own_session.sparkContext.setLocalProperty("spark.scheduler.pool", self.stream)
-        return self._own_session
+        session = self._session()
+        # Jobs of a query belong to the pool of the thread that has started it.
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", self.stream)
+        return session

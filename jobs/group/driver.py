@@ -8,30 +8,28 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from jobs.errors import FrazilError
 from jobs.group.carried_stream import CarriedStream
+from jobs.group.documents import MemberDocuments
 from jobs.group.members import Member, in_order, proven
-from jobs.spec.generation import generation
+from jobs.spark.session import apply_secrets
 from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder, streams_with
 from jobs.steps import step
-from jobs.supervise.actual import UnreadableStateError, read_certain
-from jobs.supervise.control_request import LOCK, ControlReader, read_control
+from jobs.supervise.actual import UnreadableStateError
+from jobs.supervise.control_request import LOCK, ControlReader
 from jobs.supervise.groups import BELL, DriverGroup
-from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
+from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work
 from jobs.supervise.launches import (
     LAUNCH_KEY,
-    KeptRestart,
     Launch,
     LaunchedElsewhereError,
     LaunchedProcess,
     launched_file,
     read_launch,
-    write_launch,
-    write_launched_process,
 )
 from jobs.supervise.termination import Timeouts
 from jobs.system.locks import exclusive
@@ -44,8 +42,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 SHARED_LOOK_SECONDS = 3.0
 IDLE_SECONDS = 10.0
-_KEPT_NEWEST = 5
-_LATER_SECONDS = 5.0
+_LATER_SECONDS = 2.0
 
 
 class GroupDriver:
@@ -57,6 +54,8 @@ class GroupDriver:
         control: What is asked of the group as a whole.
         session: Its Spark.
         metrics_url: Where the metrics of its streams are.
+        on_secrets: Told of the secrets that its streams' files name, before anything is logged for one with another.
+        on_ending: Called once it takes up no stream any more.
         timeouts: How long a batch may take once its stream is asked to end.
         idle_seconds: How long it stays without a stream.
     """
@@ -69,23 +68,31 @@ class GroupDriver:
         session: Callable[[], SparkSession],
         metrics_url: str,
         *,
+        on_secrets: Callable[[frozenset[Secret]], None] = lambda secrets: None,
+        on_ending: Callable[[], None] = lambda: None,
         timeouts: Timeouts | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._group: DriverGroup = group
         self._settings: Settings = group.settings
-        self._process: LaunchedProcess = process
+        self._documents: MemberDocuments = MemberDocuments(group, process)
         self._control: ControlReader = control
         self._session: Callable[[], SparkSession] = session
         self._metrics_url: str = metrics_url
+        self._on_secrets: Callable[[frozenset[Secret]], None] = on_secrets
+        self._on_ending: Callable[[], None] = on_ending
         self._timeouts: Timeouts = timeouts or Timeouts()
         self._idle_seconds: float = idle_seconds
         self._streams: dict[str, CarriedStream] = {}
-        self._attempts: dict[str, int] = {}
+        # The newest launch of each stream that this process has carried, or has said something of.
+        self._had: dict[str, Launch] = {}
+        # One for each stream, whatever its attempt: Spark lets go of nothing of a session.
+        self._sessions: dict[str, SparkSession] = {}
+        self._secrets: frozenset[Secret] = frozenset()
         self._alone: tuple[str, float] | None = None
         self._batches: int = 0
-        # When a stream that was left alone is looked at again, by its launch: most stay as they are.
-        self._later: dict[tuple[str, int], float] = {}
+        # When a stream that was left alone is looked at again, unless it is launched anew: most stay as they are.
+        self._later: dict[str, tuple[Launch, float]] = {}
         self._reported: dict[str, str] = {}
         self._stop: threading.Event = threading.Event()
 
@@ -119,6 +126,7 @@ class GroupDriver:
             elif now - alive_at > self._idle_seconds and self._ends_idle():
                 return "finished"
             self._stop.wait(SHARED_LOOK_SECONDS if shared else LOOK_SECONDS)
+        self._on_ending()
         self._end_all()
         return "terminated" if self._control.signalled else "stopped"
 
@@ -144,8 +152,12 @@ class GroupDriver:
             self._begin(member)
 
     def _is_wanted(self, member: Member) -> bool:
-        if member.take_up(self._attempts.get(member.stream, 0)) == "no":
-            self._later[member.stream, member.launch.attempt] = time.monotonic() + _LATER_SECONDS
+        launch = member.launch
+        if member.take_up(self._carried(member.stream, launch)) == "no":
+            self._later[member.stream] = (launch, time.monotonic() + _LATER_SECONDS)
+            if member.unbegun and member.unwanted:
+                # Whoever asked for its end waits for a word.
+                self._say(member, "stopped")
             return False
         before = self._streams.get(member.stream)
         if before is not None:
@@ -153,100 +165,113 @@ class GroupDriver:
             before.end()
         return before is None
 
+    def _carried(self, stream: str, launch: Launch) -> int:
+        """The newest attempt of a stream that this process has had; 0 if a launch is of another count of attempts."""
+        had = self._had.get(stream)
+        # Its state may have been lost, or taken from a backup, and then attempts are counted anew.
+        return had.attempt if had is not None and (launch.attempt > had.attempt or launch.at <= had.at) else 0
+
     def _members(self, *, all_of_them: bool = False) -> Iterable[Member]:
         for stream in streams_with(self._settings, LAUNCH_KEY):
             store = stream_folder(self._settings, stream).store
             launch = read_launch(store)
             if launch is None or launch.group != self._group.name:
                 continue
-            if launch.attempt <= self._attempts.get(stream, 0):
+            if launch.attempt <= self._carried(stream, launch):
                 continue
-            if not all_of_them and time.monotonic() < self._later.get((stream, launch.attempt), 0.0):
+            seen, later = self._later.get(stream, (None, 0.0))
+            if not all_of_them and seen == launch and time.monotonic() < later:
                 continue
             try:
-                actual = read_certain(store, stream)
-                control = read_control(store)
+                yield self._documents.member(stream, launch)
             except FrazilError as problem:
                 self._report(stream, problem.message)
-                continue
-            # Its newest launch may be recorded as this very process's, which has not begun it.
-            driven = actual.other_holder is not None or (
-                actual.driver is not None and (actual.driver.pid, actual.driver.started) != self._me
-            )
-            yield Member(stream, launch, control, actual.heartbeat, driven)
-
-    @property
-    def _me(self) -> tuple[int, str]:
-        return self._process.pid, self._process.started
 
     def _begin(self, member: Member) -> bool:
-        """Take a stream up; False if something else has happened to it meanwhile."""
+        """Take a stream up; False if it was not, or something else has happened to it meanwhile."""
         stream, folder = member.stream, stream_folder(self._settings, member.stream)
         try:
-            launch = member.launch
-            if member.take_up(self._attempts.get(stream, 0)) == "anew":
-                launch = self._launched_anew(member, folder)
-            step("before_taken_up")
-            write_launched_process(folder.store, self._note(launch))
-            spec = load_stream(launched_file(folder))
-            given = (spec, self._settings, folder, launch.attempt, self._group.name, self._session, self._metrics_url)
-            carried = CarriedStream(*given)
-        except (FrazilError, OSError, TimeoutError) as problem:
+            with exclusive(folder.root / LOCK, deadline_seconds=0.0):
+                launch = self._launch_now(member, folder)
+                if launch is None:
+                    return False
+                spec = load_stream(launched_file(folder))
+                self._refuse_other_secrets(spec)
+                step("before_taken_up")
+                self._documents.note(folder, launch)
+            given = (spec, self._settings, folder, launch.attempt, self._group.name, self._metrics_url)
+            carried = CarriedStream(*given, session=lambda: self._session_of(stream))
+        except (LaunchedElsewhereError, UnreadableStateError, OSError, TimeoutError) as problem:
             self._report(stream, str(problem))
             return False
+        except FrazilError as problem:
+            self._say(member, "failed", LastError(problem.message, "error", time.time(), problem.fix))
+            return False
         self._reported.pop(stream, None)
-        self._attempts[stream] = launch.attempt
+        self._had[stream] = launch
         self._streams[stream] = carried
         carried.start()
         return True
 
-    def _launched_anew(self, member: Member, folder: StreamFolder) -> Launch:
-        """The next launch of a stream that an earlier driver of the group left without a word.
+    def _launch_now(self, member: Member, folder: StreamFolder) -> Launch | None:
+        """The launch to be carried out, under the stream's lock; None if it is not wanted any more."""
+        now = self._documents.member(member.stream, member.launch)
+        if read_launch(folder.store) != member.launch:
+            return None
+        how = now.take_up(self._carried(member.stream, member.launch))
+        if how == "launched":
+            return member.launch
+        return (
+            self._documents.launched_anew(now, folder)
+            if how == "anew" and self._documents.is_named(member.launch)
+            else None
+        )
+
+    def _refuse_other_secrets(self, spec: StreamSpec) -> None:
+        """Raise if a stream names other secrets in its file than those that are carried.
 
         Raises:
-            TimeoutError, FrazilError: An action on the stream is under way, or was quicker.
+            FrazilError: It does.
         """
-        with exclusive(folder.root / LOCK, deadline_seconds=0.0):
-            former = member.launch
-            if read_launch(folder.store) != former:
-                raise LaunchedElsewhereError(f"stream {member.stream} was launched meanwhile.")
-            kept, attempt, now = launched_file(folder), former.attempt + 1, time.time()
-            why = f"the driver of group {self._group.name} ended without a last word"
-            launch = msgspec.structs.replace(
-                former,
-                attempt=attempt,
-                generation=generation(load_stream(kept), self._settings),
-                failures=member.failures,
-                at=now,
-                reason=why,
-                kept=former.kept + 1,
-                kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
+        own = frozenset(secrets_in(spec))
+        if self._streams and own != self._secrets:
+            names = ", ".join(sorted(str(each) for each in own ^ self._secrets))
+            raise FrazilError(
+                f"stream {spec.stream} names other secrets in its file ({names}) than the streams that the driver of "
+                f"group {self._group.name} carries, which could read them.",
+                fix="frazil validate",
             )
-            write_launch(folder.store, launch, kept.read_text(encoding="utf-8"))
-        return launch
+        self._secrets = own
+        self._on_secrets(own)
 
-    def _note(self, launch: Launch) -> LaunchedProcess:
-        return msgspec.structs.replace(
-            self._process,
-            attempt=launch.attempt,
-            generation=launch.generation,
-            at=time.time(),
-            group=self._group.name,
-        )
+    def _session_of(self, stream: str) -> SparkSession:
+        """A stream's own session in the group's Spark, for as long as this process lives."""
+        # Asked each time: where the application is over, it has this process ended.
+        shared = self._session()
+        if stream not in self._sessions:
+            made = shared.newSession()
+            apply_secrets(made, self._settings)
+            self._sessions[stream] = made
+        return self._sessions[stream]
 
     def _leave_out(self, member: Member) -> None:
         """Say of a stream that drivers die of that it is left out, as its last word."""
-        beat, folder = member.heartbeat, stream_folder(self._settings, member.stream)
-        assert beat is not None
         message = (
-            f"the driver of group {self._group.name} died {member.failures} times in a row while stream "
-            f"{member.stream} had a batch at hand or was opening, so the others go on without it."
+            f"the driver of group {self._group.name} died {member.deaths} times in a row while stream {member.stream} "
+            "had a batch at hand or was opening, so the others go on without it."
         )
         log.error("%s", message)
         fix = f"frazil start {member.stream}, after mending the cause; or give it a driver of its own: group: own"
-        error = LastError(message, "operator", time.time(), fix, question=False)
-        write_heartbeat(folder.store, msgspec.structs.replace(beat, state="failed", error=error))
-        self._attempts[member.stream] = member.launch.attempt
+        self._say(member, "failed", LastError(message, "operator", time.time(), fix, question=False))
+
+    def _say(self, member: Member, state: State, error: LastError | None = None) -> None:
+        """Say a last word on a stream that is not taken up."""
+        try:
+            self._documents.say(member, state, error)
+        except OSError as problem:
+            self._report(member.stream, str(problem))
+            return
+        self._had[member.stream] = member.launch
 
     def _put_away(self) -> None:
         """Look after those that are asked to end, and forget those that have."""
@@ -255,19 +280,31 @@ class GroupDriver:
             if not carried.lives:
                 self._batches += carried.beat().work.batches
                 del self._streams[stream]
+        for stream in self._later.keys() & self._had.keys():
+            if self._had[stream].attempt >= self._later[stream][0].attempt:
+                del self._later[stream]
 
     def _ends_idle(self) -> bool:
-        """Whether nobody is about to give it a stream; the group's lock is held while that is looked at."""
+        """Whether it ends, as nobody is about to give it a stream; nobody can, from then on."""
+        if self._is_wanted_by_any():
+            # Looked at without the lock, which others wait for.
+            return False
         try:
             with self._group.locked_at_once():
                 rung = (self._group.folder.root / BELL).stat().st_mtime
                 if time.time() - rung < self._idle_seconds:
                     return False
-                return all(
-                    each.take_up(self._attempts.get(each.stream, 0)) == "no" for each in self._members(all_of_them=True)
-                )
-        except (TimeoutError, OSError, UnreadableStateError):
+                self._on_ending()
+                return True
+        except (TimeoutError, OSError):
             return False
+
+    def _is_wanted_by_any(self) -> bool:
+        try:
+            members = self._members(all_of_them=True)
+            return any(each.take_up(self._carried(each.stream, each.launch)) != "no" for each in members)
+        except (OSError, UnreadableStateError):
+            return True
 
     def _end_all(self) -> None:
         """Let every stream end after its batch, and give up batches that take longer than the grace."""
@@ -278,13 +315,10 @@ class GroupDriver:
             for each in self._streams.values():
                 each.look(self._timeouts)
                 each.join(LOOK_SECONDS / max(1, len(self._streams)))
+        for each in self._streams.values():
+            each.leave()
 
     def _report(self, stream: str, problem: str) -> None:
         if self._reported.get(stream) != problem:
             self._reported[stream] = problem
             log.warning("%s%s", f"stream {stream}: " if stream else "", problem)
-
-
-def process_note(attempt: int, beat: Heartbeat, group: str) -> LaunchedProcess:
-    """This process as launches of the group's streams record it."""
-    return LaunchedProcess(attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, time.time(), group)

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
+from jobs.redaction import RedactingFormatter
 from jobs.spark.executors import application_ended
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_private(settings.state)
         group = DriverGroup.of(settings, given.group)
         folder = group.folder
-        start_logging(folder.root, settings)
+        handler = start_logging(folder.root, settings)
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
@@ -94,14 +95,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = SessionStart(session, lambda: prepare_environment(settings), is_over=is_over)
         spark.begin()
         # Imported here: while the JVM starts, this process imports PyIceberg.
-        from jobs.group.driver import GroupDriver, process_note
+        from jobs.group.documents import process_note
+        from jobs.group.driver import GroupDriver
 
         carried: list[GroupDriver] = []
         try:
             with MetricsServer(lambda: carried[0].beats() if carried else ()) as metrics:
                 heartbeat.change(metrics_url=metrics.url)
                 process = process_note(given.attempt, heartbeat.current(), group.name)
-                carried.append(GroupDriver(group, process, control, spark.get, metrics.url))
+                carried.append(
+                    GroupDriver(
+                        *(group, process, control, spark.get, metrics.url),
+                        on_secrets=lambda also: handler.setFormatter(RedactingFormatter(settings, also=also)),
+                        on_ending=lambda: heartbeat.change(state="stopping"),
+                    )
+                )
                 heartbeat.follow(carried[0].work)
                 heartbeat.change(state="running")
                 state = carried[0].run()

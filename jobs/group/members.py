@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launches import Launch, failures_in_a_row
+from jobs.supervise.launches import Launch, deaths_in_a_row
 
 TakeUp: TypeAlias = Literal["no", "launched", "anew"]
 
@@ -33,7 +33,6 @@ class Member:
         control: What its operator wants.
         heartbeat: The newest, of whatever attempt.
         driven: A driver carries it, as far as can be seen, or something else lands its records.
-        stable_seconds: Of its file's `restart`, as it was launched.
     """
 
     stream: str
@@ -41,7 +40,16 @@ class Member:
     control: ControlRequest
     heartbeat: Heartbeat | None
     driven: bool = False
-    stable_seconds: float = 600.0
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether its operator wants no driver, or none of this attempt."""
+        return self.control.mode == "stopped" or self.control.end_attempt >= self.launch.attempt
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether nobody has begun its newest launch."""
+        return self.heartbeat is None or self.heartbeat.attempt < self.launch.attempt
 
     def take_up(self, carried: int) -> TakeUp:
         """Whether the group's driver takes it up now, and how.
@@ -50,32 +58,28 @@ class Member:
             carried: The newest attempt that this driver carries, or has carried; 0 for none.
         """
         attempt, beat = self.launch.attempt, self.heartbeat
-        unwanted = self.control.mode == "stopped" or self.control.end_attempt >= attempt
-        if unwanted or attempt <= carried or (beat is not None and beat.attempt > attempt):
+        if self.unwanted or attempt <= carried or (beat is not None and beat.attempt > attempt):
             return "no"
         if beat is None or beat.attempt < attempt:
-            return "launched"
+            return "no" if self.driven else "launched"
         if (beat.final and beat.state != "terminated") or self.driven:
             return "no"
         return "anew"
 
     @property
-    def suspect(self) -> bool:
-        """Whether an earlier driver may have died of it: it was opening, or had a batch at hand."""
-        beat = self.heartbeat
-        if beat is None or beat.final or beat.attempt != self.launch.attempt:
-            return False
-        return beat.state == "starting" or beat.work.busy_since is not None
+    def deaths(self) -> int:
+        """How many drivers of the group died in a row while it was opening, or had a batch at hand."""
+        return deaths_in_a_row(self.launch, self.heartbeat)
 
     @property
-    def failures(self) -> int:
-        """How many launches failed in a row, the newest included; none of a stream that its driver did not die of."""
-        return failures_in_a_row(self.launch, self.heartbeat, self.stable_seconds) if self.suspect else 0
+    def suspect(self) -> bool:
+        """Whether the newest driver may have died of it."""
+        return self.deaths > 0
 
     @property
     def left_out(self) -> bool:
-        """Whether the driver has died so often with this stream's batch at hand that it is not tried again."""
-        return self.failures >= MOST_DEATHS
+        """Whether drivers have died of it so often that it is not tried again."""
+        return self.deaths >= MOST_DEATHS
 
 
 def proven(beat: Heartbeat, now: float, since: float) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import subprocess
 import sys
+from typing import Any
 
 _GRACE_SECONDS = 10.0
 
@@ -18,6 +19,26 @@ def jvm_is_gone() -> bool:
 
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def spark_is_over() -> bool:
+    """Whether this process started a Spark that does no more work: its JVM has ended, or its context was stopped.
+
+    A context stops itself after an error that it cannot go on after, while the JVM lives on.
+    """
+    if jvm_is_gone():
+        return True
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    if context is None:
+        return False
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:
+        return True
 
 
 def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -56,16 +57,20 @@ def mixed_groups(specs: Iterable[StreamSpec], settings: Settings) -> Iterator[tu
     """Streams that must not be in their group, each with a sentence that says why.
 
     A group is one process: whatever runs there for one stream could read the secrets of all. So all of its streams
-    name the same ones in their files, those of the settings being everybody's.
+    name the same ones in their files, those of the settings being everybody's. What most of them name is the measure;
+    of as many, what the first by its id does.
     """
-    first: dict[str, tuple[StreamSpec, frozenset[Secret]]] = {}
-    for spec in specs:
-        if (group := group_of(spec, settings)) is None:
-            continue
-        own = frozenset(secrets_in(spec))
-        other, secrets = first.setdefault(group, (spec, own))
-        if secrets != own:
-            names = ", ".join(sorted(str(each) for each in secrets ^ own))
+    groups: dict[str, list[tuple[StreamSpec, frozenset[Secret]]]] = {}
+    for spec in sorted(specs, key=lambda each: each.stream):
+        if (group := group_of(spec, settings)) is not None:
+            groups.setdefault(group, []).append((spec, frozenset(secrets_in(spec))))
+    for group, members in groups.items():
+        counted = Counter(secrets for _, secrets in members)
+        other, measure = max(members, key=lambda each: counted[each[1]])
+        for spec, own in members:
+            if own == measure:
+                continue
+            names = ", ".join(sorted(str(each) for each in measure ^ own))
             yield (
                 spec,
                 f"group {group} is one process, in which every stream could read the secrets of all others; "

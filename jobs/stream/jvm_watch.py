@@ -92,11 +92,11 @@ class JvmWatch:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._every):
-            self._look_at_work()
             self._work.jvm_asked(time.time())
             # A JVM that is gone refuses at once: that is noticed elsewhere, and is no silence.
             with contextlib.suppress(Exception):
                 self._ask()
+                self._look_at_work()
             self._work.jvm_answered()
 
     def _look_at_work(self) -> None:

@@ -14,8 +14,8 @@ from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.desired import read_stream_files
 from jobs.supervise.groups import DriverGroup
-from jobs.supervise.launcher import LaunchedDriver, given_to_group, launched_driver
-from jobs.supervise.launches import Launch, failures_in_a_row, read_launched_process
+from jobs.supervise.launcher import OUTPUT, LaunchedDriver, given_to_group, launched_driver
+from jobs.supervise.launches import Launch, deaths_in_a_row, failures_in_a_row, read_launched_process
 from jobs.supervise.observation import Observation
 from jobs.supervise.termination import Timeouts, end_driver, end_in_group, end_leftovers, kill_session
 
@@ -71,11 +71,12 @@ class DriverProcesses:
             kept=former.kept if former is not None else 0,
             kept_newest=former.kept_newest if former is not None else (),
             group=group_of(config.spec, now.settings),
+            deaths=deaths_in_a_row(former, actual.heartbeat) if count_failures and same else 0,
         )
         if launch.group is not None:
-            self._refuse_mixed(now.settings, config.file)
             group = DriverGroup.of(now.settings, launch.group)
-            process = group.ensure(self._home, self._settings_file, self._command, reason, self._timeouts)
+            given = (self._home, self._settings_file, self._command, reason, self._timeouts)
+            process = group.ensure(*given, count_failures=count_failures)
             who = (self._stream, process, group.folder.root)
             with given_to_group(now.folder, launch, config.text, *who) as launching:
                 yield launching
@@ -96,16 +97,29 @@ class DriverProcesses:
         if (how := end_in_group(self._stream, driver, self._timeouts, find)) is not None:
             return how
         group = DriverGroup.of(now.settings, driver.group)
+        if driver.heartbeat is None and group.actual().fresh:
+            raise FrazilError(
+                f"stream {self._stream}: attempt {driver.attempt} was not begun yet by the driver of group "
+                f"{group.name}, which is at work; it will not begin it any more.",
+                fix=f"run this again; {group.folder.root / OUTPUT} and logs/driver.log beside it say what it waits for",
+            )
         launched = read_launched_process(group.folder.store)
         attempt = launched.attempt if launched is not None else 0
         kill_session(driver.pid, driver.started, group.label, attempt)
         return f"did not end: the driver of group {group.name} was killed, and its streams are started again"
 
-    def _refuse_mixed(self, settings: Settings, file: Path) -> None:
-        """Raise if the stream must not be in its group, as its file and those of others stand."""
-        for spec, sentence in mixed_groups(read_stream_files(self._streams).specs.values(), settings):
+    def refuse_mixed(self, config: Configuration, settings: Settings) -> None:
+        """Refuse a configuration that must not be in its group, as its file and those of others stand.
+
+        Raises:
+            FrazilError: It names other secrets than the streams of its group.
+        """
+        if group_of(config.spec, settings) is None:
+            return
+        others = read_stream_files(self._streams).specs
+        for spec, sentence in mixed_groups([*({**others, self._stream: config.spec}).values()], settings):
             if spec.stream == self._stream:
-                raise FrazilError(f"{file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
+                raise FrazilError(f"{config.file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
 
     def group_folder(self, now: Observation, group: str | None) -> Path | None:
         """The folder of a group; None for none."""

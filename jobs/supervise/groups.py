@@ -9,18 +9,27 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.spec.generation import group_generation
+from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, state_store
 from jobs.supervise.actual import ActualState, Driver, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
-from jobs.supervise.launcher import launched_driver
-from jobs.supervise.launches import Launch, LaunchedProcess, failures_in_a_row, read_launched_process
+from jobs.supervise.heartbeat import FINAL
+from jobs.supervise.launcher import COMMAND_VARIABLE, launched_driver
+from jobs.supervise.launches import (
+    Launch,
+    LaunchedElsewhereError,
+    LaunchedProcess,
+    failures_in_a_row,
+    pause_before,
+    read_launched_process,
+)
 from jobs.supervise.termination import Timeouts, end_driver, end_leftovers
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder, private_opener
@@ -30,6 +39,7 @@ _STREAM_MODULE = "jobs.stream.main"
 # Touched by whoever is about to give the group a stream, so that a driver without one does not end at that moment.
 BELL = "bell"
 _STABLE_SECONDS = 600.0
+_ENDS = FINAL | {"stopping"}
 
 
 class GroupRollsError(FrazilError):
@@ -85,7 +95,14 @@ class DriverGroup:
         return read_certain(self.folder.store, self.label)
 
     def ensure(
-        self, home: Path, settings_file: Path | None, command: Sequence[str], reason: str, timeouts: Timeouts
+        self,
+        home: Path,
+        settings_file: Path | None,
+        command: Sequence[str],
+        reason: str,
+        timeouts: Timeouts,
+        *,
+        count_failures: bool = False,
     ) -> LaunchedProcess:
         """See to it that a driver of the group lives, and under the settings as they are; returns its process.
 
@@ -94,9 +111,11 @@ class DriverGroup:
             settings_file: Its settings; None for the default place.
             command: What starts a stream's driver.
             reason: Why, if one has to be launched.
+            count_failures: Whether one is launched only after the pause that failures in a row ask for.
 
         Raises:
             GroupRollsError: One lives that has to end first; it has been asked to.
+            FrazilError: Another machine is starting one; another action is under way; it is too early.
         """
         private_folder(self.folder.root)
         with self._locked(timeouts):
@@ -106,13 +125,23 @@ class DriverGroup:
             driver, control = actual.driver, read_control(self.folder.store)
             if driver is not None:
                 beat = driver.heartbeat
-                ends = control.end_attempt >= driver.attempt or (beat is not None and beat.final)
+                ends = control.end_attempt >= driver.attempt or (beat is not None and beat.state in _ENDS)
                 if not ends and driver.generation == self.generation:
                     return self._process(actual, driver)
                 if not ends:
                     self._ask_to_end(driver.attempt, control, f"its settings have changed; {reason}")
                 raise GroupRollsError(self, driver)
-            return self._launch(actual, control, home, settings_file, command, reason)
+            if actual.launched_elsewhere:
+                raise FrazilError(
+                    f"another machine is starting the driver of group {self.name}.", fix="run this again in a moment"
+                )
+            if count_failures:
+                self._refuse_early(actual)
+            try:
+                return self._launch(actual, control, home, settings_file, command, reason)
+            except LaunchedElsewhereError as problem:
+                # Not of the stream, which was launched nowhere.
+                raise FrazilError(f"group {self.name}: {problem.message}", fix="run this again in a moment") from None
 
     def end(self, driver: Driver, timeouts: Timeouts) -> str:
         """See a driver that was asked to end to its end; returns how it ended, as the end of a sentence."""
@@ -132,8 +161,30 @@ class DriverGroup:
         """Hold the group's lock, for who ends if nobody needs it; raises TimeoutError if another has it."""
         return exclusive(self.folder.root / LOCK, deadline_seconds=0.0)
 
-    def _locked(self, timeouts: Timeouts) -> contextlib.AbstractContextManager[None]:
-        return exclusive(self.folder.root / LOCK, deadline_seconds=timeouts.lock_seconds)
+    @contextlib.contextmanager
+    def _locked(self, timeouts: Timeouts) -> Iterator[None]:
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(exclusive(self.folder.root / LOCK, deadline_seconds=timeouts.lock_seconds))
+            except TimeoutError:
+                raise FrazilError(
+                    f"Another action on group {self.name} is under way: it holds {self.folder.root / LOCK}.",
+                    fix=f"wait a moment and run this again; `fuser {self.folder.root / LOCK}` names the process",
+                ) from None
+            yield
+
+    def _refuse_early(self, actual: ActualState) -> None:
+        """Raise while the pause lasts that drivers of the group which died in a row ask for."""
+        failures = failures_in_a_row(actual.launch, actual.heartbeat, _STABLE_SECONDS)
+        restart = Restart()
+        pause = pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
+        down = actual.heartbeat_age if actual.heartbeat is not None else actual.launched_for
+        if down < pause:
+            raise FrazilError(
+                f"the driver of group {self.name} ended {failures} times in a row without landing anything; it is "
+                f"started again in {pause - down:.0f} s.",
+                fix=f"read {self.folder.root / 'logs' / 'driver.log'}; `frazil start` of a stream starts it at once",
+            )
 
     def _ask_to_end(self, attempt: int, former: ControlRequest, reason: str) -> None:
         request = ControlRequest(former.mode, attempt, "roll", reason, "frazil", time.time())
@@ -182,6 +233,11 @@ class DriverGroup:
 
 def group_command(command: Sequence[str]) -> tuple[str, ...]:
     """What starts the driver of a group, where this starts a stream's own."""
+    if _STREAM_MODULE not in command and MODULE not in command:
+        raise FrazilError(
+            f"{COMMAND_VARIABLE} does not name {_STREAM_MODULE}, so how it starts the driver of a group is not known.",
+            fix=f"have it end with `python -m {_STREAM_MODULE}`, in whose place {MODULE} is put; or `group: own`",
+        )
     return tuple(MODULE if part == _STREAM_MODULE else part for part in command)
 
 

@@ -54,6 +54,7 @@ class Launch(msgspec.Struct, frozen=True):
         kept: How many launches of the stream were its keepers', ever.
         kept_newest: The newest of them, in their order.
         group: The group whose driver carries the stream; None where it has a driver of its own.
+        deaths: How many drivers of the group before this launch died in a row with something of this stream at hand.
     """
 
     attempt: int
@@ -65,6 +66,7 @@ class Launch(msgspec.Struct, frozen=True):
     kept: int = 0
     kept_newest: tuple[KeptRestart, ...] = ()
     group: str | None = None
+    deaths: int = 0
 
 
 # Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
@@ -144,6 +146,23 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
     had_nothing_to_do = beat.state != "starting" and beat.work.busy_since is None and not beat.work.total_lag
     stable = had_nothing_to_do and beat.beat_wall - beat.since >= stable_seconds
     return 1 if made_progress or stable else launch.failures + 1
+
+
+def deaths_in_a_row(launch: Launch | None, beat: Heartbeat | None) -> int:
+    """How many drivers of a group died in a row with something of a stream at hand; of one that is known to be gone.
+
+    Args:
+        launch: The stream's newest launch.
+        beat: The newest heartbeat, of whatever attempt.
+    """
+    if launch is None:
+        return 0
+    if beat is None or beat.attempt < launch.attempt:
+        # Nothing of it was begun.
+        return launch.deaths
+    if beat.final or not (beat.state == "starting" or beat.work.busy_since is not None):
+        return 0
+    return 1 if beat.work.made_progress else launch.deaths + 1
 
 
 def pause_before(failures: int, first: float, longest: float) -> float:

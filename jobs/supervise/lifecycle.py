@@ -169,6 +169,7 @@ class Lifecycle:
                 fix=f"frazil run {self._stream}",
             )
         now.refuse_other_holder()
+        self._drivers.refuse_mixed(config, now.settings)
         return config
 
     def bring_up(

@@ -14,10 +14,13 @@ from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store, stream_folder, streams_with
 from jobs.supervise.actual import read_actual
+from jobs.supervise.control_request import read_control
+from jobs.supervise.groups import DriverGroup, known_groups
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
+from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_record import KEY as KEEPER
 from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.launches import PROCESS_KEY
+from jobs.supervise.launches import LAUNCH_KEY, PROCESS_KEY, read_launch
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.broker import local_broker, local_registry
 from orchestration.cli.dev.services import DagsterServices
@@ -93,9 +96,27 @@ def streams_with_drivers(settings: Settings) -> list[str]:
 
 def attended_streams(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
-    kept = [key.split("/")[1] for key in state_store(settings).local.keys(f"streams/*/{KEEPER}")]
+    local = state_store(settings).local
+    kept = [key.split("/")[1] for key in local.keys(f"streams/*/{KEEPER}")]
     notes = {stream: read_keeper(stream_folder(settings, stream).store.local) for stream in kept}
-    return sorted({*streams_with_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
+    alone = {name for name, note in notes.items() if note and note.lives()}
+    return sorted({*streams_with_drivers(settings), *alone, *_of_kept_groups(settings)})
+
+
+def _of_kept_groups(settings: Settings) -> Iterator[str]:
+    """The streams of groups whose driver has a living keeper, which starts it, and them, again."""
+    kept = [name for name in known_groups(settings) if _has_keeper(DriverGroup.of(settings, name))]
+    for stream in streams_with(settings, LAUNCH_KEY) if kept else ():
+        store = stream_folder(settings, stream).store
+        launch, beat, control = read_launch(store), read_heartbeat(store), read_control(store)
+        wanted = launch is not None and control.mode != "stopped" and control.end_attempt < launch.attempt
+        if launch is not None and wanted and launch.group in kept and not (beat is not None and beat.final):
+            yield stream
+
+
+def _has_keeper(group: DriverGroup) -> bool:
+    note = read_keeper(group.folder.store.local)
+    return note is not None and note.lives()
 
 
 def drain_driver(deployment: Deployment, stream: str) -> None:

@@ -15,7 +15,7 @@ from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.redaction import RedactingFormatter
-from jobs.spark.end import jvm_is_gone
+from jobs.spark.end import spark_is_over
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
 from jobs.spec.models import StreamSpec
@@ -91,8 +91,8 @@ class SharedSpark:
         self._spark: SessionStart | None = None
 
     def start(self) -> SessionStart:
-        """Of the next stream: the one that the streams before had, unless its JVM has ended."""
-        if self._spark is not None and jvm_is_gone():
+        """Of the next stream: the one that the streams before had, unless that is over."""
+        if self._spark is not None and spark_is_over():
             self.end()
         if self._spark is None:
             self._spark = _started(self._settings, "frazil run --all", self._settings.state / "spark" / "run-all.log")

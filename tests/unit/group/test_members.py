@@ -27,12 +27,15 @@ def member(last: Heartbeat | None, stream: str = "s", **changes: object) -> Memb
 
 
 STATES: tuple[State, ...] = get_args(State)
+ENDED: tuple[State, ...] = tuple(state for state in STATES if state in FINAL)
 
 
 def test_a_launch_that_nobody_has_begun_is_taken_up_as_it_is() -> None:
     assert member(None).take_up(0) == "launched"
     for state in STATES:
         assert member(beat(state, attempt=3)).take_up(0) == "launched"
+        # Its driver before this one is not gone yet.
+        assert member(beat(state, attempt=3), driven=True).take_up(0) == "no"
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -57,6 +60,15 @@ def test_what_is_not_wanted_or_was_had_is_left(last: Heartbeat | None) -> None:
         assert made.take_up(0) == "no"
 
 
+def test_of_a_launch_that_nobody_begins_its_end_is_said() -> None:
+    asked = ControlRequest(end_attempt=4)
+    assert Member("s", LAUNCH, asked, beat("running", attempt=3)).unbegun
+    assert Member("s", LAUNCH, asked, None).unwanted
+    assert Member("s", LAUNCH, ControlRequest("stopped"), None).unwanted
+    assert not member(None).unwanted
+    assert not member(beat("starting")).unbegun
+
+
 def test_a_paused_stream_is_taken_up_and_reads_nothing() -> None:
     assert Member("s", LAUNCH, ControlRequest("paused"), beat("paused")).take_up(0) == "anew"
 
@@ -68,23 +80,25 @@ def test_a_driver_may_have_died_of_what_was_at_work() -> None:
     assert not member(None).suspect
     assert not member(beat("running")).suspect
     assert not member(beat("running", attempt=3, work=busy)).suspect
-    for state in FINAL:
+    for state in ENDED:
         assert not member(beat(state, work=busy)).suspect
 
 
-def test_a_stream_is_left_out_after_deaths_in_a_row_and_only_of_its_own() -> None:
+def test_a_stream_is_left_out_after_deaths_in_a_row_whatever_else_failed() -> None:
     busy = Work(busy_since=NOW - 5)
-    for failures in range(5):
-        launch = msgspec.structs.replace(LAUNCH, failures=failures)
+    for deaths in range(4):
+        launch = msgspec.structs.replace(LAUNCH, deaths=deaths, failures=6)
         suspect = Member("s", launch, ControlRequest(), beat("running", work=busy))
-        assert suspect.failures == failures + 1
-        assert suspect.left_out == (failures + 1 >= MOST_DEATHS)
+        assert suspect.deaths == deaths + 1
+        assert suspect.left_out == (deaths + 1 >= MOST_DEATHS)
         # It has landed something since it was launched: the count begins anew.
         landed = Work(batches=1, busy_since=NOW - 5)
-        assert not Member("s", launch, ControlRequest(), beat("running", work=landed)).left_out
-        idle = Member("s", launch, ControlRequest(), beat("running"))
-        assert idle.failures == 0
-        assert not idle.left_out
+        assert Member("s", launch, ControlRequest(), beat("running", work=landed)).deaths == 1
+        assert Member("s", launch, ControlRequest(), beat("running")).deaths == 0
+        assert Member("s", launch, ControlRequest(), beat("failed", work=busy)).deaths == 0
+        # Launched by the supervisor after those deaths, and not begun.
+        again = Member("s", launch, ControlRequest(), beat("running", attempt=3, work=busy))
+        assert (again.deaths, again.suspect) == (deaths, deaths > 0)
 
 
 def test_suspects_begin_one_by_one_and_before_all_others() -> None:
@@ -107,7 +121,7 @@ def test_a_stream_has_proven_itself_once_it_landed_ended_or_stayed_idle() -> Non
     assert proven(beat("running", work=Work(recovered=1), since=began), NOW, began)
     assert proven(beat("paused", since=began), NOW, began)
     assert proven(beat("retrying", since=began), NOW, began)
-    for state in FINAL:
+    for state in ENDED:
         assert proven(beat(state, since=began), NOW, began)
     # Others do not wait for ever.
     assert not proven(beat("running", work=busy, since=began), began + ALONE_SECONDS - 1, began)

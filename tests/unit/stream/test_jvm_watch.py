@@ -93,3 +93,25 @@ def test_workers_that_work_are_seen_and_stopped_ones_are_not() -> None:
         finally:
             watch.end()
             subprocess.run(["kill", "-9", str(worker)], check=True)
+
+
+def test_of_a_shared_jvm_the_ends_of_its_own_tasks_are_seen_and_its_silence_too() -> None:
+    work = WorkLog(time.time(), unanswered_seconds=0.0)
+    ended, hangs, hung = [(1, 0)], threading.Event(), threading.Event()
+
+    def tasks_ended() -> tuple[int, int]:
+        if hung.is_set():
+            hangs.wait(30)
+        return ended[-1]
+
+    watch = JvmWatch(work, lambda: None, local=True, tasks_ended=tasks_ended, every_seconds=0.02).start()
+    try:
+        wait_for(lambda: work.work(time.time()).got_on_at is not None, "the first look")
+        before = work.work(time.time()).got_on_at
+        ended.append((1, 1))
+        wait_for(lambda: work.work(time.time()).got_on_at != before, "the end of a task to be seen")
+        hung.set()
+        wait_for(lambda: work.work(time.time()).unanswered_since is not None, "the silence to be seen")
+    finally:
+        hangs.set()
+        watch.end()

@@ -7,11 +7,12 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
 
+from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.actual import Driver, read_actual
@@ -38,7 +39,8 @@ def launched(folder: Path, group: str | None, attempt: int = 4, process: tuple[i
 
 def says(store: LocalStore, state: State, group: str | None, attempt: int = 4, process: tuple[int, str] = ME) -> None:
     now = time.time()
-    who: tuple[Any, ...] = ("s", "a", attempt, *process, boot_id(), socket.gethostname())
+    pid, started = process
+    who = ("s", "a", attempt, pid, started, boot_id(), socket.gethostname())
     write_heartbeat(store, Heartbeat(*who, now, state, now, boot_clock(), now, group=group))
 
 
@@ -117,3 +119,6 @@ def test_what_starts_the_driver_of_a_group() -> None:
     assert group_command(own) == ("numactl", "python", "-m", "jobs.group.main")
     # As a group's keeper gets it.
     assert group_command(group_command(own)) == group_command(own)
+    with pytest.raises(FrazilError, match="does not name") as raised:
+        group_command(("/usr/local/bin/driver",))
+    assert "group: own" in (raised.value.fix or "")

@@ -1,0 +1,132 @@
+"""Documents of a group's streams, as its driver reads and writes them: launches, processes and last words."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+
+import msgspec
+
+from jobs.errors import FrazilError
+from jobs.group.members import Member
+from jobs.spec.generation import generation
+from jobs.spec.groups import group_of
+from jobs.spec.loading import load_stream
+from jobs.spec.settings import Settings
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.stream.logs import driver_log
+from jobs.supervise.actual import read_certain
+from jobs.supervise.control_request import read_control
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.heartbeat import Heartbeat, LastError, State, write_heartbeat
+from jobs.supervise.launches import (
+    KeptRestart,
+    Launch,
+    LaunchedProcess,
+    launched_file,
+    write_launch,
+    write_launched_process,
+)
+from jobs.system.boot import boot_clock
+
+log = logging.getLogger(__name__)
+
+_KEPT_NEWEST = 5
+
+
+class MemberDocuments:
+    """What stands in the folders of a group's streams.
+
+    Args:
+        group: The group.
+        process: The group's driver, which is this process, as launches record it.
+    """
+
+    def __init__(self, group: DriverGroup, process: LaunchedProcess) -> None:
+        self._group: DriverGroup = group
+        self._settings: Settings = group.settings
+        self._process: LaunchedProcess = process
+
+    def member(self, stream: str, launch: Launch) -> Member:
+        """A stream as it stands, of which this is the newest launch.
+
+        Raises:
+            UnreadableStateError, FrazilError: A document cannot be read.
+        """
+        store = stream_folder(self._settings, stream).store
+        actual = read_certain(store, stream)
+        driver, note = actual.driver, actual.launched_process
+        # Its newest launch may be recorded as this very process's, which has not begun it.
+        driven = actual.other_holder is not None or (
+            driver is not None and (driver.pid, driver.started) != (self._process.pid, self._process.started)
+        )
+        if store.shared and (note is None or note.host != self._process.host) and actual.awaited:
+            # Given to the driver of another machine, which may be about to begin it.
+            driven = True
+        return Member(stream, launch, read_control(store), actual.heartbeat, driven)
+
+    def is_named(self, launch: Launch) -> bool:
+        """Whether the file that a stream was launched from is still there, and says this group, if it can be read."""
+        file = self._settings.home / launch.file
+        if not file.exists():
+            return False
+        with contextlib.suppress(FrazilError, OSError):
+            return group_of(load_stream(file), self._settings) == self._group.name
+        return True
+
+    def launched_anew(self, member: Member, folder: StreamFolder) -> Launch:
+        """The next launch of a stream that an earlier driver of the group left without a word."""
+        former, kept = member.launch, launched_file(folder)
+        attempt, now = former.attempt + 1, time.time()
+        why = f"the driver of group {self._group.name} ended without a last word"
+        launch = msgspec.structs.replace(
+            former,
+            attempt=attempt,
+            generation=generation(load_stream(kept), self._settings),
+            failures=0,
+            deaths=member.deaths,
+            at=now,
+            reason=why,
+            kept=former.kept + 1,
+            kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
+        )
+        write_launch(folder.store, launch, kept.read_text(encoding="utf-8"))
+        return launch
+
+    def note(self, folder: StreamFolder, launch: Launch) -> None:
+        """Record this process as that of a stream's launch.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        note = msgspec.structs.replace(
+            self._process,
+            attempt=launch.attempt,
+            generation=launch.generation,
+            at=time.time(),
+            group=self._group.name,
+        )
+        write_launched_process(folder.store, note)
+
+    def say(self, member: Member, state: State, error: LastError | None = None) -> None:
+        """Write a last word on a stream that is not taken up.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        folder, launch, beat = stream_folder(self._settings, member.stream), member.launch, member.heartbeat
+        if error is not None:
+            log.error("stream %s: %s", member.stream, error.message)
+        if beat is None or beat.attempt != launch.attempt:
+            me, now = self._process, time.time()
+            who = (member.stream, launch.generation, launch.attempt, me.pid, me.started, me.boot, me.host)
+            log_file = str(driver_log(self._group.folder.root))
+            beat = Heartbeat(*who, now, state, now, boot_clock(), now, log=log_file, group=self._group.name)
+        said = msgspec.structs.replace(beat, state=state, state_since=time.time(), error=error)
+        write_heartbeat(folder.store, said)
+
+
+def process_note(attempt: int, beat: Heartbeat, group: str) -> LaunchedProcess:
+    """This process as launches of the group's streams record it."""
+    return LaunchedProcess(attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, time.time(), group)
