@@ -179,7 +179,7 @@ def _of_subject(
                 f"stream {spec.stream}: subject {subject}, version {newest.version}, makes no table: {problem.message}",
                 fix=f"register a version that does, or declare the columns in {written.block}.schema of {file}",
             ) from None
-    if written.sample is not None:
+    if written.sample is not None and settings.registry is not None:
         find = RegistryLookup(registry_connection(settings.registry)).find
         named, sample = spec.decode.schema_id, written.sample()
         rows = named_rows(sample, format_, written.options, find, part=written.part, named=named)
