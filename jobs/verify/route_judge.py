@@ -25,6 +25,7 @@ from jobs.transform.frame import Frame
 from jobs.transform.sql import compiled, evaluated
 from jobs.transform.transform import Rows
 from jobs.verify.named_destinations import NamedDestinations, may_be_named
+from jobs.verify.route_doubts import RouteDoubts
 from jobs.verify.table_ranges import TableRanges
 
 Offsets = npt.NDArray[np.int64]
@@ -64,6 +65,7 @@ class RouteJudge:
         dispatch: Names the tables of each value, of those that the file names.
         always: Of all rows; None if it is not known, but that it is not this table.
         named: Tells the tables that values name, of a route that has them.
+        doubts: About what decided of rows; None without any.
     """
 
     table: str
@@ -72,6 +74,7 @@ class RouteJudge:
     dispatch: Dispatch | None = None
     always: tuple[str, ...] | None = None
     named: NamedDestinations | None = None
+    doubts: RouteDoubts | None = None
 
     def verdict(
         self, rows: pa.RecordBatch, place: TopicPartition, offsets: Offsets, again: npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ of every table is judged by the configuration that its offset was read under, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.read_configurations import ReadConfigurations
 from jobs.verify.replayed_rows import replayed_offsets
+from jobs.verify.route_doubts import route_doubts
 from jobs.verify.route_judge import RouteJudge, Unprovable, route_judge
 from jobs.verify.rows_in_ranges import missing_column
 from jobs.verify.stored_specs import StoredSpecs
@@ -153,7 +154,11 @@ class _Work:
         found = self._stored.spec(config)
         if not isinstance(found, StreamSpec):
             return found
-        return route_judge(found, target.name, table.schema(), self._ranges)
+        judge = route_judge(found, target.name, table.schema(), self._ranges)
+        if isinstance(judge, RouteJudge) and found.tables_follow and not target.coordinator:
+            doubts = route_doubts(judge.needs, table.schema(), table.metadata.schemas)
+            return replace(judge, doubts=doubts)
+        return judge
 
     def _judge_batch(
         self, target: TargetSpec, judges: Mapping[str, RouteJudge | Unprovable], batch: pa.RecordBatch
@@ -185,6 +190,7 @@ class _Work:
         offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
         again = self._read.read_again(place, offsets)
         allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
+        doubtful, doubt = np.zeros(len(rows), bool), ""
         destinations: list[Callable[[int], tuple[str, ...] | None]] = []
         for config in sorted(configs):
             judge = judges[config]
@@ -196,6 +202,9 @@ class _Work:
             except pa.ArrowInvalid as problem:
                 unknown[config] = Unprovable(f"its values do not fit the route's columns: {problem}")
                 continue
+            if judge.doubts is not None and (doubted := judge.doubts.rows(part)).any():
+                doubtful |= doubted
+                doubt = judge.doubts.why
             allowed |= verdict.here
             destinations.append(verdict.destinations)
         wrong = ~allowed
@@ -206,6 +215,9 @@ class _Work:
             back = self._came_back(place, offsets) & wrong
             self.leave_out(target.name, None, int(back.sum()), _CAME_BACK)
             wrong &= ~back
+            config = min(configs) if len(configs) == 1 else None
+            self.leave_out(target.name, config, int((wrong & doubtful).sum()), doubt)
+            wrong &= ~doubtful
             if wrong.any():
                 first = int(np.flatnonzero(wrong)[np.argmin(offsets[wrong])])
                 found = self._wrong.setdefault((target.name, place), _Wrong())

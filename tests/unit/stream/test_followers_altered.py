@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.offsets import TopicPartition
 from jobs.stream import batch_commit
 from jobs.verify.audit import audit
+from jobs.verify.audit_result import RouteAudit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 
@@ -36,10 +37,12 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     return make
 
 
-def audited(one: LaneStream) -> None:
+def audited(one: LaneStream) -> RouteAudit:
     fill_ledger(one.catalog, one.settings, [one.spec])
     found = audit(one.stream.spec, one.settings, one.catalog, full=True)
     assert not found.problems and not found.pending, (found.problems, found.pending)
+    assert found.route is not None
+    return found.route
 
 
 def without(one: LaneStream, column: str, *tables: str) -> None:
@@ -148,3 +151,44 @@ def test_a_table_that_a_topic_named_and_that_cannot_follow_leaves_a_way_out(open
     after.produce("events", {"id": 5, "type": "INS"})
     after.land()
     assert after.placed()["lake.of_INS"] == [("events", 0, 2)]
+
+
+def test_rows_from_before_a_column_that_decides_came_back_are_not_judged(opened: Opened) -> None:
+    one = opened()
+    one.land()
+    assert audited(one).judged == 2
+    without(one, "type", "lake.deletes")
+    after = opened(2)
+    after.produce("events", {"id": 3, "type": "DEL"})
+    after.land()
+    found = audited(after)
+    assert found.judged == 2
+    assert [(each.table, each.rows, each.why) for each in found.not_judged] == [
+        ("lake.deletes", 1, "the table's column type, by which they are routed, is newer than some rows")
+    ]
+
+
+def test_rows_that_a_float_decided_are_not_judged_once_it_is_a_double(opened: Opened) -> None:
+    opened(1, {"by": "type", "tables": [{"match": "never", "table": "lake.never"}]})
+    decode = {"value": "json", "schema": "table"}
+    route = {
+        "by": "cast(k as string)",
+        "tables": [{"match": "0.1", "table": "lake.tenths"}],
+        "unmatched": {"table": OWN},
+    }
+    one = opened(2)
+    with one.catalog.load_table(OWN).update_schema() as change:
+        change.add_column("k", FloatType())
+    one = opened(3, route, decode=decode)
+    one.produce("events", {"id": 3, "k": 0.1})
+    one.land()
+    assert one.placed()["lake.tenths"] == [("events", 0, 2)] and audited(one).judged == 3
+    for name in (OWN, "lake.tenths"):
+        with one.catalog.load_table(name).update_schema() as change:
+            change.update_column("k", DoubleType())
+    after = opened(4, route, decode=decode)
+    after.land()
+    found = audited(after)
+    assert [(each.table, each.rows, each.why) for each in found.not_judged] == [
+        ("lake.tenths", 1, "the table's column k, by which they are routed, was float and is double")
+    ]
