@@ -78,6 +78,21 @@ def require_master(settings: Settings, seconds: float = _SECONDS) -> None:
         )
 
 
+def not_accepted(master: str, text: str) -> MasterUnavailableError | None:
+    """What a failed start of Spark says of a master that listens, and has not taken the application within a minute.
+
+    Args:
+        master: The session's.
+        text: What Spark said.
+    """
+    if is_local(master) or "stopped SparkContext" not in text:
+        return None
+    return MasterUnavailableError(
+        f"Spark's master {master} listens, and did not accept the application.",
+        fix="see that spark.authenticate and its secret are those of the master; read spark.log and the master's log",
+    )
+
+
 def driver_out_of_reach(settings: Settings) -> str | None:
     """Why executors on other machines cannot reach a driver; None if nothing is known to be in their way.
 

@@ -17,7 +17,7 @@ from jobs.redaction import redacted
 from jobs.spark.catalog_jars import catalog_jars
 from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
-from jobs.spark.master import is_local, master_of, require_master
+from jobs.spark.master import is_local, master_of, not_accepted, require_master
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
 from jobs.system.pandas_import import keep_pandas_out, without_pandas
@@ -126,7 +126,7 @@ def start_session(
         settings, app, work, java_options, conf: As `spark_conf` takes them.
 
     Raises:
-        MasterUnavailableError: The master of a standalone cluster is not there.
+        MasterUnavailableError: The master of a cluster is not there, or does not accept the application.
         FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
     """
     keep_pandas_out()
@@ -153,6 +153,8 @@ def start_session(
     except (FrazilError, OSError):
         raise
     except Exception as problem:
+        if (refused := not_accepted(options["spark.master"], str(problem))) is not None:
+            raise refused from None
         if output is None:
             raise
         said = redacted(settings, first_line(problem))

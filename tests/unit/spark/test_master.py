@@ -12,6 +12,7 @@ from jobs.spark.master import (
     MasterUnavailableError,
     driver_out_of_reach,
     is_local,
+    not_accepted,
     require_master,
     standalone_addresses,
 )
@@ -103,3 +104,12 @@ def test_executors_elsewhere_do_not_find_a_driver_at_127_0_0_1(
 ) -> None:
     conf = {} if host is None else {"driver_host": host}
     assert (driver_out_of_reach(on(tmp_path, master, **conf)) is None) is reached
+
+
+def test_a_master_that_accepts_no_application_is_said_to_be_one() -> None:
+    said = "An error occurred\n: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis"
+    problem = not_accepted("spark://one:7077", said)
+    assert problem is not None
+    assert problem.message == "Spark's master spark://one:7077 listens, and did not accept the application."
+    assert not_accepted("local[2]", said) is None
+    assert not_accepted("spark://one:7077", "java.lang.IllegalArgumentException: Executor memory") is None

@@ -9,11 +9,15 @@ import pytest
 import yaml
 
 from jobs.errors import FrazilError
-from jobs.kafka.consumer import consumer_options
+from jobs.kafka.consumer import MonitoredConsumer, ReadError, consumer_options
+from jobs.registry.client import RegistryClient
+from jobs.registry.connection import registry_connection
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.stream.carried_settings import carried_settings, task_secrets
+from jobs.system.carried import NOTHING, carry
+from tests.helpers.tls import CLIENT_PASSWORD, make_tls
 
 
 def spec(folder: Path, **more: Any) -> StreamSpec:
@@ -76,3 +80,27 @@ def test_files_of_kafka_and_the_registry_go_along(tmp_path: Path) -> None:
     folder = {"ssl.ca.location": str(tmp_path), "ssl.key.location": str(tmp_path / "other.pem")}
     with pytest.raises(FrazilError, match=r"Kafka's option ssl.key.location: cannot read .*other.pem: No such file"):
         carried_settings(spec(tmp_path), made, folder)
+
+
+def test_clients_take_certificates_that_a_task_brought_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing lies at their paths, Kafka's client and the registry's read them from memory."""
+    monkeypatch.setenv("CLIENT_PASSWORD", CLIENT_PASSWORD)
+    tls = make_tls(tmp_path / "driver")
+    security = {"protocol": "SSL", "ca": str(tls.ca), "certificate": str(tls.client)}
+    security["key_password"] = "${env:CLIENT_PASSWORD}"
+    registry = {"url": "https://127.0.0.1:1", "tls": {key: security[key] for key in security if key != "protocol"}}
+    made = settings(tmp_path, kafka={"bootstrap_servers": "127.0.0.1:1", "security": security}, registry=registry)
+    assert made.registry is not None
+    reader, connection = consumer_options(made.kafka, "payments"), registry_connection(made.registry)
+    carried = carried_settings(spec(tmp_path), made, reader)
+    (tmp_path / "driver").rename(tmp_path / "elsewhere")
+    with pytest.raises(ReadError, match="does not take its options"):
+        MonitoredConsumer(reader)
+    with pytest.raises(FrazilError):
+        RegistryClient(connection)
+    carry(carried)
+    try:
+        MonitoredConsumer(reader).consumer.close()
+        RegistryClient(connection).close()
+    finally:
+        carry(NOTHING)
