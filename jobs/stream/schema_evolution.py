@@ -76,7 +76,7 @@ class SchemaEvolution:
             return changes
         before, own = len(refused), self._elsewhere
         for each in needs:
-            if each.change == "add" and each.path[0] not in own:
+            if each.change == "add" and each.path[0] not in own and not self._goes_without(each):
                 refused.setdefault(field_place(schema, each.path), _LEFT)
         if len(refused) >= MOST_REFUSED:
             refused[EVERY_FIELD] = _TOO_MANY
@@ -228,6 +228,11 @@ class SchemaEvolution:
         refused = self._stream.refused_by(self._name).fields
         before = len(refused)
         for each in verdict.refused:
+            if self._goes_without(each):
+                # Keys that are data would be without an end.
+                if len(self._settled) < MOST_REFUSED:
+                    self._settle(each.change, each.path)
+                continue
             if each.change == "add" and EVERY_FIELD in refused:
                 # Keys that are data would be without an end.
                 continue
@@ -239,6 +244,13 @@ class SchemaEvolution:
                 log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
                 refused[EVERY_FIELD] = _TOO_MANY
         return self._refuse_changes(verdict.refused) or len(refused) > before
+
+    def _goes_without(self, change: RecordNeed | RefusedChange) -> bool:
+        """Whether a field gets no column that the table would not have anyway: records land without it."""
+        spec = self._spec
+        if change.change != "add" or spec.evolution.add != "auto" or spec.lane_columns is None or spec.transform:
+            return False
+        return change.path in spec.lane_columns.unseen()
 
     def _stopped(self, verdict: Evolution) -> SchemaChangeError:
         stream, first = self._stream.spec.stream, verdict.failed[0]

@@ -121,6 +121,39 @@ def test_tables_that_topics_name_have_the_routes_columns(opened: Opened) -> None
     audited(one)
 
 
+def test_fields_to_be_left_out_for_which_there_is_no_room_are_left_out_and_counted(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = {"by": "topic", "to": "lake.{value}", "columns": {"drop": ["p"]}}
+    one = opened(route, evolve={"limits": {"new_columns_per_hour": 2}})
+    one.produce("a", {"id": 1, "p": {"a": 1}})
+    one.land()
+    one.produce("a", *({"id": number, "p": {f"key{number}": 1}} for number in range(2, 8)), {"id": 8, "x": {"y": 1}})
+    done = one.land(1)
+    assert [each["id"] for each in rows(one, "lake.a")] == [*range(1, 8)] and one.runs <= 3
+    assert set(one.letters()) == {("a", 7)}, "a field that the table would have is refused as ever"
+    assert sum(each.records for each in done.unknown_fields.values()) == 4
+    one.produce("a", {"id": 9, "p": {"key7": 1}}, {"id": 10, "p": {"other": 2}})
+    commit = Target.commit
+
+    def failing(self: Target, *given: Any, **more: Any) -> Any:
+        if self.name == "lake.a":
+            raise SystemExit
+        return commit(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "commit", failing)
+        with pytest.raises(SystemExit):
+            one.land(2)
+    for each in one.stream.folder.root.rglob("pending*"):
+        each.unlink()
+    after = opened(route, epoch=2, evolve={"limits": {"new_columns_per_hour": 2}})
+    after.land(0)
+    assert [each["id"] for each in rows(after, "lake.a")] == [*range(1, 8), 9, 10]
+    assert set(after.letters()) == {("a", 7)}
+    audited(after)
+
+
 def test_a_table_of_the_file_that_would_keep_nothing_or_lacks_its_partition_stops_the_stream(opened: Opened) -> None:
     tables = [{"match": "a", "table": "lake.a", "columns": ["nothing"]}]
     one = opened({"by": "topic", "tables": tables})
