@@ -51,8 +51,9 @@ def test_what_is_there_lands_at_once_in_batches_of_about_so_many_bytes(pipeline:
         before = len(reads(made))
         produce_large(made, 12)
         done = made.control().flush("more of them", "tester").facts
-        assert (done["read"], done["dead"]) == (12, 0)
-        assert len(after := reads(made)[before:]) >= 3
+        assert done["dead"] == 0
+        # The query that took over with the new bound may have read some of them before it heard of the flush.
+        assert sum(after := reads(made)[before:]) == 12
         assert max(after) <= 4
         made.assert_exactly_once()
     finally:
