@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import os
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -95,4 +96,22 @@ def _on_server(settings: Path) -> bool:
             f"{settings} puts Dagster's storage in PostgreSQL, and Dagster's client for it is not installed.",
             fix="pip install 'frazil[dagster-postgres]'",
         )
+    if _without_psycopg2(storage.get("postgres")):
+        raise FrazilError(
+            f"{settings} names no driver for PostgreSQL. SQLAlchemy {version('sqlalchemy')} would take psycopg 3, on "
+            "which Dagster fails with its first event.",
+            fix=f"write scheme: postgresql+psycopg2 below postgres_db in {settings}, or begin postgres_url with "
+            "postgresql+psycopg2://",
+        )
     return True
+
+
+def _without_psycopg2(postgres: Any) -> bool:
+    """Whether SQLAlchemy chooses the driver for PostgreSQL, and chooses another than Dagster speaks to."""
+    if not isinstance(postgres, dict) or tuple(map(int, version("sqlalchemy").split(".")[:2])) < (2, 1):
+        return False
+    database, url = postgres.get("postgres_db"), postgres.get("postgres_url")
+    if isinstance(database, dict):
+        return database.get("scheme", "postgresql") == "postgresql"
+    # One that a variable of the environment holds is not looked into.
+    return isinstance(url, str) and url.startswith("postgresql://")
