@@ -41,6 +41,7 @@ from jobs.stream.opening import ensure_tables
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.termination import Timeouts
 from orchestration.cli.demo.producer import ensure_topic
 
 GROUP = "small"
@@ -165,6 +166,9 @@ def frazil(home: Home, plan: Plan, say: Callable[[str], None]) -> Iterator[int]:
         say("the streams are stopped")
         for control in controls.values():
             control.stop("a benchmark", "bench")
+        # Before its folder is taken away.
+        if (driver := group.ask_to_end("a benchmark", Timeouts())) is not None:
+            group.end(driver, Timeouts())
 
 
 def arrivals(table: Table, since: float, until: float) -> tuple[list[float], list[np.ndarray]]:

@@ -286,6 +286,9 @@ class GroupDriver:
 
     def _ends_idle(self) -> bool:
         """Whether it ends, as nobody is about to give it a stream; nobody can, from then on."""
+        if not self._group.folder.root.is_dir():
+            # The deployment was taken away, and nobody can give it anything.
+            return True
         if self._is_wanted_by_any():
             # Looked at without the lock, which others wait for.
             return False

@@ -16,6 +16,7 @@ from itertools import product, starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -415,6 +416,10 @@ class World:
         if name not in self.tables:
             return Counter()
         return Counter(record for path in self.tables[name].files for record in self.files[path])
+
+
+# Its snapshots are what a client wrote, as in a catalog of SQL: none is asked whether it forgets them.
+MetastoreCatalog.register(World)
 
 
 def assert_ledger_says_so(world: World, *, dropped: Collection[str] = ()) -> None:
