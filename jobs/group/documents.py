@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -68,8 +69,10 @@ class MemberDocuments:
 
     def is_named(self, launch: Launch) -> bool:
         """Whether the file that a stream was launched from is still there, and says this group, if it can be read."""
-        file = self._settings.home / launch.file
-        if not file.exists():
+        # As it was found: by a path that may be relative to where its launcher stood, or to the deployment.
+        places = (Path(launch.file), self._settings.home / launch.file)
+        file = next((each for each in places if each.exists()), None)
+        if file is None:
             return False
         with contextlib.suppress(FrazilError, OSError):
             return group_of(load_stream(file), self._settings) == self._group.name

@@ -32,13 +32,15 @@ def spark_is_over() -> bool:
         return False
     from pyspark import SparkContext
 
-    context: Any = SparkContext._active_spark_context
-    if context is None:
-        return False
-    try:
+    context = SparkContext._active_spark_context
+    return context is not None and is_stopped(context)
+
+
+def is_stopped(context: Any) -> bool:
+    """Whether a context was stopped, although its JVM lives; not so where the JVM does not say."""
+    with contextlib.suppress(Exception):
         return bool(context._jsc.sc().isStopped())
-    except Exception:
-        return True
+    return False
 
 
 def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:

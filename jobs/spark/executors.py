@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.errors import FrazilError
+from jobs.spark.end import is_stopped
 from jobs.spark.master import is_local, standalone_addresses
 from jobs.system.threads import background_thread
 
@@ -41,10 +42,7 @@ class ApplicationEndedError(FrazilError):
 
 def application_ended(session: SparkSession) -> bool:
     """Whether the session's application is over, although its JVM lives: the cluster has removed it."""
-    context: Any = session.sparkContext
-    with contextlib.suppress(Exception):
-        return bool(context._jsc.sc().isStopped())
-    return False
+    return is_stopped(session.sparkContext)
 
 
 def cluster_problem(context: SparkContext, text: str) -> FrazilError | None:

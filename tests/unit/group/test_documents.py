@@ -1,0 +1,50 @@
+"""What a group's driver reads of its streams: whether a file still names the group."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from jobs.group.documents import MemberDocuments
+from jobs.spec.settings import Settings
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.launches import Launch, LaunchedProcess
+
+FILE = """stream: s
+group: {group}
+source: {{topics: [t]}}
+decode: {{value: json, schema: id string}}
+table: {{name: a.s}}
+"""
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> MemberDocuments:
+    (tmp_path / "streams").mkdir()
+    process = LaunchedProcess(1, "a", 1, "1", "boot", socket.gethostname(), 0.0, "small")
+    return MemberDocuments(DriverGroup.of(Settings.embedded(tmp_path), "small"), process)
+
+
+@pytest.mark.parametrize("written", ["absolute", "relative to the launcher", "relative to the deployment"])
+def test_a_stream_begins_again_only_while_its_file_says_the_group(
+    documents: MemberDocuments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    file = tmp_path / "streams" / "s.yaml"
+    paths = {
+        "absolute": file,
+        "relative to the launcher": file.relative_to(tmp_path.parent),
+        "relative to the deployment": file.relative_to(tmp_path),
+    }
+    launch = Launch(1, "a", str(paths[written]), 0, 0.0, group="small")
+    assert not documents.is_named(launch)
+    file.write_text(FILE.format(group="small"))
+    assert documents.is_named(launch)
+    for other in ("cdc", "own"):
+        file.write_text(FILE.format(group=other))
+        assert not documents.is_named(launch)
+    # What cannot be read now says nothing else.
+    file.write_text("stream: [")
+    assert documents.is_named(launch)
