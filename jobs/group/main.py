@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
@@ -63,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.setswitchinterval(SWITCH_SECONDS)
     control = ControlReader(folder.store, given.attempt)
-    _listen(control)
+    control.end_on_signals()
     again = ["--home", str(given.home), *(["--settings", str(given.settings)] if given.settings else [])]
     started_with = [*again, "--group", given.group]
     keeper = KeeperStarter(folder, group.label, given.attempt, started_with, keeper_policy(Restart()), settings)
@@ -118,17 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             spark.end()
     return 0
-
-
-def _listen(control: ControlReader) -> None:
-    """SIGTERM and Ctrl-C end it after the batches at hand; a closed terminal is none of its business."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        control.signalled = True
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
@@ -81,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     log_file = driver_log(folder.root)
     control = ControlReader(folder.store, given.attempt)
-    _listen(control)
+    control.end_on_signals()
     keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart), settings)
 
     def on_heartbeat() -> None:
@@ -133,17 +132,6 @@ def _is_held(spec: StreamSpec, settings: Settings) -> bool:
 def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
     log_option = spark_log_option(spark_log(stream_folder(settings, spec.stream).root), FILE_BYTES, FILES)
     return start_session(settings, f"frazil {spec.stream}", java_options=log_option, conf={"spark.ui.port": "0"})
-
-
-def _listen(control: ControlReader) -> None:
-    """SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        control.signalled = True
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ Of actions on several machines, each of which has that lock, the one that did no
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Literal
 
 import msgspec
@@ -125,6 +127,16 @@ class ControlReader:
         self._read_at: float | None = None
         self.signalled: bool = False
         self.superseded: Callable[[], bool] = lambda: False
+
+    def end_on_signals(self) -> None:
+        """Let SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            self.signalled = True
+
+        signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGINT, on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def now(self) -> DriverOrder:
         """What the driver is to do now. A document that cannot be read changes nothing."""
