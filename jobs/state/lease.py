@@ -7,6 +7,7 @@ slept through a take-over is refused by the claims in the tables, whatever its c
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import threading
 import time
@@ -79,6 +80,7 @@ class Lease:
         self._held: bool = False
         self._given_back: bool = False
         self._loss: FencedError | None = None
+        self._away: OSError | None = None
         self._writing: threading.Lock = threading.Lock()
         self._losing: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
@@ -100,6 +102,11 @@ class Lease:
             return LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl)
         return self._loss
 
+    @property
+    def away(self) -> OSError | None:
+        """Why the store did not take the newest renewal that was begun in time, or has not yet; None if it did."""
+        return self._away
+
     def acquire(self, above: int) -> int:
         """Take the lease with an epoch greater than `above` and than every earlier one, and keep renewing it.
 
@@ -118,6 +125,7 @@ class Lease:
             if self._documents.create(self.epoch, self._encoded(renewed)) and self._is_newest():
                 break
         self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
+        self._away = None
         self._documents.remove_below(self.epoch)
         self._stop.clear()
         self._thread = background_thread(self._renew_for_ever, "lease")
@@ -216,6 +224,10 @@ class Lease:
         if not self._held:
             return LeaseLostError(self._stream, self.epoch, "this driver holds no lease, or has given it back")
         now = self._clock()
+        in_time = self.lost is None
+        if in_time:
+            # It counts as away until it has answered: who finds the lease run out meanwhile knows why.
+            self._away = TimeoutError(errno.ETIMEDOUT, f"{self._store.place('')} did not answer in time")
         try:
             if problem := self._taken() or self.lost:
                 return problem
@@ -224,11 +236,12 @@ class Lease:
             # It may have run out before the write was through, and others may have seen that.
             if problem := self.lost and (self._taken() or self.lost):
                 return problem
-        except OSError:
+        except OSError as problem:
+            self._away = problem if in_time else self._away
             if lost := self.lost:
                 return lost
             raise
-        self._renewed = now
+        self._renewed, self._away = now, None
         return None
 
     def _taken(self) -> FencedError | None:

@@ -22,6 +22,10 @@ class StoreRefusedError(FrazilError):
     """The store may not be read and written, or is not there; waiting does not help."""
 
 
+class StoreAwayError(FrazilError):
+    """The store did not answer for so long that a lease ran out, which is taken anew when it answers."""
+
+
 def prove_store(store: StateStore) -> None:
     """See that a shared store can be relied on; a folder can.
 
@@ -36,10 +40,24 @@ def prove_store(store: StateStore) -> None:
         except OSError as problem:
             if problem.errno != errno.EACCES:
                 raise
-            raise StoreRefusedError(
-                f"The state store refuses what is asked of it: {problem.strerror}.",
-                fix="check state.store, its properties and its rights in frazil.yaml, then run `frazil validate`",
-            ) from None
+            raise _refused(problem) from None
+
+
+def unrenewed(stream: str, problem: OSError, seconds: float) -> FrazilError:
+    """What it means that a lease ran out while a shared store did not take its renewal.
+
+    Args:
+        stream: Whose lease.
+        problem: Why it was not renewed.
+        seconds: For how long it holds.
+    """
+    if problem.errno == errno.EACCES:
+        return _refused(problem)
+    return StoreAwayError(
+        f"stream {stream}: the state store did not take the lease's renewal for {seconds:g} s "
+        f"({problem.strerror or problem}). Nothing is committed until it answers and the lease is taken anew.",
+        fix="frazil validate",
+    )
 
 
 def prove_documents(documents: Documents, prefix: str) -> None:
@@ -63,6 +81,13 @@ def prove_documents(documents: Documents, prefix: str) -> None:
     finally:
         with contextlib.suppress(OSError):
             documents.remove(key)
+
+
+def _refused(problem: OSError) -> StoreRefusedError:
+    return StoreRefusedError(
+        f"The state store refuses what is asked of it: {problem.strerror}.",
+        fix="check state.store, its properties and its rights in frazil.yaml, then run `frazil validate`",
+    )
 
 
 def _unsafe(documents: Documents, prefix: str, what: str) -> UnsafeStoreError:

@@ -29,7 +29,7 @@ from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.spec.transform.passing import misfit_fix
 from jobs.state.epochs import DRIVER, Opener
 from jobs.state.lease import stream_lease
-from jobs.state.store_proof import prove_store
+from jobs.state.store_proof import prove_store, unrenewed
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
@@ -109,9 +109,11 @@ def _held(
             with registry_watch(stream.schemas):
                 yield stream
             step("before_release")
-        except LeaseExpiredError:
-            # It cannot be renewed where there is no room, and is taken again when there is.
+        except LeaseExpiredError as expired:
+            # It cannot be renewed where there is no room, or in a store that is away, and is taken anew afterwards.
             refuse_if_full(spec.stream, folder.root)
+            if folder.store.shared and (problem := lease.away):
+                raise unrenewed(spec.stream, problem, settings.lease_ttl.total_seconds()) from expired
             raise
 
 

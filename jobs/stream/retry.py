@@ -30,6 +30,7 @@ from jobs.spec.error_handling import Retry
 from jobs.spec.registry import LocalRegistryDown
 from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.lease import LeaseHeldError
+from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
@@ -70,6 +71,7 @@ _UNAVAILABLE_ERRORS = (
     CommitUnknownError,
     CommitRefusedError,
     DiskFullError,
+    StoreAwayError,
     TableDroppedError,
     TableUnableError,
     SchemaAwaitedError,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,13 +14,17 @@ import yaml
 
 from jobs.spec.state import StateSettings
 from jobs.state.lease_record import LeaseRecord
-from tests.helpers.services import new_state
+from tests.helpers.database_server import DatabaseServer
+from tests.helpers.faulty_proxy import faulty_proxy
+from tests.helpers.services import database_state, new_state
+from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def share_state(one: Pipeline, state: StateSettings, folder: str = "state") -> None:
@@ -50,6 +57,47 @@ def test_the_next_driver_needs_nothing_that_one_left_on_its_own_disk(
     assert "from the pending record" in caplog.text and pending.startswith("pending-")
     assert one.folder().pending_records() == []
     one.assert_exactly_once()
+
+
+@pytest.mark.timeout(240)
+def test_a_store_that_is_away_for_longer_than_a_lease_holds_is_waited_for(
+    pipeline: Callable[..., Pipeline], database: DatabaseServer
+) -> None:
+    """Nothing is committed meanwhile, though the tables could be; the same driver goes on under another epoch."""
+    one = pipeline(lease_ttl="3s")
+    one.write_spec(trigger={"every": "1s"})
+    with faulty_proxy(database.port) as proxy:
+        there = database.url.replace(f":{database.port}/", f":{proxy.port}/")
+        share_state(one, database_state(database, url=there, timeout="1s"))
+        one.produce({GOOD: 20})
+        one.control().start("the test begins", "tester")
+        try:
+            one.wait_until_landed()
+            before = one.beat()
+            log = one.folder().root / "logs" / "driver.log"
+            proxy.arm("refused", 10**9)
+            wait_for(lambda: "away, tries again in 1 s" in log.read_text(), "the driver to know that the store is away")
+            snapshots = len(one.table().metadata.snapshots)
+            one.produce({GOOD: 20})
+            said = status(one)
+            assert one.stream in said and "cannot be read" in said and f"127.0.0.1:{proxy.port}" in said, said
+            wait_for(lambda: "away, tries again in 2 s" in log.read_text(), "it to wait on")
+            assert len(one.table().metadata.snapshots) == snapshots
+            proxy.arm("", 0)
+            one.wait_until_landed()
+            wait_for(lambda: one.beat().state == "running", "it to say that it runs")
+            beat = one.beat()
+            assert (beat.pid, beat.attempt, beat.epoch) == (before.pid, before.attempt, (before.epoch or 0) + 1)
+            assert "the state store did not take the lease's renewal for 3 s" in log.read_text()
+            one.assert_exactly_once()
+        finally:
+            proxy.arm("", 0)
+            one.control().stop("the test ends", "tester")
+
+
+def status(one: Pipeline) -> str:
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(one.home), "status"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100).stdout
 
 
 @pytest.fixture

@@ -149,6 +149,40 @@ def test_an_unreachable_store_is_no_loss_until_the_lease_runs_out(
         lease.verify()
 
 
+def test_a_lease_that_ran_out_before_the_store_was_asked_blames_no_store(
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    clock.now += TTL + 1
+    store.before["keys"] = unreachable
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+    assert lease.away is None
+
+
+def test_a_lease_that_ran_out_while_the_store_was_away_says_so(
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    for operation in ("keys", "put"):
+        store.before[operation] = unreachable
+        with pytest.raises(OSError, match="no space left"):
+            lease.verify()
+        assert "no space left" in str(lease.away)
+        store.before.clear()
+        lease.verify()
+        assert lease.away is None
+    store.before["put"] = unreachable
+    with pytest.raises(OSError, match="no space left"):
+        lease.verify()
+    clock.now += TTL + 1
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+    assert "no space left" in str(lease.away)
+
+
 def test_a_write_that_is_through_too_late_does_not_count(
     make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
@@ -161,6 +195,7 @@ def test_a_write_that_is_through_too_late_does_not_count(
     store.before["put"] = slow
     with pytest.raises(LeaseExpiredError):
         lease.verify()
+    assert "did not answer in time" in str(lease.away)
     store.before.clear()
     with pytest.raises(LeaseExpiredError):
         lease.verify()
@@ -199,6 +234,7 @@ def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
     assert stuck.wait(30), "the renewing thread is in its write"
     clock.now += TTL
     assert isinstance(lease.lost, LeaseExpiredError), "known without the store"
+    assert "did not answer in time" in str(lease.away)
     with pytest.raises(LeaseExpiredError):
         lease.verify()
     lease.release()

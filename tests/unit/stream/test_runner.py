@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import CommitUnknownError, FencedError, ToleranceError
+from jobs.commit.errors import CommitUnknownError, FencedError, LeaseExpiredError, ToleranceError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
@@ -23,6 +23,7 @@ from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.local_store import LocalStore
+from jobs.state.store_proof import unrenewed
 from jobs.stream import drain
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module
@@ -84,6 +85,9 @@ def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, be
         (OSError("an object store's client says so without a number"), True),
         (OSError(errno.EMFILE, "too many open files"), False),
         (PermissionError(errno.EACCES, "denied"), False),
+        (unrenewed("payments", OSError(errno.EIO, "no answer"), 30.0), True),
+        (unrenewed("payments", PermissionError(errno.EACCES, "denied"), 30.0), False),
+        (LeaseExpiredError("payments", 1, 31.0, 30.0), False),
         (FileNotFoundError(errno.ENOENT, "gone"), False),
         (ToleranceError("a record failed"), False),
         (FrazilError("topic payments does not exist any more."), False),
