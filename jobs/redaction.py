@@ -11,6 +11,7 @@ from urllib.parse import quote
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
+from jobs.system.mounted import texts_read
 
 
 def redacted(settings: Settings, text: str, also: Iterable[Secret] = ()) -> str:
@@ -26,8 +27,9 @@ def _without(secret: Secret, text: str) -> str:
         value = secret.reveal()
     except FrazilError:
         value = ""
-    # A template may hold more than the secret itself: the whole first, then what each variable holds.
-    for part in [value, *(os.environ.get(name, "") for name in secret.names)]:
+    # A template may hold more than the secret itself: the whole first, then what each variable or file holds or held.
+    variables = (os.environ.get(name, "") for name in secret.names)
+    for part in [value, *variables, *(text for path in secret.files for text in texts_read(path))]:
         if part:
             # As it stands, and as it stands within a URI.
             text = text.replace(part, shown).replace(quote(part, safe=""), shown)

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
+from jobs.kafka.refusals import LOGIN_CODES
 from jobs.spec.kafka_options import reading_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
@@ -37,7 +38,6 @@ _OPTIONS: dict[str, Any] = {
     "queued.max.messages.kbytes": 32 * 1024,
     "fetch.queue.backoff.ms": 5,
 }
-REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 class ReadError(FrazilError):
@@ -75,6 +75,7 @@ class MonitoredConsumer:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.problem: KafkaError | None = None
         self.fetched: dict[TopicPartition, int] = {}
+        self.servers: str = str(options["bootstrap.servers"])
         try:
             self.consumer: Consumer = Consumer(
                 {**local_options(options), "error_cb": self._keep_error, "stats_cb": self._read_statistics}
@@ -87,7 +88,7 @@ class MonitoredConsumer:
 
     def _keep_error(self, error: KafkaError) -> None:
         # What follows a refusal says only that no broker is left.
-        if self.problem is None or self.problem.code() not in REFUSED:
+        if self.problem is None or self.problem.code() not in LOGIN_CODES or error.code() in LOGIN_CODES:
             self.problem = error
 
     def _read_statistics(self, statistics: str) -> None:

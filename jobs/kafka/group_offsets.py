@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.errors import FrazilError
+from jobs.kafka.refusals import lacks_right, missing_rule, user_of
 from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
@@ -124,4 +125,9 @@ class GroupOffsets:
             return "the group has members, so another consumer uses its name; choose another in source.group"
         if error.code() in COORDINATOR_NOT_READY:
             return "its coordinator is not ready; it is tried again"
+        if lacks_right(error):
+            # Of a topic the partition stands in front of it.
+            name = where.rpartition("-")[0] if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else self._group
+            servers, user = self._kafka.require_bootstrap(), user_of(self._kafka.admin_security)
+            return "{}: {}; next: {}".format(error.str(), *missing_rule(error, servers, user, ("Read",), name))
         return f"{where}{error.str()}"

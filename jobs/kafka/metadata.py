@@ -16,6 +16,7 @@ from jobs.commit.log_state import LogState, undecided
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_fields import LastReads
 from jobs.errors import FrazilError
+from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
 from jobs.kafka.truncation import departures
 from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import librdkafka_options
@@ -100,6 +101,9 @@ class KafkaLog:
             KafkaUnavailableError: With the client's own last word, such as a wrong password.
         """
         found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
+        if self._settings.admin_security is not None:
+            # Brokers do not list what the user must not see; asked for by name, they say which it is.
+            self.identities(name for name in source.topics or () if name not in found)
         return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if source.reads(name)}
 
     def identities(self, topics: Iterable[str]) -> dict[str, str]:
@@ -111,7 +115,7 @@ class KafkaLog:
         identities: dict[str, str] = {}
         for name, future in futures.items():
             try:
-                identities[name] = str(self._ask(future.result).topic_id)
+                identities[name] = str(self._ask(future.result, name).topic_id)
             except KafkaUnavailableError as problem:
                 cause = problem.__cause__
                 code = cause.args[0].code() if isinstance(cause, KafkaException) else None
@@ -205,7 +209,9 @@ class KafkaLog:
                 lambda: self._admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout)
             )
             try:
-                return {TopicPartition(p.topic, p.partition): self._ask(each.result) for p, each in futures.items()}
+                return {
+                    TopicPartition(p.topic, p.partition): self._ask(each.result, p.topic) for p, each in futures.items()
+                }
             except KafkaUnavailableError as problem:
                 cause = problem.__cause__
                 moved = isinstance(cause, KafkaException) and cause.args[0].code() in _MOVED
@@ -220,7 +226,7 @@ class KafkaLog:
         if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _ask(self, question: Callable[[], T], topic: str = "") -> T:
         try:
             answer = question()
             self._last_error = None
@@ -230,7 +236,13 @@ class KafkaLog:
             # The callback that carries the reason, such as a refused password, is served by a poll.
             self._admin.poll(0.2)
             reason = self._last_error if self._last_error is not None else error
-            refused = reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+            if lacks_right(error):
+                user = user_of(self._settings.admin_security)
+                missing, rule = missing_rule(error, self._bootstrap, user, ("Describe",), topic)
+                raise KafkaUnavailableError(
+                    f"Kafka at {self._bootstrap}: {error.str()}: {missing}", fix=rule
+                ) from problem
+            refused = is_refusal(reason)
             hint = f"check kafka.{self._identity} in frazil.yaml" if refused else self._remedy
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
             raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem

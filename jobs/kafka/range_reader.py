@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.kafka.consumer import REFUSED, LostOffsetsError, MonitoredConsumer, ReadError
+from jobs.kafka.consumer import LostOffsetsError, MonitoredConsumer, ReadError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.records import FetchedBlock, fetched_block
+from jobs.kafka.refusals import UNKNOWN_USER, is_refusal, lacks_right, missing_rule
 
 MOST_RECORDS = 10_000
 MOST_BYTES = 16 * 1024 * 1024
@@ -138,7 +139,7 @@ class _Reading:
                 self._client.problem = None
                 continue
             problem = self._client.problem
-            if problem is not None and problem.code() in REFUSED:
+            if problem is not None and is_refusal(problem):
                 raise self._unreadable(problem.str())
             if time.monotonic() - last > self._timeout:
                 raise self._unavailable(problem.str() if problem else f"nothing came for {self._timeout:.0f} s")
@@ -199,6 +200,10 @@ class _Reading:
                 f"{self._ranges[source].at} any more: {error.str()}",
                 fix="start the stream again, which says what is missing and how to go on",
             )
+        elif lacks_right(error):
+            missing, command = missing_rule(error, self._client.servers, UNKNOWN_USER, ("Read",), source.topic)
+            said = f"{error.str()}: {missing}".replace("the user", "the user of kafka.security")
+            raise ReadError(f"Kafka: {self._where(source)}: {said}", fix=command)
         else:
             raise self._unreadable(error.str(), source)
 

@@ -71,7 +71,7 @@ class CatalogSettings(SpecModel):
             user = uri.partition("://")[2].rpartition("@")[0]
             if self.kind != "sql":
                 yield "password", "is for a catalog of the type sql"
-            elif not user or ":" in user.replace("${env:", ""):
+            elif not user or ":" in user.replace("${env:", "").replace("${file:", ""):
                 yield "password", "is that of the user in uri, such as postgresql+psycopg://user@host/database"
 
     @property

@@ -1,4 +1,4 @@
-"""Secrets as references to environment variables, which are read only where they are used, and properties with them."""
+"""Secrets as references to variables or mounted files, read only where they are used, and properties with them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from jobs.errors import FrazilError
 from jobs.spec.base import Location, problems_at
 from jobs.spec.yaml_document import LocatedText
 from jobs.system.carried import variable
+from jobs.system.mounted import mounted_text
 
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+REFERENCE = re.compile(r"\$\{(?:env:([A-Za-z_][A-Za-z0-9_]*)|file:(/[^${}\x00-\x1f]+))\}")
 _ADVICE = "write ${env:NAME} here and set the environment variable NAME"
 
 # A key holds a secret if one of its words, or its last words, say so: `s3.session-token`, `adls.account-key`.
@@ -32,10 +33,10 @@ _QUERY = re.compile(r"[?&;](?P<key>[^=?&;\s]+)=(?P<secret>[^&;\s]+)")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A text with one or more ``${env:NAME}`` in it, kept as it is written; the values are never kept.
+    """A text with one or more ``${env:NAME}`` or ``${file:/PATH}`` in it, kept as it is written, without the values.
 
     Args:
-        template: The text, such as ``${env:PGPASS}`` or ``postgresql://me:${env:PGPASS}@db/lake``.
+        template: The text, such as ``${env:PGPASS}`` or ``postgresql://me:${file:/run/secrets/pg}@db/lake``.
         where: File and line it was written in, for the message about a variable that is not set.
 
     Raises:
@@ -46,36 +47,53 @@ class Secret:
     where: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        rest = _REFERENCE.sub("", self.template)
+        rest = REFERENCE.sub("", self.template)
         if "${" in rest:
-            raise ValueError("has a reference that cannot be read; write ${env:NAME}, with letters, digits and _")
+            raise ValueError(
+                "has a reference that cannot be read; write ${env:NAME}, with letters, digits and _, or ${file:/PATH}, "
+                "with the whole path"
+            )
         if rest == self.template:
             raise ValueError(f"a secret must not stand in the file; {_ADVICE}")
 
     @property
     def names(self) -> tuple[str, ...]:
         """The environment variables it refers to, in order, each once."""
-        return tuple(dict.fromkeys(_REFERENCE.findall(self.template)))
+        return tuple(dict.fromkeys(name for name, _ in REFERENCE.findall(self.template) if name))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files it refers to, in order, each once."""
+        return tuple(dict.fromkeys(path for _, path in REFERENCE.findall(self.template) if path))
 
     def reveal(self) -> str:
-        """Returns the text with the variables' present values. Call it where the value is used, and do not keep it.
+        """Returns the text with what variables and files hold now. Call it where it is used, and do not keep it.
 
         Raises:
-            FrazilError: If a variable is not set or is empty.
+            FrazilError: If a variable is not set or is empty, or a file cannot be read or does not hold one line.
         """
 
         def value(match: re.Match[str]) -> str:
+            place = f", which {self.where} refers to," if self.where else ""
+            if match[2]:
+                try:
+                    return mounted_text(match[2])
+                except (OSError, ValueError) as problem:
+                    said = f"cannot be read: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
+                raise FrazilError(
+                    f"The file {match[2]}{place} {said}.",
+                    fix=f"mount the secret there, as one line that this user may read; then ls -l {match[2]}",
+                )
             found = variable(match[1])
             if found:
                 return found
             state = "not set" if found is None else "empty"
-            place = f", which {self.where} refers to," if self.where else ""
             raise FrazilError(
                 f"The environment variable {match[1]}{place} is {state}.",
                 fix=f"read -rs {match[1]} && export {match[1]}",
             )
 
-        return _REFERENCE.sub(value, self.template)
+        return REFERENCE.sub(value, self.template)
 
     def __str__(self) -> str:
         return self.template
@@ -151,7 +169,7 @@ def literal_secret_problem(key: str, value: str | Secret) -> str | None:
         return f"a secret must not stand in the file; {_ADVICE}"
     patterns = (_USERINFO, _USERINFO_DATABASE) if key.rpartition(".")[2] in ("uri", "url") else (_USERINFO,)
     # References are taken out first, for they have colons and braces of their own; NUL keeps their place.
-    bare = _REFERENCE.sub("\0", text)
+    bare = REFERENCE.sub("\0", text)
     for pattern in patterns:
         if (match := pattern.search(bare)) and match["secret"].strip("\0"):
             return "a password must not stand in the file; write ${env:NAME} in its place: ://user:${env:NAME}@host"

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, PlainValidator, model_validator
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from jobs.errors import FrazilError
 from jobs.spec.base import Flag, LocalPath, Location, SpecModel, problems_at
-from jobs.spec.secrets import Secret, reveal, text_or_secret
-
-# A user may come from the environment as well: hosted brokers' users are generated API keys.
-TextOrSecret = Annotated[str | Secret, PlainValidator(text_or_secret), PlainSerializer(str, return_type=str)]
+from jobs.spec.kafka_login import KafkaOAuth, Kerberos, TextOrSecret, jaas_config
+from jobs.spec.secrets import Secret, reveal
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_WAYS = {"OAUTHBEARER": ("oauth",), "GSSAPI": ("kerberos",)}
+_PASSWORD = ("user", "password")
+_NOT_HERE = {
+    "AWS_MSK_IAM": "is not among them: neither librdkafka nor Kafka's own Java client signs requests for AWS. "
+    "Amazon MSK takes SCRAM-SHA-512 (secrets in AWS Secrets Manager) and certificates (protocol: SSL) as well",
+}
+
+
+def _mechanism(value: object) -> object:
+    if isinstance(value, str) and (problem := _NOT_HERE.get(value.upper())):
+        raise ValueError(problem)
+    return value
 
 
 class KafkaSecurity(SpecModel):
@@ -27,7 +37,10 @@ class KafkaSecurity(SpecModel):
 
     Args:
         protocol: How the connection is encrypted and authenticated.
-        mechanism, user, password: For the SASL protocols; all three are required there and refused elsewhere.
+        mechanism: For the SASL protocols; required there and refused elsewhere.
+        user, password: For PLAIN and SCRAM, which require both.
+        oauth: For OAUTHBEARER, which requires it.
+        kerberos: For GSSAPI, which requires it.
         ca: PEM file of the authorities that sign the broker's certificate; without it the client's own list is used.
         certificate, key, key_password: The client's certificate (mutual TLS), as PEM files; ``key`` may be left out if
             ``certificate`` holds both. Java reads only PKCS#8 keys (``BEGIN PRIVATE KEY``).
@@ -35,9 +48,13 @@ class KafkaSecurity(SpecModel):
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None, BeforeValidator(_mechanism)
+    ] = None
     user: TextOrSecret | None = None
     password: Secret | None = None
+    oauth: KafkaOAuth | None = None
+    kerberos: Kerberos | None = None
     ca: LocalPath | None = None
     certificate: LocalPath | None = None
     key: LocalPath | None = None
@@ -47,7 +64,9 @@ class KafkaSecurity(SpecModel):
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Those of its values that are references."""
-        return tuple(v for v in (self.user, self.password, self.key_password) if isinstance(v, Secret))
+        of_oauth = (self.oauth.client_id, self.oauth.client_secret) if self.oauth else ()
+        values = (self.user, self.password, self.key_password, *of_oauth)
+        return tuple(value for value in values if isinstance(value, Secret))
 
     @property
     def uses_sasl(self) -> bool:
@@ -57,6 +76,17 @@ class KafkaSecurity(SpecModel):
     def uses_tls(self) -> bool:
         return self.protocol.endswith("SSL")
 
+    @property
+    def token_url(self) -> str | None:
+        """Where tokens for the brokers are issued; None where they take none."""
+        return self.oauth.token_url if self.oauth else None
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys of later versions only where they are used, so that nobody's drivers are started anew for them."""
+        dumped: dict[str, Any] = handler(self)
+        return {key: value for key, value in dumped.items() if value is not None or key not in ("oauth", "kerberos")}
+
     @model_validator(mode="after")
     def _fields_fit_the_protocol(self) -> KafkaSecurity:
         if problems := list(self._misfits()):
@@ -64,10 +94,21 @@ class KafkaSecurity(SpecModel):
         return self
 
     def _misfits(self) -> Iterator[tuple[Location, str]]:
-        for name in ("mechanism", "user", "password"):
-            if self.uses_sasl and getattr(self, name) in (None, ""):
-                yield (name,), f"is required for the protocol {self.protocol}"
-            if not self.uses_sasl and getattr(self, name) is not None:
+        if self.uses_sasl and self.mechanism is None:
+            yield ("mechanism",), f"is required for the protocol {self.protocol}"
+        needed = ("mechanism", *_WAYS.get(self.mechanism or "", _PASSWORD)) if self.uses_sasl else ()
+        for name in ("mechanism", *_PASSWORD, "oauth", "kerberos"):
+            given = getattr(self, name)
+            if name in needed and name != "mechanism" and given in (None, ""):
+                way = f"mechanism {self.mechanism}" if self.mechanism in _WAYS else f"protocol {self.protocol}"
+                yield (name,), f"is required for the {way}"
+            elif name not in needed and given is not None and self.uses_sasl:
+                owner = next((mechanism for mechanism, way in _WAYS.items() if name in way), None)
+                yield (
+                    (name,),
+                    f"is for the mechanism {owner}" if owner else f"is not used by the mechanism {self.mechanism}",
+                )
+            elif not self.uses_sasl and given is not None:
                 yield (name,), f"is not used by the protocol {self.protocol}; did you mean SASL_{self.protocol}?"
         if not self.uses_tls:
             for name in ("ca", "certificate", "key", "key_password"):
@@ -85,15 +126,18 @@ def librdkafka_options(security: KafkaSecurity | None) -> dict[str, str]:
     The result holds secrets in the clear: hand it to the client, and nothing else.
 
     Raises:
-        FrazilError: If a secret's environment variable is not set.
+        FrazilError: If a secret cannot be had.
     """
     if security is None:
         return {}
     options = {"security.protocol": security.protocol}
     if security.uses_sasl:
         options["sasl.mechanism"] = str(security.mechanism)
-        options["sasl.username"] = reveal(security.user or "")
-        options["sasl.password"] = reveal(security.password or "")
+        if login := security.oauth or security.kerberos:
+            options |= login.librdkafka()
+        else:
+            options["sasl.username"] = reveal(security.user or "")
+            options["sasl.password"] = reveal(security.password or "")
     if security.uses_tls:
         options["ssl.endpoint.identification.algorithm"] = "https" if security.verify_hostname else "none"
         if security.ca:
@@ -113,16 +157,18 @@ def java_options(security: KafkaSecurity | None) -> dict[str, str]:
     are read here, since Java takes them from one file or as text only.
 
     Raises:
-        FrazilError: If a secret's environment variable is not set, or a certificate or key cannot be read or used.
+        FrazilError: If a secret cannot be had, or a certificate or key cannot be read or used.
     """
     if security is None:
         return {}
     options = {"security.protocol": security.protocol}
     if security.uses_sasl:
-        mechanism = str(security.mechanism)
-        user, password = jaas_quoted(reveal(security.user or "")), jaas_quoted(reveal(security.password or ""))
-        options["sasl.mechanism"] = mechanism
-        options["sasl.jaas.config"] = f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
+        options["sasl.mechanism"] = mechanism = str(security.mechanism)
+        if login := security.oauth or security.kerberos:
+            options |= login.java()
+        else:
+            fields = {"username": reveal(security.user or ""), "password": reveal(security.password or "")}
+            options["sasl.jaas.config"] = jaas_config(_LOGIN_MODULES[mechanism], fields)
     if security.uses_tls:
         # Java turns the check off with an empty text, librdkafka with `none`.
         options["ssl.endpoint.identification.algorithm"] = "https" if security.verify_hostname else ""
@@ -158,13 +204,3 @@ def _pem_text(path: Path, field: str) -> str:
             fix=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out {path.with_suffix('.pkcs8.pem')}",
         )
     return text
-
-
-def jaas_quoted(value: str) -> str:
-    r"""Quotes a value for ``sasl.jaas.config``, which Kafka reads with ``java.io.StreamTokenizer``.
-
-    Inside quotes a backslash starts an escape (``\n``, ``\101``, or the next character itself), and a raw line break
-    ends the value: so these, and the quote, are written as escapes, and everything else as it is.
-    """
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'

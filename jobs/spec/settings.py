@@ -100,7 +100,9 @@ class KafkaSettings(SpecModel):
         """What to do about brokers that do not answer."""
         if self.is_embedded:
             return "frazil up"
-        return f"check that the brokers run and kafka.bootstrap_servers in {SETTINGS_FILE} names them"
+        urls = {each.token_url for each in (self.security, self.admin_security) if each and each.token_url}
+        tokens = "".join(f", and that {url} issues tokens" for url in sorted(urls))
+        return f"check that the brokers run and kafka.bootstrap_servers in {SETTINGS_FILE} names them{tokens}"
 
     def require_bootstrap(self) -> str:
         """Returns the servers to connect to; those of the local broker as they are now.
@@ -261,7 +263,7 @@ def _noted_address(address_file: Path) -> str | None:
 
 
 def secret_references(settings: Settings) -> Iterator[Secret]:
-    """Yields every secret of the settings, so that ``frazil validate`` can say which variables are not set."""
+    """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had."""
     yield from settings.catalog.secrets
     yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))
     if security := settings.kafka.security:

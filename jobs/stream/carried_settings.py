@@ -36,7 +36,9 @@ def carried_settings(spec: StreamSpec, settings: Settings, reader: Mapping[str, 
         for secret in task_secrets(spec)
         for name in secret.names
     }
-    return Carried(variables, {path: _content(path, whose) for path, whose in _files(settings, reader)})
+    mounted = [(path, secret.where or "a secret") for secret in task_secrets(spec) for path in secret.files]
+    files = [*_files(settings, reader), *mounted]
+    return Carried(variables, {path: _content(path, whose) for path, whose in files})
 
 
 def task_secrets(spec: StreamSpec) -> list[Secret]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.spark.token_urls import allow_token_url
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
 from jobs.stream.byte_bound import ByteBound
@@ -139,6 +140,8 @@ class StreamQuery:
         if self._poll_seconds > POLL_SECONDS:
             delay = max(delay, timedelta(seconds=self._poll_seconds))
         spark.conf.set("spark.sql.streaming.pollingDelay", f"{delay // timedelta(milliseconds=1)}ms")
+        security = stream.settings.kafka.security
+        allow_token_url(spark, security.token_url if security else None)
         options = kafka_source_options(
             spec,
             stream.settings.kafka,

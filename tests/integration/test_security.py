@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.local_broker.broker import LocalBroker
-from jobs.local_broker.config import SecureListener
-from jobs.spec.security import librdkafka_options
-from tests.helpers.tls import make_tls
+from jobs.stream.drain import DrainProgress
+from jobs.stream.retry import is_unavailable
+from tests.helpers.guarded_broker import GuardedBroker, guarded_broker
+from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 
 if TYPE_CHECKING:
@@ -23,61 +22,61 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-# What a translation into JAAS has to escape (Kafka's own tool cannot store a double quote).
-PASSWORD = "p'a\\ss=w;rd"
+# What a translation into JAAS has to escape.
+PASSWORD = "p'a\\ss=w;\"rd"
 ADMIN_PASSWORD = "of the administrator"
+CLIENT_SECRET = 'of the client; "quoted" and \\escaped'
+TOKEN_SECONDS = 4
 
 
 @pytest.fixture(scope="module")
-def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("secure")
-    tls = make_tls(folder)
-    with LocalBroker(
-        folder / "broker", secure=SecureListener(tls.keystore, {"frazil": PASSWORD, "admin": ADMIN_PASSWORD})
-    ) as broker:
-        address = broker.status().secure_address
-        assert address is not None
-        yield address, tls.ca
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+    with guarded_broker(tmp_path_factory.mktemp("guarded"), token_seconds=TOKEN_SECONDS) as broker:
+        broker.user("frazil", PASSWORD)
+        broker.user("admin", ADMIN_PASSWORD)
+        broker.tokens.clients["service"] = CLIENT_SECRET
+        yield broker
 
 
-def secured(pipeline: Pipeline, ca: Path, *, admin: bool = False) -> Pipeline:
-    """Give the deployment the security block that a user would write."""
+def secured(pipeline: Pipeline, broker: GuardedBroker, *, admin: bool = False, tokens: bool = False) -> Pipeline:
+    """Give the deployment the security block that a user would write, and the topic."""
+    broker.topic(pipeline.stream)
+    scram = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "ca": str(broker.tls.ca)}
+    security: dict[str, Any] = scram | {"user": "frazil", "password": "${env:FRAZIL_TEST_PASSWORD}"}
+    if tokens:
+        oauth = {"token_url": broker.tokens.url, "client_id": "service", "ca": str(broker.tls.ca)}
+        oauth |= {"client_secret": "${env:FRAZIL_TEST_CLIENT}", "scope": "kafka"}
+        security = {**scram, "mechanism": "OAUTHBEARER", "oauth": oauth}
     file = pipeline.home / "frazil.yaml"
     settings: dict[str, Any] = yaml.safe_load(file.read_text())
-    settings["kafka"]["request_timeout"] = "5s"
-    security = {
-        "protocol": "SASL_SSL",
-        "mechanism": "SCRAM-SHA-512",
-        "user": "frazil",
-        "password": "${env:FRAZIL_TEST_PASSWORD}",
-        "ca": str(ca),
-    }
-    settings["kafka"]["security"] = security
+    settings["kafka"] |= {"request_timeout": "5s", "security": security}
     if admin:
-        of_admin = security | {"user": "admin", "password": "${env:FRAZIL_TEST_ADMIN}"}
+        of_admin = scram | {"user": "admin", "password": "${env:FRAZIL_TEST_ADMIN}"}
         settings["kafka"]["admin"] = {"security": of_admin}
     file.write_text(yaml.safe_dump(settings))
     return pipeline
 
 
+def produce(broker: GuardedBroker, topic: str, count: int) -> None:
+    """So many payments, of which the eighth is damaged."""
+    producer = Producer({"bootstrap.servers": broker.open_address})
+    for number in range(count):
+        producer.produce(topic, payment(number, TRUNCATED if number == 7 else GOOD))
+    assert producer.flush(30) == 0
+
+
 def test_drains_over_sasl_ssl(
-    secure_broker: tuple[str, Path],
+    guarded: GuardedBroker,
     tmp_path: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    address, ca = secure_broker
     monkeypatch.setenv("FRAZIL_TEST_PASSWORD", PASSWORD)
-    one = secured(Pipeline(tmp_path, address, "over_sasl_ssl"), ca)
-    options: dict[str, Any] = {"bootstrap.servers": address, **librdkafka_options(one.settings().kafka.security)}
-    admin = AdminClient(options)
-    for future in admin.create_topics([NewTopic(one.stream, 2, 1)]).values():
-        future.result(30)
-    producer = Producer(options)
-    for number in range(50):
-        producer.produce(one.stream, payment(number, TRUNCATED if number == 7 else GOOD))
-    assert producer.flush(30) == 0
+    one = secured(Pipeline(tmp_path, guarded.address, "over_sasl_ssl"), guarded)
+    # All that whoever reads a stream has to be allowed.
+    guarded.allow([("frazil", "READ", f"topic:{one.stream}")])
+    produce(guarded, one.stream, 50)
     drained = one.drain(spark)
     assert (drained.counts.landed, drained.counts.dead) == (49, 1)
     said = caplog.text + repr(one.settings()) + str(drained)
@@ -91,31 +90,67 @@ def test_drains_over_sasl_ssl(
 
 
 def test_wrong_password_is_named(
-    secure_broker: tuple[str, Path], tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    guarded: GuardedBroker, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, ca = secure_broker
     monkeypatch.setenv("FRAZIL_TEST_PASSWORD", "not the password")
-    one = secured(Pipeline(tmp_path, address, "wrong_password"), ca)
+    one = secured(Pipeline(tmp_path, guarded.address, "wrong_password"), guarded)
     with pytest.raises(KafkaUnavailableError, match=r"(?is)authentication failed.*kafka.security") as refused:
         one.drain(spark)
-    assert address in str(refused.value)
+    assert guarded.address in str(refused.value)
     assert "not the password" not in str(refused.value)
 
 
 def test_the_administrator_asks_for_topics_and_the_reader_reads(
-    secure_broker: tuple[str, Path], tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    guarded: GuardedBroker, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, ca = secure_broker
     monkeypatch.setenv("FRAZIL_TEST_PASSWORD", PASSWORD)
     monkeypatch.setenv("FRAZIL_TEST_ADMIN", "not the password")
-    one = secured(Pipeline(tmp_path, address, "two_users"), ca, admin=True)
+    one = secured(Pipeline(tmp_path, guarded.address, "two_users"), guarded, admin=True)
+    guarded.allow([("frazil", "READ", f"topic:{one.stream}"), ("admin", "DESCRIBE", f"topic:{one.stream}")])
     with pytest.raises(KafkaUnavailableError, match=r"(?is)authentication failed.*kafka.admin.security"):
         one.drain(spark)
     monkeypatch.setenv("FRAZIL_TEST_ADMIN", ADMIN_PASSWORD)
-    options: dict[str, Any] = {"bootstrap.servers": address, **librdkafka_options(one.settings().kafka.admin_security)}
-    admin = AdminClient(options)
-    admin.create_topics([NewTopic(one.stream, 2, 1)])[one.stream].result(30)
-    producer = Producer(options)
-    producer.produce(one.stream, payment(1, GOOD))
-    assert producer.flush(30) == 0
+    produce(guarded, one.stream, 1)
     assert one.drain(spark).counts.landed == 1
+
+
+def test_tokens_are_renewed_while_a_stream_is_drained(
+    guarded: GuardedBroker,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("FRAZIL_TEST_CLIENT", CLIENT_SECRET)
+    one = secured(Pipeline(tmp_path, guarded.address, "by_token"), guarded, tokens=True)
+    one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 20})
+    guarded.allow([("service", "READ", f"topic:{one.stream}")])
+    produce(guarded, one.stream, 60)
+
+    def between_batches(_: DrainProgress) -> None:
+        # The broker ends a connection whose token has run out, unless it has shown another one.
+        before = guarded.tokens.issued.copy()
+        for program in ("java", "librdkafka"):
+            who = ("service", program)
+            wait_for(lambda who=who: guarded.tokens.issued[who] > before[who], f"another token for {program}", 20)
+
+    drained = one.drain(spark, between_batches)
+    assert (drained.counts.landed, drained.counts.dead) == (59, 1)
+    assert len(drained.batches) >= 3
+    assert "of the client" not in caplog.text + repr(one.settings()) + str(drained)
+
+
+def test_an_identity_provider_that_is_away_is_waited_for_and_one_that_refuses_is_not(
+    guarded: GuardedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_TEST_CLIENT", CLIENT_SECRET)
+    one = secured(Pipeline(tmp_path, guarded.address, "no_token"), guarded, tokens=True)
+    monkeypatch.setattr(guarded.tokens, "away", True)
+    with pytest.raises(KafkaUnavailableError, match=r"that https://127\S+ issues tokens") as away:
+        one.kafka().topics(one.spec().source)
+    assert is_unavailable(away.value)
+    monkeypatch.setattr(guarded.tokens, "away", False)
+    monkeypatch.setenv("FRAZIL_TEST_CLIENT", "another")
+    with pytest.raises(KafkaUnavailableError, match=r"(?s)invalid_client.*check kafka.security") as refused:
+        one.kafka().topics(one.spec().source)
+    assert not is_unavailable(refused.value)

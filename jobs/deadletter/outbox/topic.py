@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.errors import FrazilError
+from jobs.kafka.refusals import is_refusal, lacks_right, missing_rule, user_of
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.kafka_options import connection_options
 from jobs.spec.security import KafkaSecurity, librdkafka_options
@@ -20,15 +21,6 @@ from jobs.spec.settings import KafkaSettings
 
 T = TypeVar("T")
 _silent = logging.Logger("librdkafka", logging.CRITICAL + 1)
-_REFUSED = {
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-}
 _NOT_AS_ASKED = {
     KafkaError.INVALID_REPLICATION_FACTOR,
     KafkaError.INVALID_PARTITIONS,
@@ -78,6 +70,9 @@ class TopicCluster:
         topic: The topic.
         stream: Whose letters; for messages.
 
+    Attributes:
+        identity: The transactional id and group under which it is written, for messages; empty until it is.
+
     Raises:
         LocalBrokerDown: It is the local broker, which does not run.
     """
@@ -85,6 +80,7 @@ class TopicCluster:
     def __init__(self, kafka: KafkaSettings, topic: DeadLetterTopic, stream: str) -> None:
         self.servers: str = kafka.require_bootstrap()
         self.timeout: float = kafka.request_timeout.total_seconds()
+        self.identity: str = ""
         self._topic: DeadLetterTopic = topic
         self._stream: str = stream
         self._kafka: KafkaSettings = kafka
@@ -145,15 +141,22 @@ class TopicCluster:
         error: KafkaError = problem.args[0]
         local = error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
         reason = self._last_error if local and self._last_error is not None else error
-        refused = reason.code() in _REFUSED
+        if lacks_right(reason):
+            return self._without_right(reason, by_admin=isinstance(client, AdminClient))
+        refused = is_refusal(reason) or reason.code() == KafkaError.SASL_AUTHENTICATION_FAILED
         of = f"streams/{self._stream}.yaml" if self._topic.kafka else "frazil.yaml"
-        hint = (
-            f"check the rights of the user of {of} on topic {self._topic.name}, its transactional id and its group, "
-            "and kafka.security"
-            if refused
-            else self._kafka.remedy.replace("frazil.yaml", of)
-        )
+        hint = f"check kafka.security in {of}" if refused else self._kafka.remedy.replace("frazil.yaml", of)
         return OutboxError(f"Kafka at {self.servers}: {reason.str()}", fix=hint, lasting=refused)
+
+    def _without_right(self, reason: KafkaError, *, by_admin: bool) -> OutboxError:
+        user = user_of(self._kafka.admin_security if by_admin else self._kafka.security)
+        name, operations = self._topic.name, ("Describe", "Create") if by_admin else ("Write", "Read", "Describe")
+        if reason.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            name, operations = self.identity, ("Read",)
+        elif reason.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            name, operations = self.identity, ("Write", "Describe")
+        missing, rule = missing_rule(reason, self.servers, user, operations, name)
+        return OutboxError(f"Kafka at {self.servers}: {reason.str()}: {missing}", fix=rule, lasting=True)
 
     def _exists(self, admin: AdminClient) -> bool:
         # All topics: to ask for one by name may create it, without anybody's replication factor.

@@ -44,6 +44,7 @@ class Transactions:
 
     def __init__(self, cluster: TopicCluster, name: str, topic: str, max_bytes: int, check: Callable[[], None]) -> None:
         self.committed_at: float = float("-inf")
+        cluster.identity = name
         self._cluster: TopicCluster = cluster
         self._topic: str = topic
         self._check: Callable[[], None] = check

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,35 @@ def test_reveals_the_value_at_the_moment_of_use(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FRAZIL_T_A", "two")
     assert secret.reveal() == "postgresql://me:two@host/db"
     assert secret.names == ("FRAZIL_T_A", "FRAZIL_T_B")
+
+
+def test_reveals_what_a_file_holds_at_the_moment_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = tmp_path / "of postgres"
+    monkeypatch.setenv("FRAZIL_T_A", "me")
+    secret = Secret(f"postgresql://${{env:FRAZIL_T_A}}:${{file:{mounted}}}@host/db")
+    for value in ("one", " two${env:FRAZIL_T_A}"):
+        mounted.write_text(f"{value}\n")
+        assert secret.reveal() == f"postgresql://me:{value}@host/db"
+    assert (secret.names, secret.files) == (("FRAZIL_T_A",), (str(mounted),))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (b"a\nb\n", "holds more than one line"),
+        (b"\xff", "is no text"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_named_with_its_line(tmp_path: Path, content: bytes | None, told: str) -> None:
+    mounted = tmp_path / "secret"
+    if content is not None:
+        mounted.write_bytes(content)
+    with pytest.raises(FrazilError) as refused:
+        Secret(f"${{file:{mounted}}}", where="frazil.yaml:7").reveal()
+    assert refused.value.message == f"The file {mounted}, which frazil.yaml:7 refers to, {told}."
 
 
 def test_a_value_that_looks_like_a_reference_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +82,18 @@ def test_a_literal_is_refused_without_repeating_it(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["${env:}", "${env:1A}", "${HOME}", "${env:A", "${ENV:A}", "${env:A}${vault:x}", "${env:A b}"]
+    "text",
+    [
+        "${env:}",
+        "${env:1A}",
+        "${HOME}",
+        "${env:A",
+        "${ENV:A}",
+        "${env:A}${vault:x}",
+        "${env:A b}",
+        "${file:}",
+        "${file:here}",
+    ],
 )
 def test_a_malformed_reference_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="reference that cannot be read"):

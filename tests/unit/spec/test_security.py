@@ -7,9 +7,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jobs.errors import FrazilError
-from jobs.spec.security import KafkaSecurity, jaas_quoted, java_options, librdkafka_options
+from jobs.spec.kafka_login import jaas_quoted
+from jobs.spec.security import KafkaSecurity, java_options, librdkafka_options
 
 SASL = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "${env:FRAZIL_T_PW}"}
+OAUTH = {
+    "token_url": "https://idp.example/token",
+    "client_id": "frazil",
+    "client_secret": "${env:FRAZIL_T_PW}",
+    "scope": "kafka more",
+    "logical_cluster": "lkc-1",
+    "identity_pool_id": "pool-2",
+    "ca": "/c/idp.pem",
+}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -88,12 +98,70 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
                 "ssl.key.password": "opensesame",
             },
         ),
+        (
+            {"protocol": "SASL_PLAINTEXT", "mechanism": "OAUTHBEARER", "oauth": OAUTH},
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token",
+                "sasl.oauthbearer.client.id": "frazil",
+                "sasl.oauthbearer.client.secret": 'pa"ss\\w',
+                "sasl.oauthbearer.scope": "kafka more",
+                "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+                "https.ca.location": "/c/idp.pem",
+            },
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="frazil" clientSecret="pa\\"ss\\\\w" scope="kafka more" extension_logicalCluster="lkc-1" '
+                'extension_identityPoolId="pool-2" ssl.truststore.type="PEM" ssl.truststore.location="/c/idp.pem";',
+                "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+                "OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token",
+            },
+        ),
+        (
+            {
+                "protocol": "SASL_PLAINTEXT",
+                "mechanism": "GSSAPI",
+                "kerberos": {"principal": "frazil/h@EXAMPLE.COM", "keytab": "/k"},
+            },
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.kerberos.principal": "frazil/h@EXAMPLE.COM",
+                "sasl.kerberos.keytab": "/k",
+            },
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.jaas.config": 'com.sun.security.auth.module.Krb5LoginModule required useKeyTab="true" '
+                'storeKey="true" keyTab="/k" principal="frazil/h@EXAMPLE.COM";',
+            },
+        ),
     ],
-    ids=["plaintext", "sasl_plaintext", "sasl_ssl", "mutual tls"],
+    ids=["plaintext", "sasl_plaintext", "sasl_ssl", "mutual tls", "tokens", "kerberos"],
 )
 def test_translation(fields: dict[str, Any], librdkafka: dict[str, str], java: dict[str, str]) -> None:
     assert librdkafka_options(security(**fields)) == librdkafka
     assert java_options(security(**fields)) == java
+
+
+def test_what_is_not_used_is_not_dumped() -> None:
+    """Or every driver of a deployment that has none of it would be started anew by an upgrade."""
+    assert not {"oauth", "kerberos"} & security(protocol="SASL_SSL", **SASL).model_dump().keys()
+    dumped = security(protocol="SASL_SSL", mechanism="OAUTHBEARER", oauth=OAUTH).model_dump(mode="json")
+    assert dumped["oauth"]["client_secret"] == "${env:FRAZIL_T_PW}"
+    assert security(**dumped).model_dump(mode="json") == dumped
+
+
+def test_secrets_of_tokens_are_known_as_such() -> None:
+    found = security(protocol="SASL_SSL", mechanism="OAUTHBEARER", oauth=OAUTH | {"client_id": "${env:FRAZIL_T_USER}"})
+    assert [str(each) for each in found.secrets] == ["${env:FRAZIL_T_USER}", "${env:FRAZIL_T_PW}"]
 
 
 def test_no_security_is_no_options() -> None:
@@ -147,6 +215,35 @@ def test_a_variable_that_is_not_set_is_named(translate: Any, monkeypatch: pytest
         ({"protocol": "SSL", **SASL}, ["user: is not used by the protocol SSL; did you mean SASL_SSL?"]),
         ({"protocol": "PLAINTEXT", "ca": "/c"}, ["ca: is not used by the protocol PLAINTEXT, which does not encrypt"]),
         ({"protocol": "SASL_PLAINTEXT", **SASL, "ca": "/c"}, ["ca: is not used"]),
+        ({"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}, ["oauth: is required for the mechanism OAUTHBEARER"]),
+        ({"protocol": "SASL_SSL", "mechanism": "GSSAPI"}, ["kerberos: is required for the mechanism GSSAPI"]),
+        (
+            {"protocol": "SASL_SSL", **SASL, "mechanism": "OAUTHBEARER", "oauth": OAUTH},
+            ["user: is not used by the mechanism OAUTHBEARER", "password: is not used"],
+        ),
+        ({"protocol": "SASL_SSL", **SASL, "oauth": OAUTH}, ["oauth: is for the mechanism OAUTHBEARER"]),
+        ({"protocol": "SSL", "oauth": OAUTH}, ["oauth: is not used by the protocol SSL; did you mean SASL_SSL?"]),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": OAUTH | {"token_url": "idp.example/token"}},
+            ["must be a URL such as https://idp.example/oauth2/token"],
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": OAUTH | {"token_url": "https://a:b@idp/t"}},
+            ["must have no user, no password"],
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": OAUTH | {"logical_cluster": "a,b=c"}},
+            ["must be of letters, digits"],
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "GSSAPI", "kerberos": {"principal": "a; rm -rf /", "keytab": "/k"}},
+            ["must be a principal such as frazil/host.example@EXAMPLE.COM"],
+        ),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "GSSAPI", "kerberos": {"principal": "a", "keytab": "/k$(id)"}},
+            ["must be a path of letters"],
+        ),
+        ({"protocol": "SASL_SSL", "mechanism": "aws_msk_iam"}, ["Amazon MSK takes SCRAM-SHA-512"]),
         ({"protocol": "SSL", "key": "/k"}, ["key: needs a certificate beside it"]),
         ({"protocol": "SSL", "key_password": "${env:A}"}, ["key_password: needs a certificate beside it"]),
     ],

@@ -104,3 +104,15 @@ def test_clients_take_certificates_that_a_task_brought_along(tmp_path: Path, mon
         RegistryClient(connection).close()
     finally:
         carry(NOTHING)
+
+
+def test_a_key_in_a_mounted_file_goes_along(tmp_path: Path) -> None:
+    (mounted := tmp_path / "key").write_text("k\n")
+    transform = [{"mask": {"columns": ["card"], "hash": f"${{file:{mounted}}}"}}]
+    carried = carried_settings(spec(tmp_path, transform=transform), settings(tmp_path), {})
+    mounted.unlink()
+    carry(carried)
+    try:
+        assert [secret.reveal() for secret in task_secrets(spec(tmp_path, transform=transform))] == ["k"]
+    finally:
+        carry(NOTHING)

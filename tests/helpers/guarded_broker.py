@@ -1,0 +1,151 @@
+"""A broker that lets nobody do what no rule allows: TLS, passwords and tokens, and an authorizer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from jobs.local_broker.broker import LocalBroker
+from jobs.local_broker.config import SecureListener
+from tests.helpers.tls import Tls, make_tls
+from tests.helpers.token_server import ISSUER, TokenServer, token_server
+
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+Rule = tuple[str, str, str]
+"""Who may do what on what: `("reader", "READ", "topic:payments")`; a name that ends in `*` is a prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedBroker:
+    """What a test has of it.
+
+    Attributes:
+        address: For those who must prove themselves (SASL_SSL).
+        open_address: Without a login, where everything is allowed.
+        tls: Certificates.
+        tokens: Who issues tokens.
+        folder: Its own.
+        admin: Somebody who may do everything.
+    """
+
+    address: str
+    open_address: str
+    tls: Tls
+    tokens: TokenServer
+    folder: Path
+    admin: AdminClient
+
+    def topic(self, name: str, partitions: int = 2) -> None:
+        """Make a topic."""
+        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+    def user(self, name: str, password: str) -> None:
+        """Make a user, or change its password."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(name, info, password.encode())
+        self.admin.alter_user_scram_credentials([change])[name].result(30)
+
+    def allow(self, rules: Iterable[Rule]) -> None:
+        """Add rules."""
+        for future in self.admin.create_acls([_binding(*rule) for rule in rules]).values():
+            future.result(30)
+
+    def forbid(self, user: str) -> None:
+        """Take all of a user's rules away."""
+        # Its stubs know no filter that leaves something open.
+        whatever: Any = None
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            whatever,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            whatever,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        self.admin.delete_acls([every])[every].result(30)
+
+
+@contextlib.contextmanager
+def guarded_broker(folder: Path, *, token_seconds: int = 5) -> Iterator[GuardedBroker]:
+    """Run it until the end.
+
+    Args:
+        folder: For all of it.
+        token_seconds: How long tokens live.
+    """
+    tls = make_tls(folder)
+    with token_server(folder, tls.keystore, {}, token_seconds) as tokens:
+        listener = "listener.name.sasl_ssl.oauthbearer"
+        properties = {
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+            f"{listener}.sasl.jaas.config": f"{_OAUTH}OAuthBearerLoginModule required;",
+            f"{listener}.sasl.server.callback.handler.class": f"{_OAUTH}OAuthBearerValidatorCallbackHandler",
+            "sasl.oauthbearer.jwks.endpoint.url": tokens.keys.as_uri(),
+            "sasl.oauthbearer.expected.audience": "kafka",
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            # Whoever does not prove himself anew in time is cut off.
+            f"{listener}.connections.max.reauth.ms": "60000",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "false",
+        }
+        broker = LocalBroker(folder / "broker", properties=properties, secure=SecureListener(tls.keystore, {}))
+        with _java_options(f"-D{_ALLOWED}.urls={tokens.keys.as_uri()} -D{_ALLOWED}.files={tokens.keys}"):
+            broker.start()
+        try:
+            status = broker.status()
+            assert status.address and status.secure_address
+            admin = AdminClient({"bootstrap.servers": status.address, "log_level": 0})
+            yield GuardedBroker(status.secure_address, status.address, tls, tokens, broker.folder, admin)
+        finally:
+            broker.stop()
+
+
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
+
+
+@contextlib.contextmanager
+def _java_options(text: str) -> Iterator[None]:
+    former = os.environ.get("JDK_JAVA_OPTIONS")
+    os.environ["JDK_JAVA_OPTIONS"] = f"{former or ''} {text}".strip()
+    try:
+        yield
+    finally:
+        os.environ.pop("JDK_JAVA_OPTIONS")
+        if former is not None:
+            os.environ["JDK_JAVA_OPTIONS"] = former
+
+
+def _binding(user: str, operation: str, resource: str) -> AclBinding:
+    kind, _, name = resource.partition(":")
+    pattern = ResourcePatternType.PREFIXED if name.endswith("*") and name != "*" else ResourcePatternType.LITERAL
+    kinds = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transaction": ResourceType.TRANSACTIONAL_ID}
+    kinds |= {"cluster": ResourceType.BROKER}
+    return AclBinding(
+        kinds[kind],
+        name.removesuffix("*") if pattern == ResourcePatternType.PREFIXED else name,
+        pattern,
+        f"User:{user}",
+        "*",
+        AclOperation[operation],
+        AclPermissionType.ALLOW,
+    )

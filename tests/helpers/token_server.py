@@ -1,0 +1,107 @@
+"""Identity provider for tests: hands out signed tokens of a short life to whoever knows a client's secret, over TLS."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from joserfc import jwk, jwt
+
+ISSUER = "https://idp.test"
+
+
+@dataclass
+class TokenServer:
+    """Where it is, and what it does.
+
+    Attributes:
+        url: Where tokens are issued.
+        keys: File with the public key that signs them, for a broker.
+        clients: Secrets by client; may be changed.
+        seconds: How long a token lives.
+        issued: How many tokens were issued, by client and the kind of program that asked (`java` or `librdkafka`).
+        refused: How often a client or its secret was not known.
+        away: Answer nobody.
+    """
+
+    url: str
+    keys: Path
+    clients: dict[str, str]
+    seconds: int
+    issued: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refused: int = 0
+    away: bool = False
+
+
+@contextlib.contextmanager
+def token_server(folder: Path, keystore: Path, clients: Mapping[str, str], seconds: int) -> Iterator[TokenServer]:
+    """Run it until the end.
+
+    Args:
+        folder: For its public key.
+        keystore: PEM file of its own private key and certificate, for 127.0.0.1.
+        clients: Secrets by client.
+        seconds: How long a token lives.
+    """
+    key = jwk.RSAKey.generate_key(2048, {"kid": "one", "use": "sig", "alg": "RS256"})
+    keys = folder / "keys.json"
+    keys.write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = parse_qs(self.rfile.read(int(self.headers["Content-Length"] or 0)).decode())
+            given = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
+            client, _, secret = given.partition(":")
+            if found.away:
+                self.send_error(503)
+            elif found.clients.get(client) != secret or body["grant_type"] != ["client_credentials"]:
+                found.refused += 1
+                self.answer(401, {"error": "invalid_client"})
+            else:
+                self.issue(client, body)
+
+        def issue(self, client: str, body: Mapping[str, list[str]]) -> None:
+            program = "java" if "java" in self.headers.get("User-Agent", "").lower() else "librdkafka"
+            found.issued[client, program] += 1
+            now = int(time.time())
+            claims = {"iss": ISSUER, "sub": client, "aud": "kafka", "iat": now, "exp": now + found.seconds}
+            claims |= {"scope": body["scope"][0]} if "scope" in body else {}
+            token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, key)
+            self.answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": found.seconds})
+
+        def answer(self, status: int, document: Mapping[str, object]) -> None:
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keystore)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    # Whoever does not trust its certificate hangs up.
+    server.handle_error = lambda request, client_address: None
+    found = TokenServer(f"https://127.0.0.1:{server.server_port}/token", keys, dict(clients), seconds)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
