@@ -26,7 +26,7 @@ from jobs.spec.column_problems import (
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
-from jobs.spec.parking import park_problems, undeclared_park_problems
+from jobs.spec.parking import park_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import expression_text_problems, route_problems
 from jobs.spec.route_columns import chosen_columns_problems, followers_columns_problems
@@ -80,7 +80,6 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(park_problems(spec.route, table, spec.errors.mask))
     if spec.tables_follow and spec.route is not None:
         problems.extend(expression_text_problems(spec.route))
-        problems.extend(undeclared_park_problems(spec.route))
         shadow = spec.evolve.clash == "shadow"
         problems.extend(followers_columns_problems(spec.route, decode, shadow=shadow))
     if spec.own_columns and spec.route is not None:

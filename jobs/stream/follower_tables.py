@@ -32,6 +32,7 @@ from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_tables import parked_where_refused
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
 from jobs.write.table_remaking import as_made_property, is_as_made
@@ -127,7 +128,8 @@ class FollowerTables:
             batch: Spark's number of it.
 
         Raises:
-            SchemaChangeError: One cannot take them; the message names it.
+            SchemaChangeError, CommitDeniedError: One cannot take them, or refuses them; the message names it.
+            TableUnableError: Likewise one that is parked for that.
             FrazilError: The own table has lost what the file speaks of.
             FencedError: Another driver has taken the stream over.
         """
@@ -150,7 +152,7 @@ class FollowerTables:
             batch: Spark's number of it.
 
         Raises:
-            SchemaChangeError, FencedError: As `follow`.
+            SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.
         """
         if self._stream.spec.tables_follow:
             self._follow_all(own, batch, " as they were for a batch that other tables have")
@@ -162,7 +164,8 @@ class FollowerTables:
             if isinstance(target, ParkedTarget):
                 continue
             if self._agreed.get(name) != (now, *_version(target)):
-                self._follow(target, own, batch, said)
+                with parked_where_refused(stream, name):
+                    self._follow(target, own, batch, said)
                 self._agreed[name] = (now, *_version(target))
 
     def _follow(self, target: Target, own: TableMetadata, batch: int, said: str) -> None:

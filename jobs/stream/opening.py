@@ -190,7 +190,12 @@ def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> 
 
 
 def ensure_tables(
-    spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None = None, *, without: Collection[str] = ()
+    spec: StreamSpec,
+    catalog: Catalog,
+    new: Callable[[], NewColumns] | None = None,
+    *,
+    without: Collection[str] = (),
+    parkable: Collection[str] = (),
 ) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
@@ -199,6 +204,7 @@ def ensure_tables(
     Args:
         new: Gives the columns of a new table, of a stream whose file does not declare them.
         without: Tables of its route that are left as they are.
+        parkable: See `ensure_routed_tables`.
 
     Raises:
         FrazilError: They cannot; the message names each column.
@@ -209,7 +215,7 @@ def ensure_tables(
     table = ensure_row_table(of_rows, catalog, new) if has_rows else ensure_coordinator(spec, catalog)
     if spec.tables_follow:
         refuse_bare(spec, table.schema())
-    ensure_routed_tables(spec, catalog, without)
+    ensure_routed_tables(spec, catalog, without, parkable)
     ensure_table(
         catalog,
         spec.dead_letter_table,
@@ -239,7 +245,8 @@ def _targets(
     newest = coordinator_stamp(spec, catalog)
     known = {**remembered, **(newest.targets if newest else {})}
     refuse_gone(spec, catalog, known, newest)
-    ensure_tables(spec, catalog, new, without=held_by_letters(spec, catalog, known, newest, parking=True))
+    held = held_by_letters(spec, catalog, known, newest, parking=True)
+    ensure_tables(spec, catalog, new, without=held, parkable=[name for name in known if spec.parks(name)])
     targets = known_targets(spec, catalog, remembered, parking=True)
     for target in targets.values():
         if isinstance(target, ParkedTarget):

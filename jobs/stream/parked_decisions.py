@@ -14,7 +14,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.followers import new_follower_schema
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
@@ -104,10 +106,15 @@ def as_before_it_was_parked(
     )
 
 
-def parked_columns(stream: OpenStream, name: str) -> tuple[Schema, PartitionSpec] | None:
+def parked_columns(stream: OpenStream, name: str, own: TableMetadata) -> tuple[Schema, PartitionSpec] | None:
     """By which columns and partitions records are fitted to a parked table; None while nobody asks.
 
-    Those of the table of its name, whoever made that, or else those with which the file would make it.
+    Those of the table of its name, whoever made that, or else those with which the stream would make it.
+
+    Args:
+        stream: The stream.
+        name: Of the table.
+        own: Metadata of the stream's own table, as the batch was decided on.
     """
     if not stream.fits_parked:
         return None
@@ -117,5 +124,6 @@ def parked_columns(stream: OpenStream, name: str) -> tuple[Schema, PartitionSpec
     except Exception as problem:
         if not isinstance(problem, NoSuchTableError) and not is_forbidden(problem):
             raise
-        schema, settings = stream.spec.table_schema_for(name), stream.spec.table_settings(name)
+        spec, settings = stream.spec, stream.spec.table_settings(name)
+        schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
         return schema, partition_spec(settings.partition_by, schema)

@@ -17,6 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import (
     CommitDeniedError,
+    SchemaChangeError,
     TableForbiddenError,
     TableUnableError,
     TargetRecreatedError,
@@ -185,10 +186,37 @@ def reopened_where_unable(stream: OpenStream) -> Iterator[None]:
         raise unable_error(stream, {gone.table: gone.message}) from gone
 
 
-def unable_error(stream: OpenStream, unable: Mapping[str, str]) -> TableUnableError:
+@contextlib.contextmanager
+def parked_where_refused(stream: OpenStream, name: str) -> Iterator[None]:
+    """Park a table that refuses, within the block, to have its columns changed: nothing of a batch is recorded yet.
+
+    It is parked at once: whoever opens the stream sees nothing wrong with such a table. One that is gone, or may not be
+    read, is parked when the stream is opened again, as ever.
+
+    Args:
+        stream: The stream.
+        name: Of the table.
+
+    Raises:
+        TableUnableError: It does, and is parked; the stream is to be opened again.
+        CommitDeniedError, SchemaChangeError: It does, and is not to be parked.
+        FencedError: It does, and another driver has taken the stream over.
+    """
+    try:
+        yield
+    except (CommitDeniedError, SchemaChangeError) as problem:
+        if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
+            raise
+        stream.lease.verify()
+        park(stream, {name: problem.message})
+        raise unable_error(stream, {name: problem.message}, "is parked") from problem
+
+
+def unable_error(
+    stream: OpenStream, unable: Mapping[str, str], becomes: str = "is parked when the stream is opened again"
+) -> TableUnableError:
     """The error with which a driver opens the stream again, to park what takes no commits."""
     return TableUnableError(
-        f"stream {stream.id}: {', '.join(unable)} takes no commits, and is parked when the stream is opened again: "
-        f"{' '.join(unable.values())}",
+        f"stream {stream.id}: {', '.join(unable)} takes no commits, and {becomes}: {' '.join(unable.values())}",
         fix=f"frazil run {stream.id}",
     )

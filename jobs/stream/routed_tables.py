@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.commit.branch import stream_table
+from jobs.commit.errors import CommitDeniedError, SchemaChangeError
 from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
@@ -18,8 +20,12 @@ from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.table_remaking import as_made_property, differs, is_as_made
 from jobs.write.table_sort_order import sort_order
 
+log = logging.getLogger(__name__)
 
-def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection[str] = ()) -> None:
+
+def ensure_routed_tables(
+    spec: StreamSpec, catalog: Catalog, without: Collection[str] = (), parkable: Collection[str] = ()
+) -> None:
     """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
 
     Those that follow the stream's own table get what they lack of its columns. Those that have columns of their own are
@@ -29,16 +35,23 @@ def ensure_routed_tables(spec: StreamSpec, catalog: Catalog, without: Collection
         spec: The stream.
         catalog: Where they are.
         without: Tables that are left as they are.
+        parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
 
     Raises:
         FrazilError: One cannot hold them; the message names each column.
     """
     for target in spec.targets:
-        if target.role == "rows" and not target.coordinator and target.name not in without:
-            if spec.own_columns:
-                _ensure_lane(spec, catalog, target.name)
-            else:
-                ensure_routed_table(spec, catalog, target.name)
+        if target.role != "rows" or target.coordinator or target.name in without:
+            continue
+        if spec.own_columns:
+            _ensure_lane(spec, catalog, target.name)
+            continue
+        try:
+            ensure_routed_table(spec, catalog, target.name)
+        except (SchemaChangeError, CommitDeniedError) as refused:
+            if target.name not in parkable:
+                raise
+            log.warning("%s", refused.message)
 
 
 def _ensure_lane(spec: StreamSpec, catalog: Catalog, name: str) -> None:

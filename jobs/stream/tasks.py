@@ -183,7 +183,7 @@ def slice_plan(
         return TargetPlan(
             *(target, task_metadata(metadata), wanted.skip, wanted.floors, store_properties(held.table.io.properties)),
             parked=(parked := isinstance(held, ParkedTarget)),
-            fitted=parked_columns(stream, target.name) if parked else None,
+            fitted=parked_columns(stream, target.name, rows) if parked else None,
         )
 
     return TaskPlan(

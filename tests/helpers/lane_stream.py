@@ -16,8 +16,8 @@ from jobs.commit.branch import stream_table
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Ranges, TopicPartition
+from jobs.commit.parked_target import held_by_letters
 from jobs.commit.starting_point import StartingPoint
-from jobs.commit.target import Target
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.topic_sample import SampleRecord
@@ -27,11 +27,12 @@ from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream import first_records, takeover
 from jobs.stream.batch import BatchRunner
-from jobs.stream.gone_tables import without_dropped
+from jobs.stream.gone_tables import refuse_gone, without_dropped
 from jobs.stream.new_rows import own_columns
-from jobs.stream.open_stream import OpenStream
+from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import BatchDone, TaskResults
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.stream.tasks import slice_plan, task_results
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.task.run import run_split
@@ -96,7 +97,18 @@ class LaneStream:
         monkeypatch.setattr(first_records, "read_sample", self._sample)
         self.spec: StreamSpec = StreamSpec.model_validate(file)
         self.spec = without_dropped(with_named_tables(self.spec, self.catalog), self.catalog)
-        ensure_tables(self.spec, self.catalog, lambda: own_columns(self.spec, self.settings, self.state))
+        newest = coordinator_stamp(self.spec, self.catalog)
+        known = dict(newest.targets) if newest else {}
+        refuse_gone(self.spec, self.catalog, known, newest)
+        held = held_by_letters(self.spec, self.catalog, known, newest, parking=True)
+        parkable = [name for name in known if self.spec.parks(name)]
+        ensure_tables(
+            self.spec,
+            self.catalog,
+            lambda: own_columns(self.spec, self.settings, self.state),
+            without=held,
+            parkable=parkable,
+        )
         self.stream: OpenStream = self._opened(epoch)
         kafka: Any = SimpleNamespace(
             ends=lambda partitions: LogEnds({}, {}, {}),
@@ -120,12 +132,7 @@ class LaneStream:
     def _opened(self, epoch: int) -> OpenStream:
         """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
-        targets = {
-            each: Target(self.catalog, each, "shop", branch=self.spec.branch_of(each))
-            for each in self.spec.target_names
-        }
-        for target in targets.values():
-            target.read()
+        targets = known_targets(self.spec, self.catalog, {}, parking=True)
         folder = stream_folder(self.settings, "shop")
         folder.root.mkdir(parents=True, exist_ok=True)
         given = ("shop", self.spec.config_hash, lease, targets, "", epoch)
@@ -162,6 +169,8 @@ class LaneStream:
         found: dict[str, list[tuple[str, int, int]]] = {}
         for name in self.stream.spec.target_names:
             prefix = "" if name == self.spec.dead_letter_table else "_kafka_"
+            if not self.catalog.table_exists(name):
+                continue
             rows = (
                 stream_table(self.catalog, self.stream.spec, name)
                 .scan()

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 import yaml
+from pyiceberg.types import StringType
 
+from jobs.commit.errors import TableUnableError
 from jobs.registry.client import RegistryClient, registry_client
+from jobs.replay.request import ReplayRequest
+from jobs.replay.run import replay
 from jobs.schema.iceberg_schema import schema_text
 from jobs.spec.registry import RegistrySettings
 from jobs.verify.audit import audit
@@ -33,7 +37,7 @@ FIELDS: list[tuple[str, Any]] = [("id", "int"), ("type", "string"), ("sum", ["nu
 class Events:
     """A deployment whose stream lands one topic of Avro in a table for each type."""
 
-    def __init__(self, one: Pipeline, url: str) -> None:
+    def __init__(self, one: Pipeline, url: str, **route: Any) -> None:
         self.one: Pipeline = one
         self.client: RegistryClient = registry_client(RegistrySettings.model_validate({"url": url}))
         settings = yaml.safe_load((one.home / "frazil.yaml").read_text())
@@ -46,7 +50,7 @@ class Events:
         one.write_spec(
             decode={"value": "avro", "schema": "registry"},
             table={"name": one.table_name},
-            route={"by": "type", "tables": tables, "to": self.name("{value}")},
+            route={"by": "type", "tables": tables, "to": self.name("{value}"), **route},
         )
         self.sent: dict[str, set[Coordinates]] = {}
         self.ends: Counter[int] = Counter()
@@ -83,19 +87,25 @@ class Events:
         scanned = self.one.catalog().load_table(table).scan(selected_fields=names).to_arrow()
         return Counter(zip(*(scanned.column(name).to_pylist() for name in names), strict=True))
 
-    def assert_exactly_once(self) -> None:
-        """Every record is in each table that its type names, once, and in no other; and the audit proves it."""
+    def assert_exactly_once(self, back: int = 0) -> None:
+        """Every record is in each table that its type names, once, and in no other; and the audit proves it.
+
+        Args:
+            back: Rows that a replay has brought home, whose route nobody judges.
+        """
         one, sent = self.one, self.sent
         expected = {self.name("ab"): sent["a"] | sent["b"], self.name("b"): sent["b"], one.table_name: set()}
         expected |= {self.name(kind): at for kind, at in sent.items() if kind not in ("a", "b", "dead")}
         for table, records in expected.items():
             assert self.rows(table) == Counter(records), table
-        assert one.dead() == Counter(sent["dead"])
+        letters = one.dead_table().scan().to_arrow().to_pylist()
+        failed = [each for each in letters if each["target"] is None]
+        assert Counter((each["topic"], each["partition"], each["offset"]) for each in failed) == Counter(sent["dead"])
         settings, catalog = one.settings(), one.catalog()
         fill_ledger(catalog, settings, [one.spec()])
         found = audit(one.spec(), settings, catalog, full=True)
         assert not found.problems and not found.pending, found.problems
-        assert found.route is not None and found.route.judged == sum(map(len, expected.values()))
+        assert found.route is not None and found.route.judged == sum(map(len, expected.values())) - back
 
 
 def events(types: str, count: int, **more: Any) -> list[dict[str, Any] | bytes]:
@@ -142,3 +152,37 @@ def test_tables_by_a_column_follow_the_registry_though_drivers_are_killed_betwee
     one.run()
     assert all("last" in shop.columns(each) for each in [*tables, shop.name("f")])
     shop.assert_exactly_once()
+
+
+@pytest.mark.timeout(480)
+def test_one_that_cannot_follow_is_parked_while_the_own_table_evolves_and_comes_home(
+    pipeline: Callable[..., Pipeline], registry: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Events(pipeline(), registry, on_table_error="park")
+    one, lost = shop.one, shop.name("c")
+    shop.produce(FIELDS, [*events("abc", 60), b"no schema id"])
+    one.drain(spark)
+    # Somebody gives it a column that is no row's.
+    with one.catalog().load_table(lost).update_schema() as update:
+        update.delete_column("sum")
+    with one.catalog().load_table(lost).update_schema() as update:
+        update.add_column("sum", StringType())
+    had = shop.rows(lost)
+    wider = [*FIELDS, ("more", ["null", "string"])]
+    shop.produce(wider, events("abcd", 80, more="m"))
+    die(one, spark, monkeypatch, "between_parking")
+    with pytest.raises(TableUnableError, match=f"{lost} takes no commits, and is parked"):
+        one.drain(spark)
+    one.lose_state()
+    one.drain(spark)
+    assert all("more" in shop.columns(each) for each in (one.table_name, shop.name("ab"), shop.name("d")))
+    assert shop.rows(lost) == had and "more" not in shop.columns(lost)
+    with one.catalog().load_table(lost).update_schema() as update:
+        update.delete_column("sum")
+    one.accept(unpark=lost)
+    assert shop.columns(lost) == shop.columns(one.table_name)
+    shop.produce(wider, events("abcd", 20, more="n"))
+    one.drain(spark)
+    assert replay(one.spec(), one.settings(), one.catalog(), ReplayRequest()).replayed == 20
+    assert replay(one.spec(), one.settings(), one.catalog(), ReplayRequest()).replayed == 0
+    shop.assert_exactly_once(back=20)

@@ -19,11 +19,14 @@ from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.follower_tables import ensure_follower
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.write.table_remaking import is_as_made
 
 
 def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
-    """The tables with rows that follow a stream's own one, by name; none of another stream.
+    """The tables with rows that follow a stream's own one, by name; none of another stream, and none that is parked.
+
+    A parked one takes no change, and gets what it lacks when it is unparked.
 
     Raises:
         FrazilError: The catalog does not answer within seconds.
@@ -33,7 +36,9 @@ def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
     try:
         catalog = quick_catalog(settings)
         spec = with_named_tables(spec, catalog)
-        found = {name: find_table(catalog, name, spec.branch_of(name)) for name in follower_names(spec)}
+        newest = coordinator_stamp(spec, catalog)
+        names = [name for name in follower_names(spec) if newest is None or name not in newest.parked]
+        found = {name: find_table(catalog, name, spec.branch_of(name)) for name in names}
     except NoCatalogYet:
         return {}
     return {

@@ -12,6 +12,7 @@ from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.stream.source_topics import coordinator_stamp
 from jobs.write.dry_run import check_writable
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.validate.findings import Finding
@@ -29,7 +30,12 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
         # It is told of the own table.
         return
     spec = with_named_tables(spec, catalog)
+    newest = coordinator_stamp(spec, catalog)
     for name in follower_names(spec):
+        if newest is not None and name in newest.parked:
+            said = f"table {name} is parked: it gets the columns of table {spec.table.name} when it is unparked"
+            yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
+            continue
         fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
         try:
             table = find_table(catalog, name)

@@ -135,11 +135,6 @@ def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"on_table_error": "park"}, "route.on_table_error: cannot be park with columns that no file declares yet"),
-        (
-            {"tables": [{"match": "a", "table": "a.b", "on_table_error": "park"}]},
-            "route.tables[0].on_table_error: cannot be park with columns that no file declares yet",
-        ),
         ({"by": "lower(type"}, "route.by: the expression is wrong at"),
     ],
 )
