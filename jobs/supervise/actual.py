@@ -100,7 +100,9 @@ class ActualState:
             kept count, and then the wall clock has to do.
         unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
         launched_elsewhere: The newest launch may be another machine's, whose driver has not said anything yet.
-        keeper: The process of the newest launch's keeper, if it lives on this host.
+        keeper: The process of the newest launch's keeper, or of its group's, if it lives on this host.
+        group_starts_in: Of a stream of a group, without a driver: seconds until the group's is started again, negative
+            since then.
         problem: A document of the state folder that cannot be read, in a sentence; `fix` is the next command. What the
             others say is here all the same.
     """
@@ -117,6 +119,7 @@ class ActualState:
     unheld_for: float = 0.0
     launched_elsewhere: bool = False
     keeper: int | None = None
+    group_starts_in: float | None = None
     problem: str = ""
     fix: str | None = None
 

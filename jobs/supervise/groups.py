@@ -21,6 +21,7 @@ from jobs.state.stream_folder import StreamFolder, state_store
 from jobs.supervise.actual import ActualState, Driver, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
 from jobs.supervise.heartbeat import FINAL
+from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launcher import COMMAND_VARIABLE, launched_driver
 from jobs.supervise.launches import (
     Launch,
@@ -54,6 +55,19 @@ class GroupRollsError(FrazilError):
         super().__init__(f"the driver of group {group.name} makes room for another.")
         self.group: DriverGroup = group
         self.driver: Driver = driver
+
+
+@dataclass(frozen=True, slots=True)
+class NextStart:
+    """When the driver of a group is started again.
+
+    Attributes:
+        keeper: The process of its keeper, which does it, if one lives on this host.
+        seconds: How long that takes still; negative once it was to be.
+    """
+
+    keeper: int | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,20 @@ class DriverGroup:
                 # Not of the stream, which was launched nowhere.
                 raise FrazilError(f"group {self.name}: {problem.message}", fix="run this again in a moment") from None
 
+    def next_start(self) -> NextStart:
+        """When a driver of the group is started again, as far as its documents say.
+
+        Raises:
+            UnreadableStateError: A document cannot be read.
+        """
+        actual = self.actual()
+        left = self._pause_left(actual)[1] if actual.driver is None else float("-inf")
+        record = find_keeper(self.folder.store.local, actual.launch.attempt) if actual.launch is not None else None
+        if record is not None:
+            # It notes the pause when it sees the driver's end, and that the pause is over when it has launched another.
+            left = max(left, min(record.pause, record.at + record.pause - time.time()))
+        return NextStart(record.pid if record is not None else None, left)
+
     def end(self, driver: Driver, timeouts: Timeouts) -> str:
         """See a driver that was asked to end to its end; returns how it ended, as the end of a sentence."""
         return end_driver(self.label, driver, timeouts, lambda: self.actual().driver)
@@ -175,16 +203,24 @@ class DriverGroup:
 
     def _refuse_early(self, actual: ActualState) -> None:
         """Raise while the pause lasts that drivers of the group which died in a row ask for."""
+        failures, left = self._pause_left(actual)
+        if left > 0:
+            raise FrazilError(
+                f"the driver of group {self.name} ended {failures} times in a row without landing anything; it is "
+                f"started again in {left:.0f} s.",
+                fix=f"read {self.folder.root / 'logs' / 'driver.log'}; `frazil start` of a stream starts it at once",
+            )
+
+    @staticmethod
+    def _pause_left(actual: ActualState) -> tuple[int, float]:
+        """How many drivers failed in a row, and the seconds that are left of the pause for it, of a group without one.
+
+        The seconds are negative since its end.
+        """
         failures = failures_in_a_row(actual.launch, actual.heartbeat, _STABLE_SECONDS)
         restart = Restart()
         pause = pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
-        down = actual.heartbeat_age if actual.heartbeat is not None else actual.launched_for
-        if down < pause:
-            raise FrazilError(
-                f"the driver of group {self.name} ended {failures} times in a row without landing anything; it is "
-                f"started again in {pause - down:.0f} s.",
-                fix=f"read {self.folder.root / 'logs' / 'driver.log'}; `frazil start` of a stream starts it at once",
-            )
+        return failures, pause - (actual.heartbeat_age if actual.heartbeat is not None else actual.launched_for)
 
     def _ask_to_end(self, attempt: int, former: ControlRequest, reason: str) -> None:
         request = ControlRequest(former.mode, attempt, "roll", reason, "frazil", time.time())

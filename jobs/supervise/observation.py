@@ -8,9 +8,10 @@ from functools import partial
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.supervise.actual import ActualState, Driver, read_actual
+from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
+from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import launched_file
 
@@ -103,5 +104,17 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
             known = isinstance(error, FrazilError)
             sentence = error.message if known else f"{folder.store.place('')} cannot be read ({error.strerror})"
             actual = replace(actual, problem=sentence, fix=error.fix if known else None)
+    if actual.launch is not None and actual.launch.group is not None and actual.driver is None and not actual.problem:
+        actual = _with_group(actual, DriverGroup.of(settings, actual.launch.group))
     desired = desired_state(stream, files, settings, partial(launched_file, folder), control, actual.launch)
     return Observation(stream, folder, settings, desired, actual)
+
+
+def _with_group(actual: ActualState, group: DriverGroup) -> ActualState:
+    """A stream without a driver, with what is to become of the driver of its group."""
+    try:
+        starts = group.next_start()
+    except (UnreadableStateError, OSError):
+        # What the stream's own documents say holds all the same.
+        return actual
+    return replace(actual, keeper=starts.keeper, group_starts_in=starts.seconds)

@@ -47,7 +47,8 @@ def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> De
 def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended: str) -> Decision:
     stream, beat, restart = desired.stream, actual.heartbeat, desired.restart
     failures = failures_in_a_row(actual.launch, beat, restart.stable_after.total_seconds())
-    if not failures:
+    group = actual.group_starts_in if actual.group_starts_in is not None else float("-inf")
+    if not failures and group <= 0:
         return Decision(Action.START, ended)
     fenced = beat is not None and beat.state == "fenced" and not actual.awaited
     error = beat.error if beat is not None and not actual.awaited else None
@@ -78,7 +79,16 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
     if fenced and failures > 1:
         ended = f"{ended}; {_ELSEWHERE}"
     down = down_for(actual, now)
-    left = backoff_seconds(desired, failures) - down
+    own = backoff_seconds(desired, failures) - down
+    left = max(own, group)
+    if group > max(0.0, own):
+        return Decision(
+            Action.BACKOFF,
+            f"the driver of its group is started again in {in_seconds(group)}; {ended}",
+            f"frazil start {stream}, to start it at once",
+            seconds=group,
+            failures=failures,
+        )
     if left > 0:
         return Decision(
             Action.BACKOFF,
@@ -87,9 +97,12 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
             seconds=left,
             failures=failures,
         )
+    whose = "group's " if actual.group_starts_in is not None else ""
     if actual.kept and left + KEEPER_SECONDS > 0:
         return Decision(
-            Action.WAIT, f"{ended}; its keeper (process {actual.keeper}) starts it again", failures=failures
+            Action.WAIT,
+            f"{ended}; its {whose}keeper (process {actual.keeper}) starts it again",
+            failures=failures,
         )
     return Decision(Action.START, ended, failures=failures)
 

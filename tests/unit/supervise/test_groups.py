@@ -13,13 +13,17 @@ import msgspec
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.actual import Driver, read_actual
-from jobs.supervise.groups import group_command
+from jobs.supervise.actual import ActualState, Driver, read_actual
+from jobs.supervise.desired import read_stream_files
+from jobs.supervise.groups import DriverGroup, group_command
 from jobs.supervise.heartbeat import FINAL, Heartbeat, State, write_heartbeat
+from jobs.supervise.keeper_record import write_keeper
 from jobs.supervise.launcher import LaunchedDriver
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
+from jobs.supervise.observation import observe
 from jobs.supervise.termination import Timeouts, end_in_group
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
@@ -101,6 +105,50 @@ def test_a_launched_stream_lives_until_its_last_word(tmp_path: Path) -> None:
     assert not launching.lives()
     assert not launching.died_silently()
     assert not LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, *DEAD, group=tmp_path).lives()
+
+
+def test_a_stream_without_a_driver_is_seen_with_the_pause_of_its_groups_keeper(tmp_path: Path) -> None:
+    settings = load_settings(None, home=tmp_path)
+    stream, group = settings.state / "streams" / "s", DriverGroup.of(settings, "small")
+
+    def seen() -> ActualState:
+        return observe("s", read_stream_files(tmp_path / "streams"), settings).actual
+
+    own = launched(stream, "small", process=DEAD)
+    says(own, "running", "small", process=DEAD)
+    assert (seen().keeper, seen().kept) == (None, False), "nothing is known of its group"
+    of_group = launched(group.folder.root, None, attempt=7, process=DEAD)
+    says(of_group, "running", None, attempt=7, process=DEAD)
+    starts = seen().group_starts_in
+    assert starts is not None and -5 < starts <= 0, "its first death: at once"
+    assert not seen().kept
+    write_keeper(of_group, 7, 40.0)
+    assert (seen().keeper, seen().kept) == (ME[0], True)
+    starts = seen().group_starts_in
+    assert starts is not None and 35 < starts <= 40
+    # It has launched another, which has not taken the stream up yet.
+    launched(group.folder.root, None, attempt=8)
+    write_keeper(of_group, 8)
+    starts = seen().group_starts_in
+    assert starts is not None and -5 < starts <= 0
+    assert seen().kept
+    # It was the keeper of an earlier driver, and has nothing more to do.
+    write_keeper(of_group, 7)
+    assert seen().keeper is None
+    # One whose driver lives asks nobody.
+    launched(stream, "small")
+    assert (seen().keeper, seen().group_starts_in) == (None, None)
+
+
+def test_the_pause_of_a_group_without_a_keeper_is_seen(tmp_path: Path) -> None:
+    settings = load_settings(None, home=tmp_path)
+    group, own = DriverGroup.of(settings, "small"), settings.state / "streams" / "s"
+    launched(own, "small", process=DEAD)
+    of_group = launched(group.folder.root, None, attempt=7, process=DEAD)
+    write_launch(of_group, Launch(7, "a", str(tmp_path), 3, time.time()), "")
+    says(of_group, "starting", None, attempt=7, process=DEAD)
+    starts = observe("s", read_stream_files(tmp_path / "streams"), settings).actual.group_starts_in
+    assert starts is not None and 20 < starts <= 40, "the fourth failure in a row"
 
 
 def test_the_end_of_a_stream_is_awaited_and_that_of_its_process_is_not() -> None:

@@ -171,6 +171,23 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
         Action.WAIT,
         "its keeper",
     ),
+    # The driver of its group, which starts it again, is itself started by a keeper, after its own pause.
+    ("group killed", desired(), gone(keeper=9, group_starts_in=-1.0), Action.WAIT, "its group's keeper (process 9)"),
+    ("group pauses", desired(), gone(keeper=9, group_starts_in=40.0), Action.BACKOFF, "of its group is started again"),
+    ("group pauses, no keeper", desired(), gone(group_starts_in=40.0), Action.BACKOFF, "again in 40 s"),
+    ("group is up again", desired(), gone(keeper=9, group_starts_in=-5.0, down_for=60.0), Action.WAIT, "(process 9)"),
+    ("group has been up", desired(), gone(keeper=9, group_starts_in=-21.0, down_for=60.0), Action.START, "is gone"),
+    ("group gone, no keeper", desired(), gone(group_starts_in=-1.0), Action.START, "is gone"),
+    ("ended well, group pauses", desired(), gone(beat("stopped"), group_starts_in=40.0), Action.BACKOFF, "in 40 s"),
+    ("failed, group lives", desired(), gone(failed(), keeper=9, group_starts_in=-900.0), Action.START, "table is gone"),
+    ("in group, operator", desired(), gone(failed("operator"), keeper=9, group_starts_in=9.0), Action.HALT, "not help"),
+    (
+        "in group, its own pause is longer",
+        desired(),
+        gone(keeper=9, group_starts_in=3.0, launch=launch(failures=1), down_for=4.0),
+        Action.BACKOFF,
+        "start 3 in a row in 6 s",
+    ),
     # A launch.
     (
         "launched, no process",
