@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,90 +13,24 @@ from hypothesis import strategies as st
 
 from jobs.state import shared_store
 from jobs.state.local_store import LocalStore
-from jobs.state.shared_store import BusyStoreError, Expected, SharedStore, Version, matcher
+from jobs.state.shared_store import Expected, SharedStore
 from jobs.state.store import NotWrittenError, StateStore
 from jobs.state.store_proof import UnsafeStoreError, prove_store
+from jobs.state.stream_folder import StreamFolder
+from tests.helpers.late_service import LateService
 from tests.helpers.store_contract import StoreContract
 
 KEY = "streams/orders/launch.json"
 
 
-class Service:
-    """Documents of this process, with conditions kept, and requests treated as a test says.
-
-    Attributes:
-        plans: For the next writes, what becomes of each: `twice`: it is sent again, and the second answer counts;
-            `lost`: it is carried out, and no answer comes; `dropped`: neither; `late`: it is carried out with
-            `deliver`, and no answer comes; `busy` and `refused`: it is answered so.
-        late: Writes that are on their way.
-    """
-
-    def __init__(self) -> None:
-        self.documents: dict[str, Version] = {}
-        self.plans: list[str] = []
-        self.late: list[Callable[[], bool]] = []
-        self.reads: int = 0
-        self.silent: Callable[[], None] = lambda: None
-        self._tags: itertools.count[int] = itertools.count()
-
-    def read(self, key: str) -> Version | None:
-        self.reads += 1
-        self.silent()
-        return self.documents.get(key)
-
-    def write(self, key: str, content: bytes, nonce: str, expected: Expected) -> bool:
-        def carry_out() -> bool:
-            found = self.documents.get(key)
-            if expected is not True and (found.tag if found is not None else None) != expected:
-                return False
-            self.documents[key] = Version(content, str(next(self._tags)), nonce)
-            return True
-
-        plan = self.plans.pop(0) if self.plans else ""
-        if plan == "busy":
-            raise BusyStoreError(errno.EAGAIN, "busy")
-        if plan == "unsent":
-            raise NotWrittenError(errno.EIO, "no connection")
-        if plan == "refused":
-            raise PermissionError(errno.EACCES, "refused")
-        if plan == "late":
-            self.late.append(carry_out)
-        if plan == "lost":
-            carry_out()
-        if plan in ("late", "lost", "dropped"):
-            raise OSError(errno.EIO, "no answer")
-        if plan == "twice":
-            carry_out()
-        return carry_out()
-
-    def deliver(self) -> None:
-        """Carry out what is on its way."""
-        while self.late:
-            self.late.pop(0)()
-
-    def remove(self, key: str) -> None:
-        self.documents.pop(key, None)
-
-    def keys(self, pattern: str) -> list[str]:
-        return [key for key in self.documents if matcher(pattern).fullmatch(key)]
-
-    def written_at(self, key: str) -> float | None:
-        import time
-
-        return time.time() if key in self.documents else None
-
-    def place(self, key: str) -> str:
-        return f"service:{key}"
-
-
 @pytest.fixture
-def store(service: Service, tmp_path: Path) -> StateStore:
+def store(service: LateService, tmp_path: Path) -> StateStore:
     return SharedStore(service, tmp_path)
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
+def service() -> LateService:
+    return LateService()
 
 
 @pytest.fixture
@@ -120,7 +53,7 @@ class TestSharedStore(StoreContract):
     ],
 )
 def test_a_write_that_is_answered_badly_succeeds_once_all_the_same(
-    store: StateStore, service: Service, plans: list[str], write: Callable[[StateStore], bool]
+    store: StateStore, service: LateService, plans: list[str], write: Callable[[StateStore], bool]
 ) -> None:
     service.plans = plans
     assert write(store)
@@ -131,7 +64,7 @@ def test_a_write_that_is_answered_badly_succeeds_once_all_the_same(
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("plan", ["lost", "dropped", "late"])
-def test_a_write_without_an_answer_may_be_there(store: StateStore, service: Service, plan: str) -> None:
+def test_a_write_without_an_answer_may_be_there(store: StateStore, service: LateService, plan: str) -> None:
     store.put(KEY, b"old")
     service.plans = [plan]
     with pytest.raises(OSError, match=r"no answer \(it may have been written all the same\)") as unclear:
@@ -143,7 +76,7 @@ def test_a_write_without_an_answer_may_be_there(store: StateStore, service: Serv
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("plan", ["busy", "unsent", "refused"])
 def test_a_write_that_was_not_carried_out_is_told_from_one_that_may_have_been(
-    store: StateStore, service: Service, plan: str
+    store: StateStore, service: LateService, plan: str
 ) -> None:
     for write in (
         lambda: store.put(KEY, b"new"),
@@ -156,7 +89,9 @@ def test_a_write_that_was_not_carried_out_is_told_from_one_that_may_have_been(
         assert service.documents == {}
 
 
-def test_a_refusal_is_not_tried_again_and_a_former_attempt_stays_in_doubt(store: StateStore, service: Service) -> None:
+def test_a_refusal_is_not_tried_again_and_a_former_attempt_stays_in_doubt(
+    store: StateStore, service: LateService
+) -> None:
     service.plans = ["late", "refused"]
     with pytest.raises(OSError, match=r"refused \(it may have been") as unclear:
         store.put(KEY, b"new")
@@ -167,7 +102,7 @@ def test_a_refusal_is_not_tried_again_and_a_former_attempt_stays_in_doubt(store:
 @given(st.lists(st.tuples(st.sampled_from(["", "lost", "dropped", "late"]), st.booleans()), max_size=6))
 def test_what_comes_late_never_overwrites_what_was_written_since(writes: list[tuple[str, bool]]) -> None:
     """Two machines write one after the other; whatever is on its way arrives when all have written, or in between."""
-    service, root = Service(), Path("/nonexistent/state")
+    service, root = LateService(), Path("/nonexistent/state")
     stores = [SharedStore(service, root), SharedStore(service, root)]
     for number, (plan, delivered) in enumerate(writes):
         service.plans = [plan]
@@ -181,8 +116,38 @@ def test_what_comes_late_never_overwrites_what_was_written_since(writes: list[tu
                 assert service.documents[KEY] == written
 
 
+@pytest.mark.usefixtures("impatient")
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["", "twice", "lost", "dropped", "late", "done", "deliver"])))
+)
+def test_a_record_of_a_batch_is_overwritten_by_no_other_driver_and_by_no_former_batch(
+    acts: list[tuple[int, str]],
+) -> None:
+    """A driver that was taken over, and its successor on another machine, write and remove records in any order."""
+    service, root = LateService(), Path("/nonexistent/state")
+    folders = [StreamFolder(root, SharedStore(service, root)) for _ in range(2)]
+    keys = [folder.pending(epoch) for folder, epoch in zip(folders, (5, 6), strict=True)]
+    written: list[bytes | None] = [None, None]
+    for number, (who, act) in enumerate(acts):
+        if act == "deliver":
+            service.deliver()
+        elif act == "done":
+            folders[who].store.delete(keys[who])
+            written[who] = None
+        else:
+            service.plans, record = [act], f"batch {number} of driver {who}".encode()
+            try:
+                folders[who].store.put(keys[who], record)
+                written[who] = record
+            except OSError:
+                # It opens the stream anew then, under another epoch; here it goes on under its own, which is worse.
+                written[who] = None
+        for each, expected in zip(keys, written, strict=True):
+            assert expected is None or folders[0].store.get(each) == expected
+
+
 def test_a_launch_that_another_machine_has_taken_is_not_made_by_a_late_write(
-    store: StateStore, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StateStore, service: LateService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = SharedStore(service, tmp_path / "other")
     service.plans = ["late"]
@@ -195,7 +160,7 @@ def test_a_launch_that_another_machine_has_taken_is_not_made_by_a_late_write(
 
 
 def test_a_document_counts_as_seen_from_when_it_was_read_not_from_when_the_answer_came(tmp_path: Path) -> None:
-    service, now = Service(), [100.0]
+    service, now = LateService(), [100.0]
     store = SharedStore(service, tmp_path, clock=lambda: now[0])
     store.put("lease.json", b"one")
     assert store.get("lease.json") == b"one"
@@ -208,7 +173,7 @@ def test_a_document_counts_as_seen_from_when_it_was_read_not_from_when_the_answe
 
 def test_while_the_store_cannot_be_read_nothing_grows_old(tmp_path: Path) -> None:
     """Nobody can have renewed a lease then; whoever holds it gets the time to do so when the store is back."""
-    service, now = Service(), [100.0]
+    service, now = LateService(), [100.0]
     store = SharedStore(service, tmp_path, clock=lambda: now[0])
     store.put("lease.json", b"one")
     assert store.get("lease.json") == b"one"
@@ -229,7 +194,7 @@ def test_while_the_store_cannot_be_read_nothing_grows_old(tmp_path: Path) -> Non
 
 
 def test_what_one_process_saw_the_next_one_on_this_machine_knows(tmp_path: Path) -> None:
-    service, now = Service(), [100.0]
+    service, now = LateService(), [100.0]
     store = SharedStore(service, tmp_path, clock=lambda: now[0]).below("streams").below("orders")
     store.put("lease.json", b"one")
     assert store.unchanged_for("lease.json", b"one") == 0.0
@@ -241,7 +206,7 @@ def test_what_one_process_saw_the_next_one_on_this_machine_knows(tmp_path: Path)
 
 
 def test_who_looks_at_many_documents_does_not_wait_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service()
+    service = LateService()
     store = SharedStore(service, tmp_path)
 
     def silent() -> None:
@@ -268,7 +233,7 @@ def test_the_part_of_this_machine_alone_is_a_folder(store: StateStore, tmp_path:
     assert not folder.shared and folder.local is folder
 
 
-class Lax(Service):
+class Lax(LateService):
     """A service that passes over conditions, as some object stores do."""
 
     def __init__(self, passed_over: Callable[[Expected], bool]) -> None:
@@ -279,7 +244,7 @@ class Lax(Service):
         return super().write(key, content, nonce, True if self.passed_over(expected) else expected)
 
 
-def test_a_store_that_keeps_conditions_is_proven_and_nothing_is_left(store: StateStore, service: Service) -> None:
+def test_a_store_that_keeps_conditions_is_proven_and_nothing_is_left(store: StateStore, service: LateService) -> None:
     prove_store(store)
     assert service.documents == {}
     prove_store(LocalStore(Path("/nonexistent")))
