@@ -77,6 +77,8 @@ class KeptStream:
         except (UnreadableStateError, OSError) as problem:
             if not self._folder.store.shared:
                 return self._end(str(problem))
+            if not self._folder.root.is_dir():
+                return self._end("the deployment was taken away")
             # A service comes back, and then it is known again what was asked of the stream.
             self._report(f"waits: {problem}")
             time.sleep(_AGAIN_SECONDS)

@@ -8,11 +8,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
 
 from jobs.commit.stamp_history import stamps_along_main
+from jobs.errors import FrazilError
+from tests.helpers.database_server import DatabaseServer
+from tests.helpers.services import database_state
+from tests.integration.driver_group import driver_group
 from tests.integration.pipeline import GOOD, ROOT, TRUNCATED, Pipeline
 from tests.integration.topics import idempotent_producer
 
@@ -58,6 +63,41 @@ def test_what_is_there_lands_at_once_in_batches_of_about_so_many_bytes(pipeline:
         made.assert_exactly_once()
     finally:
         made.control().stop("the test ends", "tester")
+
+
+@pytest.mark.timeout(240)
+def test_streams_of_a_group_whose_state_machines_share_land_each_by_itself(
+    tmp_path: Path, broker: str, database: DatabaseServer
+) -> None:
+    """The request, and what has become of it, go through the store; the process is the group's."""
+    shared = database_state(database).model_dump(mode="json", exclude_none=True) | {"folder": str(tmp_path / "state")}
+    with driver_group(tmp_path, broker, {"state": shared}) as made:
+        paused, waits, other = made.streams
+        for each in (paused, other):
+            each.write_spec(trigger={"every": "10m"})
+        waits.write_spec(
+            trigger={"every": "1s"},
+            source={"topics": [waits.stream], "min_records_per_batch": 10_000, "max_delay": "10m"},
+        )
+        for each in made.streams:
+            each.produce({GOOD: 3})
+        made.start()
+        # The first batch of a query waits for nothing.
+        for each in made.streams:
+            each.wait_until_landed()
+        for each in made.streams:
+            each.produce({GOOD: 20, TRUNCATED: 1})
+        for each in (paused, waits):
+            told = json.loads(flushed(each))
+            assert (told["read"], told["landed"], told["dead"]) == (21, 20, 1)
+            assert each.control().flush("nothing is there", "tester").facts["read"] == 0
+            each.assert_exactly_once()
+        assert len(other.landed()) == 3, "a flush is of one stream"
+        assert {each.beat().pid for each in made.streams} == {made.process().pid}
+        assert {each.beat().attempt for each in made.streams} == {1}
+        other.control().drain_driver("a test", "tester")
+        with pytest.raises(FrazilError, match="has no driver that could land what is there"):
+            other.control().flush("a test", "tester")
 
 
 def reads(made: Pipeline) -> list[int]:

@@ -14,6 +14,7 @@ import yaml
 
 from jobs.spec.state import StateSettings
 from jobs.state.lease_record import LeaseRecord
+from jobs.supervise.keeper_record import read_keeper
 from tests.helpers.database_server import DatabaseServer
 from tests.helpers.faulty_proxy import faulty_proxy
 from tests.helpers.services import database_state, new_state
@@ -93,6 +94,13 @@ def test_a_store_that_is_away_for_longer_than_a_lease_holds_is_waited_for(
         finally:
             proxy.arm("", 0)
             one.control().stop("the test ends", "tester")
+            # While the store is there, or it would wait for it.
+            wait_for(lambda: not kept(one), "the end of its keeper", 30)
+
+
+def kept(one: Pipeline) -> bool:
+    keeper = read_keeper(one.folder().store.local)
+    return keeper is not None and keeper.lives()
 
 
 def status(one: Pipeline) -> str:
