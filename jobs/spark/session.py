@@ -45,6 +45,14 @@ _JVM: dict[Workload, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
+# A query's checkpoint is scratch, see `jobs.stream.query`. What Spark itself takes for local files has Hadoop start
+# `readlink` seven times a batch; and checksums are for those who read a checkpoint again.
+_SCRATCH_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
 _DAEMON = {"spark.python.daemon.module": "jobs.spark.worker_daemon"}
 # Where frazil itself comes with the job, it comes too late for the daemons of the executors.
 _CODE_OF_JOBS = frozenset({"spark.submit.pyFiles", "spark.yarn.dist.pyFiles"})
@@ -100,6 +108,7 @@ def spark_conf(
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
+        **_SCRATCH_CHECKPOINT,
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
         **(_DAEMON if local or not _CODE_OF_JOBS & given.keys() else {}),

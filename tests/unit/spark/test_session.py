@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,13 @@ def test_the_workers_python_is_this_one_or_the_settings(tmp_path: Path, monkeypa
     )
     prepare_environment(Settings.embedded(tmp_path))
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_the_checkpoints_of_queries_are_written_by_a_class_that_this_spark_has(tmp_path: Path) -> None:
+    """By the one that Spark takes for local files, Hadoop starts processes to look at each of them."""
+    name = spark_conf(load_settings(None, home=tmp_path), "test")["spark.sql.streaming.checkpointFileManagerClass"]
+    spark = importlib.util.find_spec("pyspark")
+    assert spark is not None and spark.origin is not None
+    (jar,) = (Path(spark.origin).parent / "jars").glob("spark-sql_2*.jar")
+    with zipfile.ZipFile(jar) as archive:
+        assert f"{name.replace('.', '/')}.class" in archive.namelist()
