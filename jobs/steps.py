@@ -26,6 +26,7 @@ Kind = Literal[
     "stop",
     "roll",
     "keeper",
+    "executor",
     "group",
     "reset",
     "replay",
@@ -53,12 +54,13 @@ class Step:
     Attributes:
         kind: The part of the protocol that it belongs to.
         holds: What must hold there, and what follows for whoever comes next.
-        process: Who passes it: the stream's driver, its keeper, or the action that an operator or the supervisor gave.
+        process: Who dies there: the stream's driver, its keeper, the action that an operator or the supervisor gave, or
+            an executor of the driver's application on a cluster.
     """
 
     kind: Kind
     holds: str
-    process: Literal["driver", "action", "keeper"] = "driver"
+    process: Literal["driver", "action", "keeper", "executor"] = "driver"
 
 
 STEPS: dict[str, Step] = {
@@ -156,6 +158,11 @@ STEPS: dict[str, Step] = {
     ),
     "keeper_after_launch": Step(
         "keeper", "The next driver is started and noted; it goes on alone, and starts a keeper of its own.", "keeper"
+    ),
+    "inside_tasks": Step(
+        "executor",
+        "A task has written its files and told nobody; Spark gives it to another executor, the files are nobody's.",
+        "executor",
     ),
     "after_reset_claims": Step(
         "reset", "The tables are claimed for a reset; the old positions are in force.", "action"
@@ -341,14 +348,24 @@ _ARMED = _armed(os.environ.get("FRAZIL_STEPS", ""))
 
 def step(name: str) -> None:
     """Pass the named point; what must hold there is in `STEPS`."""
-    if not _ARMED:
-        return
+    if _ARMED and (strikes := _come_to(name)) is not None:
+        os.kill(os.getpid(), strikes)
+
+
+def dies_elsewhere(name: str) -> bool:
+    """Pass the named point for a process on another machine; whether that one is to be killed there."""
+    return bool(_ARMED) and _come_to(name) is signal.SIGKILL
+
+
+def _come_to(name: str) -> signal.Signals | None:
+    """The signal that is armed for this pass of a point, once it is told; None for any other pass."""
     armed = _ARMED.get(name)
     if armed is None:
-        return
+        return None
     with _GUARD:
         armed.passes_left -= 1
         come = armed.passes_left == 0
-    if come:
-        print(f"step {name}: {armed.signal.name}", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), armed.signal)
+    if not come:
+        return None
+    print(f"step {name}: {armed.signal.name}", file=sys.stderr, flush=True)
+    return armed.signal

@@ -20,7 +20,7 @@ from functools import partial
 
 from jobs.catalog import connect_catalog
 from jobs.certify.comparison import main_problems, stamp_problems
-from jobs.certify.fixtures import create_fixtures, remove_fixtures
+from jobs.certify.fixtures import create_fixtures, remove_fixtures, remove_folder, require_absent
 from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
 from jobs.certify.load import Load
 from jobs.certify.observation import Observer
@@ -43,12 +43,14 @@ class Certificate:
 
     Attributes:
         settings: By which it was certified.
+        tables_in: Where the tables' files were: `file`, `s3` and the like; empty if none was made.
         kept: The workspaces that were left as they are, to be looked at.
         left: What could not be removed, as sentences.
     """
 
     settings: Settings
     outcome: CertificateResults
+    tables_in: str = ""
     kept: list[Workspace] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -97,7 +99,12 @@ def certify(
             harness: Harness | None = None
             keeps = keep
             try:
-                create_fixtures(workspace, catalog)
+                require_absent(workspace, catalog)
+            except BaseException:
+                remove_folder(workspace)
+                raise
+            try:
+                done.tables_in = create_fixtures(workspace, catalog)
                 load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
                 observer = Observer(workspace, catalog, partial(_type_names, load))
                 harness = Harness(workspace, load, observer, records, on_progress)

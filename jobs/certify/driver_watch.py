@@ -16,6 +16,8 @@ from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.system.processes import is_alive
 
 _POLL_SECONDS = 0.01
+# Each look at the note is a request there, which may fail for a moment.
+_SHARED_POLL_SECONDS = 0.1
 _JOIN_SECONDS = 5.0
 
 
@@ -47,9 +49,10 @@ class DriverWatch(threading.Thread):
 
     def run(self) -> None:
         """Watch until it is dead, or nobody wants to know any more."""
-        while not self._enough.wait(_POLL_SECONDS):
+        asking = _SHARED_POLL_SECONDS if self._store.shared else _POLL_SECONDS
+        while not self._enough.wait(asking if self.note is None else _POLL_SECONDS):
             if self.note is None:
-                note = read_launched_process(self._store)
+                note = self._noted()
                 self.note = note if note is not None and note.attempt > self._after else None
                 continue
             if not is_alive(self.note.pid, self.note.started):
@@ -58,6 +61,11 @@ class DriverWatch(threading.Thread):
             if self._kill_after is not None and time.time() - self.note.at >= self._kill_after:
                 self.kill()
                 self._kill_after = None
+
+    def _noted(self) -> LaunchedProcess | None:
+        with contextlib.suppress(OSError):
+            return read_launched_process(self._store)
+        return None
 
     def kill(self) -> None:
         """Kill the driver; its JVM is left to what comes after, as it would be."""

@@ -6,12 +6,13 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -28,16 +29,44 @@ from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
+from jobs.state.own_store import remove_store, store_is_there
+from jobs.state.stream_folder import state_store
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
-from jobs.write.locations import local_folder
 
 _TOPIC_SECONDS = 30.0
 _FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
 
 
-def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
+def require_absent(workspace: Workspace, catalog: Catalog) -> None:
+    """See that nothing bears the certificate's name yet, so that all which does later is its own to remove.
+
+    Raises:
+        FrazilError: Something does, or nobody answers.
+    """
+    settings, store = workspace.settings, workspace.settings.state_store
+    there: list[str] = []
+    with _permitted(settings, f"namespace {workspace.name} in catalog {settings.catalog.name}", "look for"):
+        if catalog.namespace_exists(workspace.name):
+            there.append(f"namespace {workspace.name}")
+    with _permitted(settings, f"topic {workspace.name}", "look for"):
+        if workspace.name in _admin(settings).list_topics(timeout=_TOPIC_SECONDS).topics:
+            there.append(f"topic {workspace.name}")
+    if store is not None:
+        with _permitted(settings, f"the state of {workspace.name}", "look for"):
+            if store_is_there(store):
+                there.append(f"state in {state_store(settings).place('')}")
+    if there:
+        raise FrazilError(
+            f"frazil certify touches nothing that is there already: {', '.join(there)}.", fix="frazil certify"
+        )
+
+
+def create_fixtures(workspace: Workspace, catalog: Catalog) -> str:
     """Create the topic, the namespace and the tables, and see whether a table may be made and dropped there.
+
+    Returns:
+        Where the tables' files are: the scheme of their locations, such as `file` or `s3`.
 
     Raises:
         FrazilError: Something of it is not allowed, or nobody answers.
@@ -58,6 +87,7 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
         admin = _admin(settings)
         for future in admin.create_topics([topic]).values():
             future.result(timeout=_TOPIC_SECONDS)
+    return urlsplit(catalog.load_table(workspace.table).location()).scheme or "file"
 
 
 def create_tables(workspace: Workspace, catalog: Catalog) -> None:
@@ -90,10 +120,11 @@ def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
             if workspace.name in admin.list_topics(timeout=_TOPIC_SECONDS).topics:
                 for future in admin.delete_topics([workspace.name]).values():
                     future.result(timeout=_TOPIC_SECONDS)
+    if settings.state_store is not None:
+        with _collected(settings, f"state of {workspace.name}", left):
+            remove_store(settings.state_store)
     with _collected(settings, f"folder {workspace.folder}", left):
-        _remove_folder(workspace.folder)
-        with contextlib.suppress(OSError):
-            workspace.folder.parent.rmdir()
+        remove_folder(workspace)
     return left
 
 
@@ -113,15 +144,27 @@ def _remove_table(catalog: Catalog, name: str, namespace: str) -> str | None:
     filesystem, path = delete
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_dir(path)
-    folder = local_folder(location)
-    if folder is not None and namespace in folder.parent.name:
-        with contextlib.suppress(OSError):
-            folder.parent.rmdir()
+    around = path.rstrip("/").rpartition("/")[0]
+    if namespace in around.rpartition("/")[2]:
+        _remove_if_empty(filesystem, around)
     return None
 
 
-def _remove_folder(folder: Path) -> None:
-    """Remove a folder in which the JVM of a driver that has just ended may still be tidying up its own."""
+def _remove_if_empty(filesystem: FileSystem, folder: str) -> None:
+    """Remove the folder of a namespace once no file is in it; in an object store folders are empty objects."""
+    with contextlib.suppress(OSError):
+        found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+        if all(each.type is FileType.Directory for each in found):
+            filesystem.delete_dir(folder)
+
+
+def remove_folder(workspace: Workspace) -> None:
+    """Remove a workspace's folder, in which the JVM of a driver that has just ended may still be tidying up its own.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    folder = workspace.folder
     deadline = time.monotonic() + _FOLDER_SECONDS
     while folder.exists():
         try:
@@ -130,9 +173,11 @@ def _remove_folder(folder: Path) -> None:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_FOLDER_POLL_SECONDS)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
-def _folder_of(table: Table) -> tuple[Any, str] | None:
+def _folder_of(table: Table) -> tuple[FileSystem, str] | None:
     """The file system and the path of a table's files, if they can be reached as a folder."""
     if not isinstance(table.io, PyArrowFileIO):
         return None

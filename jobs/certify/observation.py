@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +77,14 @@ class Observation:
         On any table, by its snapshot, in seconds since 1970. That is a driver's own batch, or one that it has
         committed from the pending record of the driver before.
         """
-        found: list[float] = []
+        return min(self._commits(above), default=None)
+
+    def commit_behind(self, moment: float) -> float | None:
+        """When the first batch was committed after a moment, both in seconds since 1970; None if there is none yet."""
+        return min((at for at in self._commits(-1) if at > moment), default=None)
+
+    def _commits(self, above: int) -> Iterator[float]:
+        """When batches were committed under epochs greater than this, on any table."""
         for table in self.tables.values():
             newest = _newest(table)
             if table is None or newest is None or newest.epoch <= above:
@@ -87,8 +94,7 @@ class Observation:
                 if stamp.epoch <= above:
                     break
                 if stamp.kind == "batch":
-                    found.append(times[snapshot])
-        return min(found, default=None)
+                    yield times[snapshot]
 
     def compared(self, expected: Expected) -> Comparison:
         """What is in the tables against what has to be, up to where the stamps say that they are complete."""

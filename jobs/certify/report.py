@@ -18,7 +18,13 @@ _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 
 
 def report_facts(
-    outcome: CertificateResults, *, run: str, seed: int, repeat: str, settings: dict[str, Any]
+    outcome: CertificateResults,
+    *,
+    run: str,
+    seed: int,
+    repeat: str,
+    settings: dict[str, Any],
+    not_tried: list[str],
 ) -> dict[str, Any]:
     """Everything about a certificate, as its JSON report has it.
 
@@ -26,6 +32,7 @@ def report_facts(
         run: The certificate's id.
         repeat: The command that runs the same scenarios again.
         settings: What was certified; without secrets.
+        not_tried: What was not, as sentences.
     """
     return {
         "certificate": run,
@@ -35,6 +42,7 @@ def report_facts(
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
         "machine": {"cores": _cores(), "system": f"{platform.system()} {platform.machine()}"},
         "settings": settings,
+        "not_tried": not_tried,
         **outcome.facts(),
     }
 
@@ -68,9 +76,13 @@ def markdown_report(facts: dict[str, Any], outcome: CertificateResults) -> str:
         *(["Problems:", "", *(f"- {problem}" for problem in facts["problems"]), ""] if facts["problems"] else []),
         f"{facts['at']} · {facts['machine']['cores']} cores, {facts['machine']['system']} · {versions}",
         "",
-        f"Catalog `{settings['catalog']}` ({settings['catalog_type']}), Kafka at `{settings['kafka']}` "
-        f"({settings['security']}, {settings['isolation']}), Spark `{settings['spark_master']}`, lease "
-        f"{settings['lease_ttl']}.",
+        f"Catalog `{settings['catalog']}` ({settings['catalog_type']}), {where_it_ran(settings)}. Kafka at "
+        f"`{settings['kafka']}` ({settings['security']}, {settings['isolation']}), Spark `{settings['spark_master']}`, "
+        f"lease {settings['lease_ttl']}.",
+        "",
+        "Not tried:",
+        "",
+        *(f"- {each}" for each in facts["not_tried"]),
         "",
         f"The same trials again: `{facts['repeat']}`",
         "",
@@ -98,6 +110,14 @@ def report_summary(facts: dict[str, Any]) -> str:
     )
     minutes, rest = divmod(round(facts["seconds"]), 60)
     return f"{facts['kills']} kills in {minutes} min {rest} s.{once}{recovered}"
+
+
+def where_it_ran(settings: dict[str, Any]) -> str:
+    """The kinds of places of a report's settings, in words."""
+    places = {"file": "a folder", "folder": "a folder", "s3": "S3", "postgresql": "PostgreSQL"}
+    tables, state = (places.get(settings[each], settings[each]) for each in ("tables_in", "state"))
+    tasks = "on a cluster" if settings["on_a_cluster"] else "in the drivers"
+    return f"tables in {tables or 'no place'}, state in {state}, tasks {tasks}"
 
 
 def markdown_table(rows: list[StepRow]) -> list[str]:

@@ -32,6 +32,7 @@ Manner = Literal[
     "stop",
     "roll",
     "keeper",
+    "executor",
     "reset",
     "publish",
 ]  # fmt: skip
@@ -60,9 +61,11 @@ AFTER_A_COMMIT = "after_recovery_commit"
 # What only a driver that finds a pending record comes to.
 NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
+# Tried where it is asked for by name: what dies runs on a cluster, which is somebody's.
+EXECUTORS = "executor"
 # Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
 # the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
-_NOT_HERE = (
+NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
     *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
@@ -75,12 +78,12 @@ _PUBLISHES = (
 STEPS = {
     name: step
     for name, step in EVERY_STEP.items()
-    if step.kind not in _NOT_HERE and (step.kind != "publish" or name in _PUBLISHES)
+    if step.kind not in NOT_HERE and (step.kind != "publish" or name in _PUBLISHES)
 }
 # Steps that are passed once per target, or per stamp: the seed says which time is the last.
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
-# Its first batch makes what the driver before has left unmade, so that the recovery from that is seen.
-_PASSES_OF_TABLES = 2
+# The first batch makes what the driver before has left unmade, so that the recovery from that is seen.
+_SECOND_BATCH = 2
 # Each batch of the routed stream passes it twice; the first is of the batch that shows that the one before recovered.
 _PASSES_BETWEEN_TABLES = (3, 4)
 _LONGEST_START_SECONDS = 14.0
@@ -93,6 +96,7 @@ _MANNERS: dict[str, Manner] = {
     "stop": "stop",
     "roll": "roll",
     "keeper": "keeper",
+    EXECUTORS: "executor",
     "reset": "reset",
     "publish": "publish",
 }
@@ -136,7 +140,7 @@ class Scenario:
     @property
     def arming(self) -> str:
         """The steps that its driver is armed with, as FRAZIL_STEPS; empty where no driver dies, or not at a step."""
-        if self.manner in ("batch", "early", "schema", "tables", "stop"):
+        if self.manner in ("batch", "early", "schema", "tables", "stop", "executor"):
             return f"{self.at}=kill@{self.passes}"
         return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
 
@@ -152,7 +156,7 @@ def select_steps(steps: str) -> tuple[str, ...]:
     for word in filter(None, (each.strip() for each in steps.split(","))):
         word = word.replace(" ", "_").replace("-", "_")
         if word == "all":
-            found = [*STEPS, *EXTRA]
+            found = [*(name for name, step in STEPS.items() if step.kind != EXECUTORS), *EXTRA]
         elif word == "commit":
             found = [name for name, step in STEPS.items() if step.kind in COMMIT_KINDS]
         elif word in kinds:
@@ -218,7 +222,8 @@ def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario
     else:
         manner = _MANNERS[STEPS[step].kind]
         for _ in range(seldom):
-            passes = _PASSES_OF_TABLES if manner == "tables" else rng.randint(1, PASSES.get(step, 1))
+            second = manner in ("tables", "executor")
+            passes = _SECOND_BATCH if second else rng.randint(1, PASSES.get(step, 1))
             yield Scenario(0, step, manner, step, passes, shape=SHAPES_OF_KINDS.get(STEPS[step].kind, "plain"))
 
 

@@ -10,16 +10,27 @@ from jobs.certify.action import reset_to
 from jobs.certify.comparison import main_problems, rows_of
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import armed_command
-from jobs.certify.harness import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Harness, ScenarioFailedError, last_line
+from jobs.certify.harness import (
+    ACTION_SECONDS,
+    COMMIT_SECONDS,
+    DEATH_SECONDS,
+    END_SECONDS,
+    Harness,
+    ScenarioFailedError,
+    last_line,
+)
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
 from jobs.state.lease import Lease
+from jobs.stream.logs import spark_log
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
 
 _PASSED_OVER = 40
+# As Spark's scheduler says it.
+_LOST_EXECUTOR = "Lost executor"
 
 
 def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, upcoming: Scenario | None) -> None:
@@ -64,6 +75,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
             _die_of_reset(harness, scenario, result)
         case "publish":
             _die_of_publication(harness, scenario, result)
+        case "executor":
+            _lose_executor(harness, scenario, result, watch)
         case "asleep":
             _sleep(harness, scenario, result, watch)
         case _:
@@ -136,7 +149,9 @@ def _die_with_keeper(
     steps = f"{scenario.step}=kill" if scenario.step != KEPT else ""
     # Where the keeper starts the next driver before it dies, that one is the next scenario's.
     keeper = harness.drivers.start_keeper(note, steps, harness.arming(upcoming))
-    harness.wait(lambda: find_keeper(harness.drivers.folder.store, note.attempt) is not None, "its keeper", END_SECONDS)
+    harness.wait(
+        lambda: find_keeper(harness.drivers.folder.store.local, note.attempt) is not None, "its keeper", END_SECONDS
+    )
     epoch = harness.observer.epoch()
     watch.kill()
     harness.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
@@ -196,6 +211,27 @@ def _die_of_publication(harness: Harness, scenario: Scenario, result: ScenarioRe
     result.problems += main_problems(harness.observer.main(), waits, whole=True)
     harness.stop()
     harness.record_kill(result, None, epoch)
+
+
+def _lose_executor(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
+    """An executor of its application dies in a task, and the driver lands the batch all the same."""
+    log = spark_log(harness.drivers.folder.root)
+    harness.feed(lambda: watch.said(f"step {scenario.at}: SIGKILL"), "a batch that loses its executor", watch)
+    result.killed_at, ends = time.time(), harness.load.ends()
+
+    def landed() -> bool:
+        if watch.died_at is not None:
+            raise ScenarioFailedError(harness.last_words("The driver ended with its executor."))
+        return dict(harness.observer.now().position) == ends
+
+    harness.wait(landed, "its batch to land", COMMIT_SECONDS)
+    if not (log.exists() and _LOST_EXECUTOR in log.read_text(errors="replace")):
+        raise ScenarioFailedError(f"Spark lost no executor, by {log}.")
+    found = harness.observer.now()
+    committed_at = found.commit_behind(result.killed_at)
+    result.seconds = committed_at - result.killed_at if committed_at is not None else None
+    result.problems += found.problems(harness.load.expected())
+    harness.stop()
 
 
 def _sleep(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:

@@ -13,11 +13,14 @@ import yaml
 from jobs.certify.load import SCHEMA
 from jobs.certify.shapes import TYPES, Shape, row_tables, shape_blocks
 from jobs.errors import FrazilError
+from jobs.spark.master import is_local, master_of, standalone_addresses
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
+from jobs.spec.state import StateSettings
 from jobs.spec.units import format_duration
 from jobs.state.durable_files import write_durably
+from jobs.state.own_store import own_store
 
 STREAM = "certify"
 PREFIX = "frazil_certify_"
@@ -28,6 +31,8 @@ LEASE_SECONDS = 5
 _MOST_COLUMNS = 100_000
 # Nobody looks at a driver that lives for seconds.
 _SHORT_LIVED = {"spark.ui.enabled": "false"}
+# Without it an application takes all cores of a standalone cluster, and the one that is to take over finds none.
+_CORES = {"spark.cores.max": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Workspace:
     Attributes:
         name: Of the topic and of the namespace: `frazil_certify_` and the certificate's id.
         folder: Holds `frazil.yaml`, `streams/` and `state/`, and is the home of its drivers.
-        settings: The user's, with the certificate's own state folder and ledger, and a short lease.
+        settings: The user's, with a state and a ledger of the certificate's own, and a short lease.
         shape: Of its stream.
     """
 
@@ -106,8 +111,9 @@ class Workspace:
 def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> Workspace:
     """Make a certificate's workspace, with settings that differ from the user's in state and lease only.
 
-    Secrets stay references, as they are written; the file is readable by its owner only all the same. With the
-    embedded default Spark is set for drivers that live for seconds.
+    Secrets stay references, as they are written; the file is readable by its owner only all the same. A state store
+    stays on its service, in a place of the certificate's own. With the embedded default Spark is set for drivers that
+    live for seconds; on a standalone cluster a driver takes one core unless the settings say how many.
 
     Args:
         settings: The user's.
@@ -123,7 +129,9 @@ def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> W
         folder.mkdir(parents=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as output:
-            document = settings_document(settings, folder / "state", f"{name}.ledger")
+            chosen = settings.state_store
+            store = own_store(chosen, name, folder / "state") if chosen is not None else None
+            document = settings_document(settings, folder / "state", f"{name}.ledger", store)
             yaml.safe_dump(document, output, sort_keys=False)
         workspace = Workspace(name, folder, load_settings(file, home=folder), shape)
         workspace.write_spec()
@@ -133,28 +141,53 @@ def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> W
     return workspace
 
 
-def settings_document(settings: Settings, state: Path, ledger: str) -> dict[str, Any]:
-    """A workspace's settings as a file: with a state and ledger of its own, a short lease and no secret's value."""
+def settings_document(
+    settings: Settings, state: Path, ledger: str, store: StateSettings | None = None
+) -> dict[str, Any]:
+    """A workspace's settings as a file: with a state and ledger of its own, a short lease and no secret's value.
+
+    Args:
+        settings: The user's.
+        state: The folder of what is of this machine.
+        ledger: The table's name.
+        store: Of its state; None: the folder.
+    """
     document = settings.model_dump(mode="json", include=set(SettingsFile.model_fields), exclude_none=True)
+    # Its stream has a driver of its own.
+    document.pop("groups")
     if settings.kafka.is_embedded:
         document["kafka"].pop("bootstrap_servers", None)
     if settings.is_embedded and settings.spark == SparkSettings():
         document["spark"] |= {"driver_memory": "600m", "conf": dict(_SHORT_LIVED)}
-    own = {"state": str(state), "lease_ttl": f"{LEASE_SECONDS}s", "ledger": {"table": ledger}}
+    if standalone_addresses(master_of(settings)):
+        document["spark"]["conf"] = _CORES | document["spark"]["conf"]
+    kept = str(state) if store is None else store.model_dump(mode="json", exclude_none=True)
+    own = {"state": kept, "lease_ttl": f"{LEASE_SECONDS}s", "ledger": {"table": ledger}}
     return document | own
 
 
 def settings_shown(settings: Settings) -> dict[str, Any]:
     """A workspace's settings for a report: no secret's value, of the user's texts only what says what was tested."""
-    catalog = settings.catalog
+    catalog, store = settings.catalog, settings.state_store
     return {
         "embedded": settings.is_embedded,
         "kafka": settings.kafka.bootstrap_servers,
         "isolation": settings.kafka.isolation,
         "security": settings.kafka.security.protocol if settings.kafka.security else "PLAINTEXT",
         "catalog": catalog.name,
-        "catalog_type": str(catalog.properties.get("type", "by its uri")),
-        "spark_master": settings.spark.master,
+        "catalog_type": catalog_kind(settings),
+        "state": (store.kind if store is not None else None) or "folder",
+        "spark_master": master_of(settings),
+        "on_a_cluster": not is_local(master_of(settings)),
         "driver_memory": settings.spark.driver_memory,
         "lease_ttl": format_duration(settings.lease_ttl),
     }
+
+
+def catalog_kind(settings: Settings) -> str:
+    """The kind of catalog, and of a SQL catalog the database: no more of its address, which may hold secrets."""
+    properties = settings.catalog.properties
+    kind, uri = str(properties.get("type", "by its uri")), properties.get("uri")
+    if kind == "sql" and isinstance(uri, str):
+        return f"sql, {uri.partition(':')[0].partition('+')[0]}"
+    return kind

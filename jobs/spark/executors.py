@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.errors import FrazilError
@@ -29,6 +32,8 @@ FORGOTTEN_SECONDS = 20.0
 """For how long, with a master that answers, before the application is registered anew."""
 _EVERY_SECONDS = 2.0
 _ASK_SECONDS = 2.0
+# A part of the name of its class, on whichever cluster.
+_EXECUTOR = b"ExecutorBackend"
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^\n]*))?")
 
 
@@ -125,6 +130,22 @@ def executors_watched(context: SparkContext, say: Callable[[str | None], None]) 
         yield
     finally:
         ended.set()
+
+
+def end_executor() -> None:
+    """End the executor that this task runs in, as a machine that vanishes would; for a certificate.
+
+    Only the first attempt of a job's first task does so, and nothing but an executor of Spark's is ended.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    if task is None or task.partitionId() or task.attemptNumber():
+        return
+    # The worker was forked by the daemon, which the executor has started.
+    parent = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+    if _EXECUTOR in Path(f"/proc/{parent}/cmdline").read_bytes():
+        os.kill(parent, signal.SIGKILL)
 
 
 def _watch(context: Any, say: Callable[[str | None], None], ended: threading.Event) -> None:

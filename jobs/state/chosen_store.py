@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from jobs.spec.state import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
 from jobs.state.shared_store import Documents, SharedStore
+
+if TYPE_CHECKING:
+    from jobs.state.object_store import ObjectDocuments
+    from jobs.state.postgres_store import PostgresDocuments
 
 # A client of each store that this process has opened; what forks has to begin with its own connections.
 _OPEN: dict[tuple[str, int], Documents] = {}
@@ -28,11 +33,16 @@ def shared_store(chosen: StateSettings, folder: Path) -> SharedStore:
     key = chosen.model_dump_json(), os.getpid()
     with _OPENING:
         if key not in _OPEN:
-            _OPEN[key] = _documents(chosen)
+            _OPEN[key] = documents_of(chosen)
         return SharedStore(_OPEN[key], folder)
 
 
-def _documents(chosen: StateSettings) -> Documents:
+def documents_of(chosen: StateSettings) -> ObjectDocuments | PostgresDocuments:
+    """A client of the service, of its own.
+
+    Raises:
+        FrazilError: It is not installed, or an environment variable with a secret is not set.
+    """
     url, properties = chosen.store or "", chosen.revealed()
     seconds = chosen.timeout.total_seconds()
     if chosen.kind == "postgresql":

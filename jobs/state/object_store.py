@@ -175,6 +175,30 @@ class ObjectDocuments:
     def place(self, key: str) -> str:
         return f"s3://{self._bucket.name}/{self._object(key)}".rstrip("/")
 
+    def is_there(self) -> bool:
+        """Whether any object begins with the prefix."""
+        return next(self._objects(), None) is not None
+
+    def remove_all(self) -> None:
+        """Remove every object that begins with the prefix.
+
+        Raises:
+            ValueError: There is no prefix, so that it would be the whole bucket.
+        """
+        if not self._bucket.prefix:
+            raise ValueError(f"s3://{self._bucket.name} is not removed as a whole")
+        for key in list(self._objects()):
+            self.remove(key)
+
+    def _objects(self) -> Iterator[str]:
+        """The keys of all documents, at whatever depth."""
+        whole = self._object("")
+        try:
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket.name, Prefix=whole):
+                yield from (each["Key"].removeprefix(whole) for each in page.get("Contents", ()))
+        except (self._answered, *self._problems) as problem:
+            raise self._error(problem) from None
+
     def _names(self, folder: str, segment: str, *, folders: bool) -> Iterator[str]:
         """The names of a level that begin as a segment of a pattern does."""
         level = self._object(folder)

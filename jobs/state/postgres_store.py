@@ -112,6 +112,27 @@ class PostgresDocuments:
         where = f"postgresql://{parts.hostname}:{parts.port or 5432}{parts.path}, table {self._database.table}"
         return f"{where}, key {key}" if key else where
 
+    def is_there(self) -> bool:
+        """Whether there is such a table; it is not made by asking."""
+        with self._apart() as connection:
+            return self._has_table(connection)
+
+    def remove_all(self) -> None:
+        """Drop the table."""
+        with self._apart() as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {self._table}".encode())
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[Connection[tuple[Any, ...]]]:
+        """A connection of its own, for which the table is not made."""
+        connection = self._open()
+        try:
+            yield connection
+        except self._problems as problem:
+            raise self._error(problem, sent=True) from None
+        finally:
+            connection.close()
+
     def _ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Carry out one statement, which is a transaction of its own; returns its rows.
 
@@ -150,10 +171,10 @@ class PostgresDocuments:
                 return connection
             connection.close()
 
-    def _connect(self) -> Connection[tuple[Any, ...]]:
+    def _open(self) -> Connection[tuple[Any, ...]]:
         seconds = self._database.answer_seconds
         try:
-            connection = self._kind.connect(
+            return self._kind.connect(
                 self._database.url,
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
@@ -168,6 +189,9 @@ class PostgresDocuments:
             )
         except self._problems as problem:
             raise NotWrittenError.of(self._error(problem, sent=False)) from None
+
+    def _connect(self) -> Connection[tuple[Any, ...]]:
+        connection = self._open()
         try:
             if not self._made:
                 self._make(connection)
@@ -178,8 +202,7 @@ class PostgresDocuments:
         return connection
 
     def _make(self, connection: Connection[tuple[Any, ...]]) -> None:
-        found = connection.execute("SELECT to_regclass(%s)", (self._table,)).fetchone()
-        if found is not None and found[0] is not None:
+        if self._has_table(connection):
             return
         # Several may make it at once, of whom PostgreSQL refuses some.
         with contextlib.suppress(*self._made_by_another):
@@ -188,6 +211,10 @@ class PostgresDocuments:
                 "written_at timestamptz NOT NULL DEFAULT now()"
             )
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns})".encode())
+
+    def _has_table(self, connection: Connection[tuple[Any, ...]]) -> bool:
+        found = connection.execute("SELECT to_regclass(%s)", (self._table,)).fetchone()
+        return found is not None and found[0] is not None
 
     def _error(self, problem: Any, *, sent: bool) -> OSError:
         """What went wrong. The client's and the server's words name host and user, and no password."""

@@ -26,9 +26,10 @@ from jobs.kafka.range_reader import read_split
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.needs import RecordNeed
-from jobs.spark.executors import cluster_problem, executors_watched
+from jobs.spark.executors import cluster_problem, end_executor, executors_watched
 from jobs.spark.master import is_local, master_of
 from jobs.spec.targets import TargetSpec
+from jobs.steps import dies_elsewhere
 from jobs.stream.carried_settings import carried_settings
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
@@ -110,16 +111,20 @@ def run_tasks(
 
     master = str(context.master)
     apart = not is_local(master)
+    ends = apart and dies_elsewhere("inside_tasks")
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
         parts = plan.fetched
         carry(plan.carried)
         try:
-            return [
+            written = [
                 result
                 for slice_ in pieces
                 for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, parts))
             ]
+            if ends:
+                end_executor()
+            return written
         except Exception:
             if not apart:
                 raise

@@ -16,12 +16,15 @@ from rich.table import Table
 
 from jobs.certify.certificate import Certificate, new_id
 from jobs.certify.certificate import certify as carry_out
-from jobs.certify.report import report_facts, report_summary, report_verdict, seconds, write_report
+from jobs.certify.not_tried import not_tried, refused_steps
+from jobs.certify.report import report_facts, report_summary, report_verdict, seconds, where_it_ran, write_report
 from jobs.certify.results import CertificateResults
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
-from jobs.certify.workspace import settings_shown
+from jobs.certify.workspace import Workspace, settings_shown
+from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
+from jobs.state.stream_folder import state_store
 from orchestration.cli.broker import local_broker
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.terminal import print_json, stderr_console
@@ -77,9 +80,9 @@ def certify(
 ) -> None:
     """Kill drivers at every step of the protocol, and prove that no record is lost or doubled.
 
-    It works on the brokers and the catalog of the settings, with a topic, tables and a folder of its own, which it
-    removes in the end; nothing else there is touched. If anything is wrong the exit status is 1, and everything is left
-    to be looked at.
+    It works on the brokers, the catalog, the state store and the Spark master of the settings, with a topic, tables,
+    state and a folder of its own, which it removes in the end; nothing else there is touched. If anything is wrong the
+    exit status is 1, and everything is left to be looked at.
     """
     names = select_steps(steps)
     preflight()
@@ -87,6 +90,11 @@ def certify(
         deployment = Deployment.at(deployment.home, settings_file)
     seed = random.randrange(_SEEDS) if seed is None else seed
     scenarios = plan_scenarios(names, runs, seed)
+    if refused := refused_steps(deployment.settings(), scenarios):
+        raise FrazilError(
+            f"{', '.join(refused)}: kills executors of a cluster, and these settings' drivers have none.",
+            fix="frazil certify --settings FILE, with spark.master of a cluster there",
+        )
     run = new_id()
     console = stderr_console()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
@@ -105,7 +113,14 @@ def certify(
                 on_cleaning=interrupts.ignore,
             )
         repeat = _repeat(steps, runs, seed, records, settings_file)
-        facts = report_facts(done.outcome, run=run, seed=seed, repeat=repeat, settings=settings_shown(done.settings))
+        facts = report_facts(
+            done.outcome,
+            run=run,
+            seed=seed,
+            repeat=repeat,
+            settings=settings_shown(done.settings) | {"tables_in": done.tables_in},
+            not_tried=not_tried(done.settings, scenarios),
+        )
         folder = report or deployment.embedded / "certificates"
         markdown, document = write_report(folder, facts, done.outcome)
         if as_json:
@@ -203,10 +218,18 @@ def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any])
     console.width = max(console.width, _TABLE_WIDTH)
     console.print(table)
     console.print(report_summary(facts), markup=False, soft_wrap=True)
+    console.print(f"It ran with {where_it_ran(facts['settings'])}.", markup=False, soft_wrap=True)
     if facts["audit"]:
         console.print(f"frazil audit: {facts['audit']}", markup=False, soft_wrap=True)
     for problem in facts["problems"]:
         console.print(f"  {problem}", markup=False, soft_wrap=True, style="red")
+
+
+def _state_of(workspace: Workspace) -> str:
+    """Where the state is, if it is not in the folder."""
+    if workspace.settings.state_store is None:
+        return ""
+    return f"state in {state_store(workspace.settings).place('')}, "
 
 
 def _print_ending(console: Console, done: Certificate, facts: dict[str, Any], markdown: Path, document: Path) -> None:
@@ -214,7 +237,7 @@ def _print_ending(console: Console, done: Certificate, facts: dict[str, Any], ma
     for workspace in done.kept:
         console.print(
             f"Left as it is: topic {workspace.name}, namespace {workspace.name} in catalog "
-            f"{workspace.settings.catalog.name}, folder {workspace.folder}",
+            f"{workspace.settings.catalog.name}, {_state_of(workspace)}folder {workspace.folder}",
             markup=False,
         )
     for each in done.left:

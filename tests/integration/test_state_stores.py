@@ -20,6 +20,7 @@ from jobs.spec.state import StateSettings
 from jobs.state import chosen_store
 from jobs.state.chosen_store import shared_store
 from jobs.state.lease import Lease
+from jobs.state.own_store import own_store, remove_store, store_is_there
 from jobs.state.shared_store import SharedStore
 from jobs.state.store import NotWrittenError
 from jobs.state.store_proof import StoreRefusedError, prove_store
@@ -43,6 +44,29 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStore:
 
 class TestStore(StoreContract):
     pass
+
+
+@pytest.mark.parametrize("request_of", SERVICES)
+def test_an_own_store_is_made_beside_and_removed_as_a_whole(
+    request: pytest.FixtureRequest, request_of: str, tmp_path: Path
+) -> None:
+    server = request.getfixturevalue(request_of)
+    users = objects_state(server) if request_of == "objects" else database_state(server)
+    theirs = shared_store(users, tmp_path / "theirs")
+    theirs.put("streams/a/launch.json", b"theirs")
+    own = own_store(users, "frazil_certify_test", tmp_path / "own")
+    assert not store_is_there(own)
+    assert not store_is_there(own), "asking makes nothing"
+    store = shared_store(own, tmp_path / "own")
+    store.put("streams/a/launch.json", b"own")
+    store.below("streams/a/deeper").put("lease.json", b"own")
+    assert store_is_there(own)
+    assert theirs.get("streams/a/launch.json") == b"theirs"
+    assert theirs.keys("streams/*/launch.json") == ["streams/a/launch.json"]
+    remove_store(own)
+    assert not store_is_there(own)
+    remove_store(own)
+    assert theirs.get("streams/a/launch.json") == b"theirs"
 
 
 class Writes(RuleBasedStateMachine):
@@ -111,7 +135,7 @@ def test_a_real_store_is_proven_and_says_where_it_is_without_secrets(state: Stat
     store = shared_store(state, tmp_path)
     prove_store(store)
     assert store.keys("probes/*") == []
-    documents = chosen_store._documents(state)
+    documents = chosen_store.documents_of(state)
     shown = f"{state!r} {state.model_dump()} {store.place('a/b.json')} {documents!r} {vars(documents)!r}"
     assert "a/b.json" in shown and SECRET not in shown and PASSWORD not in shown
 

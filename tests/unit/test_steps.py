@@ -35,7 +35,7 @@ def run(steps: str) -> subprocess.Popen[str]:
 def test_the_steps_that_are_listed_are_those_that_are_passed() -> None:
     files = [path for room in ("jobs", "orchestration") for path in (ROOT / room).rglob("*.py")]
     code = "\n".join(path.read_text() for path in files)
-    passed = re.findall(r'\bstep\(\s*"(\w+)"(?: if [\w.]+ else "(\w+)")?', code)
+    passed = re.findall(r'\b(?:step|dies_elsewhere)\(\s*"(\w+)"(?: if [\w.]+ else "(\w+)")?', code)
     assert {name for names in passed for name in names if name} == STEPS.keys()
 
 
@@ -64,6 +64,16 @@ def test_stop_stops_the_process_until_it_is_continued() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(("steps", "passes"), [("inside_tasks=kill@2", [False, True, False]), ("", [False] * 3)])
+def test_a_process_elsewhere_dies_at_one_pass_and_this_one_lives(steps: str, passes: list[bool]) -> None:
+    code = "from jobs.steps import dies_elsewhere; print([dies_elsewhere('inside_tasks') for _ in range(3)])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "FRAZIL_STEPS": steps}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, str(passes))
+    assert done.stderr.count("step inside_tasks: SIGKILL") == passes.count(True)
 
 
 def test_several_steps_at_once() -> None:

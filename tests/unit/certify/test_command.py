@@ -21,6 +21,13 @@ def test_an_unknown_step_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing was made for it"
 
 
+def test_executors_are_killed_on_a_cluster_only(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["--home", str(tmp_path), "certify", "--steps", "all,executor"])
+    assert result.exit_code == 1
+    assert "inside_tasks: kills executors of a cluster, and these settings' drivers have none." in result.output
+    assert "frazil certify --settings FILE" in result.output
+
+
 def test_its_settings_have_to_be_there(tmp_path: Path) -> None:
     missing = tmp_path / "other.yaml"
     result = CliRunner().invoke(main, ["--home", str(tmp_path), "certify", "--settings", str(missing)])

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.certify.comparison import Comparison
+from jobs.certify.not_tried import not_tried, refused_steps
 from jobs.certify.report import markdown_report, report_facts, write_report
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import settings_shown
-from jobs.spec.settings import Settings
+from jobs.spec.settings import Settings, load_settings
 
 TRIALS = plan_scenarios(select_steps("after_tasks,before_claim,asleep"), 2, 5)
 
@@ -26,8 +27,14 @@ def passed() -> CertificateResults:
 
 
 def told(outcome: CertificateResults, tmp_path: Path) -> dict[str, object]:
+    settings = Settings.embedded(tmp_path)
     return report_facts(
-        outcome, run="r", seed=5, repeat="frazil certify --seed 5", settings=settings_shown(Settings.embedded(tmp_path))
+        outcome,
+        run="r",
+        seed=5,
+        repeat="frazil certify --seed 5",
+        settings=settings_shown(settings) | {"tables_in": "file"},
+        not_tried=not_tried(settings, TRIALS),
     )
 
 
@@ -51,6 +58,12 @@ def test_a_certificate_that_passed(tmp_path: Path) -> None:
     assert "| `before_claim` | take over | 1 | pass | – | – | 0 |" in text
     assert "each exactly once" in text
     assert "`frazil certify --seed 5`" in text
+    assert "(sql, sqlite), tables in a folder, state in a folder, tasks in the drivers." in text
+    assert "- executors of a cluster: the drivers ran their tasks on their own machine" in text
+    (others,) = [line for line in text.splitlines() if line.startswith("- steps that were not asked for: ")]
+    assert "before_commit" in others
+    assert "after_tasks" not in others
+    assert "inside_tasks" not in others
 
 
 def test_a_certificate_that_failed(tmp_path: Path) -> None:
@@ -68,6 +81,20 @@ def test_a_certificate_that_failed(tmp_path: Path) -> None:
     assert "3 records lost from the table" in text
     assert "not run" in text
     assert "each exactly once" not in text
+
+
+def test_of_a_cluster_it_says_whose_processes_were_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "frazil.yaml").write_text("spark: {master: 'spark://spark.internal:7077'}\n")
+    settings = load_settings(None, home=tmp_path)
+    scenarios = plan_scenarios(select_steps("all"), 1, 1)
+    said = "\n".join(not_tried(settings, scenarios))
+    assert "executors: none was killed" in said
+    assert "workers and the master of the cluster" in said
+    assert "not asked for" not in said
+    with_them = plan_scenarios(select_steps("all,executor"), 1, 1)
+    assert "executors" not in "\n".join(not_tried(settings, with_them))
+    assert refused_steps(settings, with_them) == []
+    assert refused_steps(Settings.embedded(tmp_path), with_them) == ["inside_tasks"]
 
 
 def test_what_was_not_carried_out_does_not_pass() -> None:

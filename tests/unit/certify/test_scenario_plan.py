@@ -41,7 +41,9 @@ def timed(scenarios: list[Scenario]) -> list[Scenario]:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("all", {*STEPS, *EXTRA}),
+        ("all", {*STEPS, *EXTRA} - {"inside_tasks"}),
+        ("all, executor", {*STEPS, *EXTRA}),
+        ("executor", {"inside_tasks"}),
         ("commit", {name for name, step in STEPS.items() if step.kind in COMMIT_KINDS}),
         ("route", {"after_table_commit"}),
         ("recovery", {name for name, step in STEPS.items() if step.kind == "recovery"}),
@@ -65,7 +67,7 @@ def test_an_unknown_step_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_default_certificate(seed: int) -> None:
-    scenarios = plan_scenarios(select_steps("all"), 3, seed)
+    scenarios = plan_scenarios(select_steps("all,executor"), 3, seed)
     counts = Counter(scenario.step for scenario in scenarios if scenario.asked_for)
     for name, step in STEPS.items():
         assert counts[name] == (3 if step.kind in (*COMMIT_KINDS, "route") else 1)
@@ -118,7 +120,7 @@ def test_the_same_seed_makes_the_same_plan(names: list[str], runs: int, seed: in
 
 
 def test_what_is_armed() -> None:
-    by_step = {scenario.step: scenario for scenario in plan_scenarios(select_steps("all"), 1, 0)}
+    by_step = {scenario.step: scenario for scenario in plan_scenarios(select_steps("all,executor"), 1, 0)}
     assert by_step["after_tasks"].arming == "after_tasks=kill@2"
     assert by_step["before_schema_commit"].arming == "before_schema_commit=kill@1"
     for name in ("before_new_tables", "after_new_tables"):
@@ -129,3 +131,4 @@ def test_what_is_armed() -> None:
     assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
     assert by_step[ASLEEP].arming in ("before_commit=stop@2", "after_lease_check=stop@2")
     assert by_step[RANDOM].arming == ""
+    assert by_step["inside_tasks"].arming == "inside_tasks=kill@2"

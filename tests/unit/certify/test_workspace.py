@@ -61,6 +61,50 @@ def test_secrets_stay_references(secretive: Settings, tmp_path: Path) -> None:
     assert "the value of" not in str(settings_shown(derived))
 
 
+STORES = {
+    "s3": (
+        "{store: 's3://ops/frazil', properties: {s3.access-key-id: k, s3.secret-access-key: '${env:S3_SECRET}'}}",
+        "s3://ops/frazil/frazil_certify_run",
+        None,
+    ),
+    "postgresql": (
+        "{store: 'postgresql://me@db/ops', timeout: 3s, properties: {password: '${env:S3_SECRET}', table: ops.frazil}}",
+        "postgresql://me@db/ops",
+        "ops.frazil_certify_run",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_state_store_stays_on_its_service_in_a_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("S3_SECRET", "the value")
+    block, place, table = STORES[kind]
+    (tmp_path / "frazil.yaml").write_text(f"state: {block}\ngroups: {{default: small}}\n")
+    users = load_settings(None, home=tmp_path)
+    workspace = prepare_workspace(users, "run")
+    own = workspace.settings.state_store
+    assert own is not None
+    assert users.state_store is not None
+    assert (own.store, own.properties.get("table"), own.timeout) == (place, table, users.state_store.timeout)
+    assert own.folder == workspace.settings.state == workspace.folder / "state"
+    assert "the value" not in workspace.settings_file.read_text()
+    assert "the value" in own.revealed().values()
+    assert settings_shown(workspace.settings)["state"] == kind
+    assert workspace.settings.groups.default is None, "its stream has a driver of its own"
+
+
+def test_on_a_standalone_cluster_a_driver_takes_one_core_unless_the_settings_say_how_many(tmp_path: Path) -> None:
+    for number, (conf, cores) in enumerate({"{}": "1", "{spark.cores.max: '4'}": "4"}.items()):
+        (tmp_path / "frazil.yaml").write_text(f"spark: {{master: 'spark://spark:7077', conf: {conf}}}\n")
+        derived = prepare_workspace(load_settings(None, home=tmp_path), f"run{number}").settings
+        assert derived.spark.conf["spark.cores.max"] == cores
+        assert settings_shown(derived)["on_a_cluster"] is True
+    (tmp_path / "frazil.yaml").write_text("spark: {master: 'local[1]'}\n")
+    assert prepare_workspace(load_settings(None, home=tmp_path), "local").settings.spark.conf == {}
+
+
 def test_the_embedded_default(tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
     workspace = prepare_workspace(settings, "run")
