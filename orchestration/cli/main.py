@@ -40,6 +40,7 @@ _COMMANDS = {
     "discard": ("orchestration.cli.publish.discard", "Make dead letters of what a contract holds."),
     "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
     "registry": ("orchestration.cli.registry", "Ask the schema registry; forget schemas after it was made anew."),
+    "state": ("orchestration.cli.state", "Copy what streams keep outside their tables to another store."),
     "maintain": ("orchestration.cli.maintain.command", "Keep tables healthy: compact, expire, clean up."),
     "certify": ("orchestration.cli.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("orchestration.cli.audit.command", "Prove that every record read stands in its tables, exactly once."),
