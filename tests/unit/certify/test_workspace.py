@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,8 +16,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from jobs.catalog import connect_catalog
+from jobs.certify import fixtures
 from jobs.certify.certificate import new_id
-from jobs.certify.fixtures import create_fixtures, remove_fixtures
+from jobs.certify.fixtures import create_fixtures, remove_fixtures, require_absent
 from jobs.certify.shapes import SHAPES, TYPES, Shape
 from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
 from jobs.errors import FrazilError
@@ -221,6 +223,23 @@ def test_a_catalog_that_refuses_is_told(tmp_path: Path, catalog: Catalog) -> Non
         create_fixtures(workspace, catalog)
     assert refused.value.message.startswith(f"frazil certify cannot create namespace {workspace.name} in catalog")
     assert "let this user create" in str(refused.value.fix)
+
+
+def test_what_is_there_already_is_not_touched(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics: dict[str, object] = {"payments": object()}
+    admin = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=topics))
+    monkeypatch.setattr(fixtures, "_admin", lambda settings: admin)
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
+    require_absent(workspace, catalog)
+    topics[workspace.name] = object()
+    catalog.create_namespace(workspace.name)
+    with pytest.raises(FrazilError) as refused:
+        require_absent(workspace, catalog)
+    assert refused.value.message == (
+        f"frazil certify touches nothing that is there already: namespace {workspace.name}, topic {workspace.name}."
+    )
 
 
 def test_settings_of_a_certificate_can_be_read_by_others(secretive: Settings) -> None:
