@@ -19,6 +19,7 @@ from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.spec.maintained_tables import maintained_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.table_health import RED_BELOW
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -33,7 +34,7 @@ DESCRIPTION = (
     "{warn} or more of 100. Below {error} it is an error. Warns of branches that grow and are not remade, too."
 )
 WARN_BELOW = 70
-ERROR_BELOW = 40
+ERROR_BELOW = RED_BELOW
 
 
 def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None) -> dict[str, Any]:

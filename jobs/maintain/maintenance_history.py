@@ -16,6 +16,7 @@ import msgspec
 from jobs.spec.settings import Settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store
+from jobs.state.table_health import table_part
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class _Document(msgspec.Struct):
 
 def table_store(settings: Settings, table_uuid: str) -> StateStore:
     """Where the maintenance history of a table is kept, whatever the table is called: a part of the state store."""
-    return state_store(settings).below(f"tables/{table_uuid}")
+    return table_part(state_store(settings), table_uuid)
 
 
 def read_history(store: StateStore) -> MaintenanceHistory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from jobs.redaction import redacted
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.table_health import TableHealth, write_health
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +112,12 @@ def maintenance_outcome(
     if result is None:
         return MaintenanceOutcome(table, None, problem=told, trace=trace)
     facts = result.after or result.before
-    done = read_history(table_store(settings, facts.uuid))
-    return MaintenanceOutcome(table, result, score(facts, table.policy, done), told, trace)
+    store = table_store(settings, facts.uuid)
+    scored = score(facts, table.policy, read_history(store))
+    # For the drivers of streams that land less often while it is red; who cannot be told goes on as ever.
+    with contextlib.suppress(OSError):
+        write_health(store, TableHealth(scored.total, facts.measured_at.timestamp()))
+    return MaintenanceOutcome(table, result, scored, told, trace)
 
 
 def table_problem(settings: Settings, table: MaintainedTable, problem: Exception) -> FrazilError:

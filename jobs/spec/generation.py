@@ -15,6 +15,7 @@ from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.restart import Restart
 from jobs.spec.settings import UI_ADDRESS, Settings
+from jobs.spec.trigger import Every
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
 # How it is started again is one: its keeper does so by what was launched.
@@ -76,6 +77,8 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
+    if isinstance(spec.trigger, Every) and spec.trigger.while_red is None:
+        stream["trigger"].pop("while_red")
     if spec.source.max_bytes_per_batch is None:
         stream["source"].pop("max_bytes_per_batch")
     if not spec.source.options:

@@ -16,9 +16,12 @@ from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spark.token_urls import allow_token_url
+from jobs.state.stream_folder import state_store
+from jobs.state.table_health import table_part
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
 from jobs.stream.byte_bound import ByteBound
+from jobs.stream.health_watch import HealthWatch
 from jobs.stream.kafka_source import kafka_source_options
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.pause import pause_after, poll_delay
@@ -93,6 +96,11 @@ class StreamQuery:
         self._between: deque[float] = deque(maxlen=_GAPS)
         self._query: Any = None
         self._spark_context: SparkContext | None = None
+        self._health: HealthWatch = HealthWatch(
+            stream.spec.stream,
+            stream.spec.trigger,
+            lambda: table_part(state_store(stream.settings), stream.anchor.uuid),
+        )
         # Spark calls from threads of its own.
         self._context: contextvars.Context = contextvars.copy_context()
 
@@ -269,7 +277,8 @@ class StreamQuery:
             self.ask_to_end()
         if not self._drain:
             between = min(self._between, default=0.0)
-            self._pause(pause_after(self._stream.spec, done, time.monotonic() - began, between, self._most))
+            spec, red = self._stream.spec, self._health.red()
+            self._pause(pause_after(spec, done, time.monotonic() - began, between, self._most, red=red))
             self._resumed = time.monotonic() if sum(done.lag.values()) else None
 
     def _pause(self, seconds: float) -> None:

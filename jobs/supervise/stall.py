@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from jobs.spec.models import StreamSpec
-from jobs.spec.trigger import Every
+from jobs.spec.trigger import longest_pause
 from jobs.supervise.heartbeat import Heartbeat
 
 STALLED_SECONDS = 600.0
@@ -40,7 +40,7 @@ class Stall:
 
 def stalled_after(spec: StreamSpec) -> float:
     """Seconds without progress after which a driver with work counts as stalled: beyond what it waits on purpose."""
-    pause = spec.trigger.every if isinstance(spec.trigger, Every) else timedelta()
+    pause = longest_pause(spec.trigger)
     waits = spec.source.max_delay or timedelta()
     own = spec.restart.stalled_after
     return (own.total_seconds() if own is not None else STALLED_SECONDS) + max(pause, waits).total_seconds()

@@ -8,7 +8,7 @@ from assets.dead_letters import RATIO_MIN_RECORDS, allowed_ratio
 from assets.stream_checks import CheckOutcome
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.trigger import Every
+from jobs.spec.trigger import longest_pause
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import SILENT_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
@@ -170,8 +170,7 @@ def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
         return spec.freshness.fail, "freshness.fail"
     if spec.slo.lag_records is not None or not spec.continuous:
         return None, ""
-    pause = spec.trigger.every if isinstance(spec.trigger, Every) else timedelta()
-    return DEFAULT_LAG_TIME + pause + (spec.source.max_delay or timedelta()), DEFAULT
+    return DEFAULT_LAG_TIME + longest_pause(spec.trigger) + (spec.source.max_delay or timedelta()), DEFAULT
 
 
 def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState) -> CheckOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +13,11 @@ from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ForbiddenError
 
+from jobs.maintain.maintenance_history import table_store
 from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.table_selection import ExistingTables, all_maintained, chosen_tables
 from jobs.spec.loading import load_stream
+from jobs.state.table_health import read_health
 from orchestration.cli.main import main
 from orchestration.cli.validate.catalog_checks import check_names
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
@@ -89,6 +92,17 @@ def test_names_that_nobody_has_are_told_and_hide_no_table(tables: Tables) -> Non
     result = CliRunner().invoke(main, ["--home", str(tables.home), "maintain", "--plan"])
     assert result.exit_code == 1
     assert "table lake.evnts is not in the catalog" in result.stderr and f"{OTHER}: score" in result.stdout
+
+
+def test_drivers_are_told_how_healthy_each_table_is(tables: Tables) -> None:
+    found = outcomes(tables)
+    for name in (SINK, DEAD):
+        health = found[name].health
+        store = table_store(tables.settings, str(tables.catalog.load_table(name).metadata.table_uuid))
+        told = read_health(store)
+        assert health is not None and told is not None
+        assert told.score == health.total
+        assert abs(told.at - time.time()) < 60
 
 
 def test_what_a_stream_has_yet_to_make_is_no_wrong_name(tables: Tables) -> None:

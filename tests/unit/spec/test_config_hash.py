@@ -142,7 +142,8 @@ CHANGES_ROWS = {
     "route",
 }  # fmt: skip
 CHANGES_NONE = {
-    "stream", "description", "owner", "trigger.every", "group", "table.properties", "table.location", "table.sort_by",
+    "stream", "description", "owner", "trigger.every", "trigger.while_red", "group",
+    "table.properties", "table.location", "table.sort_by",
     "table.identifier_fields", "table.force_optional", "publish.gate", "publish.every",
     "route.on_table_error", "route.recreate",
     "decode.subject",

@@ -27,6 +27,7 @@ def spec_with(change: Callable[[dict[str, Any]], Any] = lambda _: None) -> Strea
     "more",
     [
         {"trigger": {"every": "10s"}},
+        {"trigger": {"every": "1m", "while_red": "5m"}},
         {"trigger": "available_now"},
         {"source": {"topics": ["payments"], "max_records_per_batch": 5}},
         {"source": {"topics": ["payments"], "group": "dashboards"}},
@@ -63,6 +64,7 @@ def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any],
         {"errors": {"retry": {"timeout": "0s", "max_delay": "1m"}}},
         {"decode": {"value": "json", "schema": "id  string  not null,\nn bigint"}},
         {"trigger": {"every": "1m"}},
+        {"trigger": {"every": "1m", "while_red": None}},
         # Steps that name one have it in them.
         {"predicates": {"isTest": {"type": "RecordIsTombstone"}}},
     ],

@@ -73,6 +73,22 @@ def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, be
 
 
 @pytest.mark.parametrize(
+    ("red", "batch", "pause"),
+    [
+        (False, done(), 5.0),
+        (True, done(), 55.0),
+        (True, done(lag=99), 55.0),
+        # What is full makes large files, and waits for nothing.
+        (True, done(lag=100), 0.0),
+    ],
+)
+def test_the_pause_while_the_table_is_red(red: bool, batch: BatchDone, pause: float) -> None:
+    slower = spec(trigger={"every": "10s", "while_red": "60s"})
+    assert pause_after(slower, batch, 5.0, red=red) == pause
+    assert pause_after(spec(trigger={"every": "10s"}), done(), 5.0, red=red) == 5.0
+
+
+@pytest.mark.parametrize(
     ("problem", "away"),
     [
         (KafkaUnavailableError("no answer"), True),
