@@ -98,8 +98,8 @@ def report_drained(
     whole = with_named_tables(spec, catalog)
     grown = list[tuple[str, dg.AssetMaterialization]]()
     for target in whole.targets:
-        partition = named_partition(whole, target.name)
-        if partition is None:
+        partition, late = named_partition(whole, target.name), whole.late_rows_of(target.name)
+        if partition is None and (late is None or named_partition(whole, late) is None):
             continue
         table = on_branch(catalog.load_table(target.name), target.branch)
         told = routed_drain_metadata(whole, target, drained, table)
@@ -109,6 +109,9 @@ def report_drained(
                 snapshot_tags(table.metadata.current_snapshot_id),
             )
             context.log_event(dg.AssetMaterialization(own, metadata=told, tags=tags))
+            if partition is None:
+                # One of late rows is told of under its own name alone.
+                continue
             grown.append((partition, dg.AssetMaterialization(key, partition=partition, metadata=told)))
     context.instance.add_dynamic_partitions(named_tables_of(spec).name or "", [each for each, _ in grown])
     for _, event in grown:

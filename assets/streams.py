@@ -82,7 +82,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 
 def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetSpec:
     key = keys[spec.targets.index(target)]
-    if target.name == spec.late_table:
+    if spec.has_late_rows(target.name):
         return _late_spec(spec, target, key, keys[0])
     return _table_spec(spec, target, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
 

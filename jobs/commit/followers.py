@@ -2,7 +2,8 @@
 
 Of a stream whose file does not declare its columns, and whose rows say which table they are for, the own table is
 altered first, and each follower then has what it lacks of that, in a commit of its own. What a follower cannot take is
-refused before the own table has it.
+refused before the own table has it. So it is with a table of late rows: where each table has columns of its own, of the
+stream as the rows of that one table are made, of which it is the own one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,15 @@ def follower_names(spec: StreamSpec) -> tuple[str, ...]:
     if not spec.tables_follow:
         return ()
     return tuple(each.name for each in spec.targets if each.role == "rows" and not each.coordinator)
+
+
+def leaders(spec: StreamSpec) -> tuple[str, ...]:
+    """The tables of a stream that others follow: its own one, or each that has columns and late rows of its own."""
+    if spec.tables_follow:
+        return (spec.table.name,)
+    if not spec.own_columns:
+        return ()
+    return tuple(timely for each in spec.targets if (timely := spec.late_rows_of(each.name)) is not None)
 
 
 def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:

@@ -53,7 +53,7 @@ class ResetPlan:
         rollback: The newest one that serves, of a reset that only goes back.
         late_below_ms: Of a reset that goes back, where what is read again and is of an earlier event time is late;
             None where it lands among the timely rows. Milliseconds since 1970.
-        late_table: Where that goes; None where it becomes a dead letter.
+        late_table: Where that goes, with ``{table}`` in it where each table has one; None where it becomes a letter.
         note: What the stamps say, once it is done.
     """
 
@@ -144,7 +144,7 @@ def describe_reset(
         _rollback(targets[spec.coordinator], made),
         note,
         _late_below(spec, newest) if any(move.again for move in made) else None,
-        spec.late_table,
+        late.given.pattern if (late := spec.late_tables) and late.route else spec.late_table,
     )
 
 

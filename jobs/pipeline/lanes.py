@@ -35,6 +35,7 @@ class Lane:
         refused: Of a lane without a table, why, as the message of their letters.
         error_class: Of these.
         drops: Of a lane without a table, whether its records are filtered.
+        late: Where those of their rows go that come late; None where these go to the same table.
     """
 
     topics: frozenset[str]
@@ -45,6 +46,7 @@ class Lane:
     refused: str = ""
     error_class: str = ""
     drops: bool = False
+    late: str | None = None
 
     @property
     def fetched(self) -> frozenset[str]:

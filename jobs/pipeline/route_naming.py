@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jobs.spec.late_tables import LateTables
 from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import LONGEST, SAFE, named_table, value_of_table
 from jobs.spec.route import Route
@@ -25,11 +26,13 @@ class NamingState:
         taken: Names of tables that no value may name, the stream's own and its dead letters among them.
         refused: By value, why it gets no table: what a value has to be that gets one.
         closed: Likewise of every value without a table; None while one may get its table.
+        late: The tables of late rows, where each table has one for itself: no value may name one.
     """
 
     taken: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     closed: str | None = None
+    late: LateTables | None = None
 
 
 def is_full(spec: StreamSpec) -> bool:
@@ -49,7 +52,7 @@ def naming_state(spec: StreamSpec, refused: Mapping[str, str], *, decided: bool)
         return None
     closed = FULL if is_full(spec) else DECIDED if decided else None
     taken = (spec.table.name, spec.dead_letter_table, *([spec.late_table] if spec.late_table else []))
-    return NamingState(taken, dict(refused), closed)
+    return NamingState(taken, dict(refused), closed, late if (late := spec.late_tables) and late.route else None)
 
 
 class Named(NamedTuple):
@@ -80,7 +83,9 @@ class Naming:
         self._state: NamingState = state
         reserved = {*route.table_names, *state.taken}
         self._tables: dict[str, str] = {
-            value: name for name in tables if name not in reserved and (value := value_of_table(route.to, name))
+            value: name
+            for name in tables
+            if name not in reserved and self._whose_late(name) is None and (value := value_of_table(route.to, name))
         }
         self._lower: dict[str, str] = {name.lower(): name for name in [*self._tables.values(), *reserved]}
         self._known: dict[str, Named] = {}
@@ -100,7 +105,14 @@ class Naming:
             return Named(table, None)
         if SAFE.fullmatch(value) is None:
             return Named(None, UNSAFE)
-        if (other := self._lower.get(named_table(self._to, value).lower())) is not None:
+        name = named_table(self._to, value)
+        if (other := self._whose_late(name)) is not None:
+            return Named(None, f"names a table of its own: {name} is for the late rows of {other}")
+        if (other := self._lower.get(name.lower())) is not None:
             # A catalog that folds names would give both one table.
             return Named(None, f"names a table of its own: {other} has that name but for upper and lower case")
         return Named(None, self._state.refused.get(value, self._state.closed))
+
+    def _whose_late(self, table: str) -> str | None:
+        """The table whose late rows one has, or would have but for upper and lower case."""
+        return self._state.late.clash(table) if self._state.late else None

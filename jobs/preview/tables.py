@@ -98,7 +98,8 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: Table
         spec = spec.with_named_tables([name])
         schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
         partitions = partition_spec(spec.table_settings(name).partition_by, schema)
-        made.append(TableAsWritten(spec.targets[-1], "new", _made(spec, name, schema, partitions)))
+        target = next(target for target in spec.targets if target.name == name)
+        made.append(TableAsWritten(target, "new", _made(spec, name, schema, partitions)))
     return made
 
 

@@ -5,40 +5,75 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from jobs.spec.base import SpecModel
-from jobs.spec.fields import Partition, TableLocation, TableName, TableProperties
+from jobs.spec.fields import Partition, TableLocation, TableProperties, table_name
 from jobs.spec.sort_order import SortText
 
-SUFFIX = "_late"
+TABLE = "{table}"
+"""Stands for the table whose late rows are meant."""
+
+_NAME = f"{TABLE}_late"
 _WORDS = ("land", "dead_letter", "table")
+
+
+def _named(value: str) -> str:
+    if value.count(TABLE) > 1 or value == TABLE:
+        raise ValueError(f"must have {TABLE} once at most, and more than that, such as {_NAME}; found '{value}'")
+    table_name(value.replace(TABLE, "namespace.table"))
+    return value
 
 
 class LateTable(SpecModel):
     """The table of late rows, with what it has of its own; the rest is as the block ``table`` says.
 
     Args:
-        table: Its name; without it that of the stream's own table with ``_late`` behind it.
+        table: Its name, in which ``{table}`` stands for that of the stream's own table, or of each table of the route
+            where these have columns of their own; without it that with ``_late`` behind it.
         partition_by: Its partitioning when it is created.
         properties: Iceberg's table properties, over those of ``table``; applied when it is created.
         sort_by: The sort order of a new table.
         location: Where a new table lies.
     """
 
-    table: TableName | None = None
+    table: Annotated[str, AfterValidator(_named)] | None = None
     partition_by: tuple[Partition, ...] | None = None
     properties: TableProperties = Field(default_factory=dict)
     sort_by: tuple[SortText, ...] | None = None
     location: TableLocation | None = None
 
-    def name_beside(self, own: str) -> str:
+    @property
+    def names_each(self) -> bool:
+        """Whether the name is another one for each table whose late rows are meant."""
+        return TABLE in (self.table or _NAME)
+
+    @property
+    def pattern(self) -> str:
+        """The name, in which ``{table}`` may stand for another one."""
+        return self.table or _NAME
+
+    def name_beside(self, table: str) -> str:
         """Its full name.
 
         Args:
-            own: The stream's own table.
+            table: Whose late rows it has: the stream's own, or one with columns of its own.
         """
-        return self.table or f"{own}{SUFFIX}"
+        return self.pattern.replace(TABLE, table)
+
+    def table_beside(self, name: str) -> str | None:
+        """The table whose late rows one of a name would have, whatever its case; None if there can be none.
+
+        Args:
+            name: The full name.
+        """
+        before, _, after = self.pattern.partition(TABLE)
+        if not self.names_each or len(name) <= len(before) + len(after):
+            return None
+        lower = name.lower()
+        if not lower.startswith(before.lower()) or not lower.endswith(after.lower()):
+            return None
+        return name[len(before) : len(name) - len(after)]
 
 
 def _late(value: object) -> Any:
@@ -64,4 +99,5 @@ def hashed_late(spec: Any, late: str | LateTable) -> Any:
     if not isinstance(late, LateTable):
         return late
     partition_by = None if late.partition_by is None else list(map(str, late.partition_by))
-    return {"table": late.name_beside(spec.table.name), "partition_by": partition_by}
+    name = late.pattern if spec.topics_decide else late.name_beside(spec.table.name)
+    return {"table": name, "partition_by": partition_by}

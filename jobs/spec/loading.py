@@ -161,7 +161,12 @@ def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[
         if spec.route is None or spec.route.to is None:
             continue
         for (kind, name), claimants in claims.items():
-            if kind == "table" and value_of_table(spec.route.to, name) and index not in (each for each, _ in claimants):
-                said = f"a value may name the table '{name}', which {loaded[claimants[0][0]][1].shown} claims"
-                problems[index].append((("route", "to"), said))
+            if kind != "table" or index in (each for each, _ in claimants):
+                continue
+            claimed = f"'{name}', which {loaded[claimants[0][0]][1].shown} claims"
+            if value_of_table(spec.route.to, name):
+                problems[index].append((("route", "to"), f"a value may name the table {claimed}"))
+            elif (late := spec.late_tables) and late.clash(name):
+                said = f"the late rows of a table that a value names may be for {claimed}"
+                problems[index].append((("event_time", "late"), said))
     return problems

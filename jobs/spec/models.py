@@ -32,6 +32,7 @@ from jobs.spec.evolve import Evolve
 from jobs.spec.fields import StreamId
 from jobs.spec.groups import GroupName
 from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.late_tables import LateTables, late_tables
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.named_tables import value_of_table
 from jobs.spec.new_table import new_table_schema
@@ -42,7 +43,7 @@ from jobs.spec.route import RouteField
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
-from jobs.spec.stream_targets import branch_in, columns_in, lane_columns, late_table, stream_targets, table_settings
+from jobs.spec.stream_targets import branch_in, columns_in, lane_columns, stream_targets, table_settings
 from jobs.spec.table import Table
 from jobs.spec.table_columns import LaneColumns
 from jobs.spec.targets import TargetSpec
@@ -291,7 +292,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
             rows: The columns behind the transforms.
         """
         rows = rows if self._lane is None else self._lane.left_of(rows)
-        return columns_in(self.table, self.route, self.event_time, name, rows)
+        return columns_in(self.table, self.route, self.late_tables, name, rows)
 
     @property
     def record_columns(self) -> RecordColumns:
@@ -334,7 +335,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     @property
     def targets(self) -> tuple[TargetSpec, ...]:
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
-        of_file = (self.table, self.dead_letter_table, self.publish, self.route, self._named, self.event_time)
+        of_file = (self.table, self.dead_letter_table, self.publish, self.route, self._named, self.late_tables)
         return stream_targets(*of_file, self._absent)
 
     def with_named_tables(self, tables: Iterable[str]) -> StreamSpec:
@@ -347,13 +348,9 @@ class StreamSpec(WithPredicates, WithKeyColumns):
             tables: Those that are known; what is a target anyway, or none of the route, is left aside.
         """
         to, known = self.route.to if self.route else None, tuple(tables)
-        given = {
-            self.table.name,
-            self.dead_letter_table,
-            self.late_table,
-            *(self.route.table_names if self.route else ()),
-        }
-        named = [each for each in known if to and each not in given and value_of_table(to, each) is not None]
+        given = {self.table.name, self.dead_letter_table, *(self.route.table_names if self.route else ())}
+        others = [each for each in known if each not in given and not self.has_late_rows(each)]
+        named = [each for each in others if to and value_of_table(to, each) is not None]
         made = self.model_copy()
         made._named = tuple(dict.fromkeys([*self._named, *named]))
         made._absent = self._absent.difference(known)
@@ -375,9 +372,12 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     @property
     def own_columns(self) -> bool:
         """Whether each table of rows has columns of its own: no file declares them, and the topic says the table."""
-        if self.route is None or self.decode.declares_all or not self._read_by_topic:
-            return False
-        return decided_by_topic(self.route)
+        return self._read_by_topic and self.topics_decide
+
+    @property
+    def topics_decide(self) -> bool:
+        """Whether each table of rows has columns of its own by the file, whatever says where records go."""
+        return self.route is not None and not self.decode.declares_all and decided_by_topic(self.route)
 
     def read_by_headers(self) -> StreamSpec:
         """The same stream, of which the headers of records, and not the topics that are read, say where they go."""
@@ -389,9 +389,12 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     def tables_follow(self) -> bool:
         """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do.
 
-        Those of a queue of a stream do so as the stream's do, though headers say where its records go.
+        They are those of a route, and that of late rows. Those of a queue of a stream do so as the stream's do, though
+        headers say where its records go.
         """
-        return self.route is not None and not self.decode.declares_all and not decided_by_topic(self.route)
+        if self.decode.declares_all or self.topics_decide:
+            return False
+        return self.route is not None or self.late_table is not None
 
     @property
     def grows(self) -> bool:
@@ -406,13 +409,18 @@ class StreamSpec(WithPredicates, WithKeyColumns):
     def for_table(self, name: str) -> StreamSpec:
         """The stream as the rows of one of its tables are made: where each has columns of its own, of it alone.
 
-        Its columns, and what is said of them, are those of that table. Otherwise it is this stream.
+        Its columns, and what is said of them, are those of that table, and the table of its late rows follows it. Of
+        one of late rows they are those of the table whose late rows it has. Otherwise it is this stream.
 
         Args:
             name: Of the table.
         """
         if not self.own_columns:
             return self
+        if (timely := self.late_rows_of(name)) is not None and self.event_time is not None:
+            landing = self.event_time.model_copy(update={"late": "land"})
+            update = {"table": self.table_settings(name), "event_time": landing}
+            return self.for_table(timely).model_copy(update=update)
         letters = (self.errors.dead_letters or DeadLetters()).model_copy(update={"table": self.dead_letter_table})
         errors = self.errors.model_copy(update={"dead_letters": letters})
         made = self.model_copy(update={"table": self.table_settings(name), "route": None, "errors": errors})
@@ -432,16 +440,29 @@ class StreamSpec(WithPredicates, WithKeyColumns):
 
     def table_settings(self, name: str) -> Table:
         """What the file says of one of the stream's tables of rows, with which it is created."""
-        return table_settings(self.table, self.route, self.event_time, name)
+        return table_settings(self.table, self.route, self.late_tables, name)
 
     @property
     def late_table(self) -> str | None:
-        """The table that late rows have of their own; None of a stream that has none."""
-        return late_table(self.table, self.event_time)
+        """The table that all late rows have of their own; None of a stream that has none, or one for each table."""
+        return late.beside(late.own) if (late := self.late_tables) and late.route is None else None
+
+    @property
+    def late_tables(self) -> LateTables | None:
+        """The tables of late rows; None of a stream that has none."""
+        return late_tables(self.table.name, self.event_time, self.route, each=self.topics_decide)
+
+    def late_rows_of(self, table: str) -> str | None:
+        """The table whose late rows one has, of one for all the stream's own; None of one that has no late rows."""
+        return late.table_of(table) if (late := self.late_tables) else None
+
+    def has_late_rows(self, table: str) -> bool:
+        """Whether a table is one of late rows."""
+        return self.late_rows_of(table) is not None
 
     def parks(self, table: str) -> bool:
         """Whether a table that rows are routed to is parked where it is gone or refuses its commit."""
-        if self.route is None or table in (self.coordinator, self.dead_letter_table, self.late_table):
+        if self.route is None or table in (self.coordinator, self.dead_letter_table) or self.has_late_rows(table):
             return False
         return table in (*self.route.table_names, *self._named) and parks(self.route, table)
 
@@ -454,7 +475,7 @@ class StreamSpec(WithPredicates, WithKeyColumns):
         """The branch of a table that the stream writes; main of one that it does not name."""
         if self.publish and table == self.table.name:
             return self.publish.branch
-        return branch_in(self.table, self.dead_letter_table, self.route, self.event_time, table)
+        return branch_in(self.table, self.dead_letter_table, self.route, self.late_tables, table)
 
     @property
     def coordinator(self) -> str:

@@ -71,7 +71,7 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     problems.extend(freshness_problems(spec.freshness, spec.event_time))
     problems.extend(publish_problems(spec.publish, spec.contract, table))
     letters, publish = spec.dead_letter_table, spec.publish
-    problems.extend(late_problems(spec.event_time, table, letters, decode, spec.route, publish))
+    problems.extend(late_problems(spec.late_tables, table, letters, spec.route, publish))
     further = [each.name for each in spec.targets if each.role == "rows" and not each.coordinator]
     problems.extend(contract_table_problems(spec.contract, table.name, letters, further))
     beside = {"publish": publish}
@@ -135,14 +135,16 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
         *type_problems_of(spec.maintenance, every),
         *table_sort_problems_of(every, spec.table),
         *event_time_problems_of(spec.event_time, spec.kafka_columns.added_to(every)),
-        *_route_table_problems(spec, every),
-        *late_table_problems(spec.event_time, every, spec.table),
+        *_further_table_problems(spec, every),
         *chosen_columns_problems(spec.route, chosen, spec.table, spec.event_time, spec.maintenance),
     ]
 
 
-def _route_table_problems(spec: StreamSpec, every: Schema) -> Problems:
-    found = list(route_table_problems(spec.route, every, spec.table))
+def _further_table_problems(spec: StreamSpec, every: Schema) -> Problems:
+    found = [
+        *route_table_problems(spec.route, every, spec.table),
+        *late_table_problems(spec.late_tables, every, spec.table),
+    ]
     if spec.decode.declares_all:
         return found
     # Such a file declares none: they are from a registry, the records or the table.

@@ -10,10 +10,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.spec.base import Location
 from jobs.spec.column_problems import partition_problems_of, table_sort_problems_of
-from jobs.spec.decode import Decode
-from jobs.spec.event_time import EventTime
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.late import LateTable
+from jobs.spec.late_tables import LateTables, each_late_problems
 from jobs.spec.named_tables import value_of_table
 from jobs.spec.publish import Publish
 from jobs.spec.route import Route, RoutedTable, route_column_problems
@@ -29,12 +28,12 @@ def stream_targets(
     publish: Publish | None,
     route: Route | None,
     named: Sequence[str] = (),
-    event_time: EventTime | None = None,
+    late: LateTables | None = None,
     absent: Collection[str] = (),
 ) -> tuple[TargetSpec, ...]:
     """The tables that a stream commits to, the coordinator first: the stream's own table, routed or not.
 
-    The table of late rows is the last of them.
+    Those of late rows are the last of them.
 
     Args:
         table: The stream's own.
@@ -42,7 +41,7 @@ def stream_targets(
         publish: The block of that name.
         route: Likewise.
         named: The tables that values have named so far.
-        event_time: The block of that name.
+        late: The tables of late rows.
         absent: Tables that the file names and that are not made yet, as no record has come for them.
     """
     coordinates = kafka_columns(table.kafka_columns).coordinates
@@ -51,40 +50,32 @@ def stream_targets(
         coordinates=coordinates,
         branch=publish.branch if publish else table.branch,
     )
-    timely = [*(route.table_names if route else ()), *named]
-    names = dict.fromkeys(name for name in timely if name != table.name and name not in absent)
-    if (late := late_table(table, event_time)) is not None:
-        names |= {late: None}
-    others = (table_settings(table, route, event_time, name) for name in names)
+    timely = dict.fromkeys(name for name in (*(route.table_names if route else ()), *named) if name not in absent)
+    names = dict.fromkeys(name for name in timely if name != table.name)
+    behind = dict.fromkeys(late.beside(name) for name in (timely if late.route else (table.name,))) if late else {}
+    others = (table_settings(table, route, late, name) for name in names | behind)
     further = (
         TargetSpec(
             *(each.name, "rows", False, each.partition_by, each.properties),
             coordinates=coordinates,
-            branch=MAIN_BRANCH if each.name == late else each.branch,
+            branch=MAIN_BRANCH if each.name in behind else each.branch,
         )
         for each in others
     )
     return own, TargetSpec(dead_letters, "dead_letters"), *further
 
 
-def late_table(table: Table, event_time: EventTime | None) -> str | None:
-    """The name of the table of late rows; None of a stream that has none.
+def table_settings(table: Table, route: Route | None, late: LateTables | None, name: str) -> Table:
+    """What a file says of a table of rows: as of the stream's own table, but for what it is given of its own.
 
-    Args:
-        table: The stream's own.
-        event_time: The block of that name.
+    That of late rows is as the one whose late rows it has, but for what it is given.
     """
-    late = event_time.late_table if event_time else None
-    return late.name_beside(table.name) if late else None
-
-
-def table_settings(table: Table, route: Route | None, event_time: EventTime | None, name: str) -> Table:
-    """What a file says of a table of rows: as of the stream's own table, but for what it is given of its own."""
     if name == table.name:
         return table
     given: RoutedTable | LateTable | None = route.settings.get(name) if route else None
-    if event_time is not None and name == late_table(table, event_time):
-        given = event_time.late_table
+    if late is not None and (timely := late.table_of(name)) is not None:
+        given = late.given
+        table = table_settings(table, route, None, timely).model_copy(update={"branch": MAIN_BRANCH})
     own: dict[str, Any] = {"name": name, "location": given.location if given else None}
     if given is not None:
         own["properties"] = {**table.properties, **given.properties}
@@ -93,19 +84,17 @@ def table_settings(table: Table, route: Route | None, event_time: EventTime | No
     return table.model_copy(update=own)
 
 
-def columns_in(
-    table: Table, route: Route | None, event_time: EventTime | None, name: str | None, rows: Schema
-) -> Schema:
+def columns_in(table: Table, route: Route | None, late: LateTables | None, name: str | None, rows: Schema) -> Schema:
     """Which columns of the rows one of their tables has, beside those of Kafka's own.
 
     Args:
         table: The stream's own.
         route: The block of that name.
-        event_time: Likewise.
+        late: The tables of late rows.
         name: Of the table; None of the stream's own.
         rows: The rows' columns.
     """
-    if route is None or name is None or name in (table.name, late_table(table, event_time)):
+    if route is None or name is None or name == table.name or (late is not None and late.table_of(name)):
         return rows
     chosen = route.columns_of(name)
     return rows if chosen is None else chosen.of(Columns.of(rows)).schema
@@ -125,22 +114,22 @@ def lane_columns(route: Route | None, table: Table, name: str) -> LaneColumns | 
     return LaneColumns(chosen, ("route", "columns") if at is None else ("route", "tables", at, "columns"))
 
 
-def branch_in(table: Table, dead_letters: str, route: Route | None, event_time: EventTime | None, name: str) -> str:
+def branch_in(table: Table, dead_letters: str, route: Route | None, late: LateTables | None, name: str) -> str:
     """The branch of one of a stream's tables that the stream writes; main of one that its file does not speak of.
 
     Args:
         table: The stream's own.
         dead_letters: The table of the records that failed.
         route: The block of that name.
-        event_time: Likewise.
+        late: The tables of late rows.
         name: Of the table.
     """
     if name == table.name:
         return table.branch
-    if route is None or name in (dead_letters, late_table(table, event_time)):
+    if route is None or name == dead_letters or (late is not None and late.table_of(name)):
         return MAIN_BRANCH
     if name in route.table_names or (route.to is not None and value_of_table(route.to, name) is not None):
-        return table_settings(table, route, event_time, name).branch
+        return table_settings(table, route, late, name).branch
     return MAIN_BRANCH
 
 
@@ -160,18 +149,17 @@ def route_table_problems(route: Route | None, every: Schema, table: Table) -> It
             yield from _at(("route", "tables", number), _settings_problems(each, settings, every))
 
 
-def late_table_problems(event_time: EventTime | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
-    """Gives what columns the table of late rows asks for that rows do not have so, each with its place in the file.
+def late_table_problems(late: LateTables | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
+    """Gives what columns a table of late rows asks for that rows do not have so, each with its place in the file.
 
     Args:
-        event_time: The block of that name.
+        late: The tables of late rows.
         every: The rows' columns, all of them.
         table: The stream's own.
     """
-    late, name = event_time.late_table if event_time else None, late_table(table, event_time)
-    if late is not None and name is not None:
-        settings = table_settings(table, None, event_time, name)
-        yield from _at(("event_time", "late"), _settings_problems(late, settings, every))
+    if late is not None and late.route is None:
+        settings = table_settings(table, None, late, late.beside(table.name))
+        yield from _at(("event_time", "late"), _settings_problems(late.given, settings, every))
 
 
 def _settings_problems(given: RoutedTable | LateTable, settings: Table, every: Schema) -> list[tuple[Location, str]]:
@@ -184,39 +172,40 @@ def _at(place: Location, problems: Sequence[tuple[Location, str]]) -> Iterator[t
 
 
 def late_problems(
-    event_time: EventTime | None,
+    late: LateTables | None,
     table: Table,
     letters: str,
-    decode: Decode,
     route: Route | None,
     publish: Publish | None,
 ) -> list[tuple[Location, str]]:
-    """Returns what is wrong with a table of late rows, given the rest of the file.
+    """Returns what is wrong with tables of late rows, given the rest of the file.
 
     Args:
-        event_time: The block of that name.
+        late: Those tables.
         table: The stream's own.
         letters: The table of its dead letters.
-        decode: Where its columns are from.
         route: The block of that name.
         publish: Likewise.
     """
-    late, name = event_time.late_table if event_time else None, late_table(table, event_time)
     if late is None:
         return []
     place: Location = ("event_time", "late")
-    problems: list[tuple[Location, str]] = []
-    if name == table.name:
-        problems.append(((*place, "table"), "is the stream's own table; write land"))
-    if name == letters:
-        problems.append(((*place, "table"), "is the table of the stream's dead letters; write dead_letter"))
-    if route is not None and name in route.table_names:
-        problems.append(((*place, "table"), "is a table of the route, which timely rows go to"))
-    if not decode.declares_all:
-        needs = "as a table, needs the columns in decode.schema: no table of late rows is altered by records"
-        problems.append((place, needs))
+    each = each_late_problems(late, letters)
+    problems = list(each if late.route else _one_late_problems(late, table, letters, route))
     if publish is not None:
         problems.append((place, "cannot be a table beside publish: late rows would show before anything judged them"))
     elif table.branch != MAIN_BRANCH:
         problems.append((place, "cannot be a table beside table.branch: it would be written to its main"))
     return problems
+
+
+def _one_late_problems(
+    late: LateTables, table: Table, letters: str, route: Route | None
+) -> Iterator[tuple[Location, str]]:
+    name, place = late.beside(table.name), ("event_time", "late", "table")
+    if name == table.name:
+        yield place, "is the stream's own table; write land"
+    if name == letters:
+        yield place, "is the table of the stream's dead letters; write dead_letter"
+    if route is not None and name in route.table_names:
+        yield place, "is a table of the route, which timely rows go to"

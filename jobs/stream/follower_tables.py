@@ -1,12 +1,14 @@
 """Follower tables of a stream: made and altered as its own table is, where that one says the columns of all.
 
-An opening brings each follower to what the own table has, and so does each batch before its tasks run: whatever altered
-the own table, and whoever was killed before the others had it.
+Where each table has columns of its own, one of late rows follows the table whose late rows it has. An opening brings
+each follower to what that one has, and so does each batch before its tasks run: whatever altered it, and whoever was
+killed before the others had it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
@@ -17,7 +19,13 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.branch import stream_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError, SchemaChangeError
-from jobs.commit.followers import follower_names, following, following_operation, new_follower_schema
+from jobs.commit.followers import (
+    follower_names,
+    following,
+    following_operation,
+    leaders,
+    new_follower_schema,
+)
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal
 from jobs.commit.pyiceberg_commit import commit_once
@@ -35,7 +43,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
-from jobs.write.table_remaking import as_made_property, is_as_made
+from jobs.write.table_remaking import as_made_property, is_as_made, late_rows_property
 from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
@@ -47,7 +55,7 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
     One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
 
     Args:
-        spec: The stream.
+        spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
         catalog: Where it is.
         own: Metadata of the stream's own table.
         name: Of the follower.
@@ -57,12 +65,13 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
     """
     schema, settings = new_follower_schema(spec, own, name), spec.table_settings(name)
     partitions = partition_spec(settings.partition_by, schema)
+    late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
     table = ensure_table(
         catalog,
         name,
         schema,
         partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream),
+        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
         location=settings.location,
         order=sort_order(settings.sort_by, schema),
     )
@@ -99,7 +108,7 @@ def refuse_bare(spec: StreamSpec, own: Schema) -> None:
     if not {each.name for each in own.fields} - spec.kafka_columns.names:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has no column but Kafka's own, and the columns of all "
-            "tables of the route are those that it has.",
+            "other tables of rows are those that it has.",
             fix=f"add them to table {spec.table.name}, or give table.name in streams/{spec.stream}.yaml another name",
         )
 
@@ -134,42 +143,45 @@ class FollowerTables:
             FencedError: Another driver has taken the stream over.
         """
         stream, spec = self._stream, self._stream.spec
-        if not spec.tables_follow:
-            return
-        own = stream.rows_table.metadata
-        now = own.current_schema_id, decoded_digest(own.properties, spec.stream)
-        if now != self._checked:
-            refuse_misnamed(spec, spec.problems_with(own.schema(), own.properties))
-            refuse_bare(spec, own.schema())
-            self._checked = now
-        self._follow_all(own, batch)
+        if spec.tables_follow:
+            own = stream.rows_table.metadata
+            now = own.current_schema_id, decoded_digest(own.properties, spec.stream)
+            if now != self._checked:
+                refuse_misnamed(spec, spec.problems_with(own.schema(), own.properties))
+                refuse_bare(spec, own.schema())
+                self._checked = now
+        for name in leaders(spec):
+            self._follow_all(name, stream.targets[name].table.metadata, batch)
 
-    def follow_as_decided(self, own: TableMetadata, batch: int) -> None:
+    def follow_as_decided(self, decided: Callable[[str], TableMetadata], batch: int) -> None:
         """See likewise that they take the rows of a batch that has landed in part, by the columns that it had then.
 
         Args:
-            own: The own table's metadata, as the batch was decided on.
+            decided: Gives the metadata of a table that says columns, as the batch was decided on.
             batch: Spark's number of it.
 
         Raises:
             SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.
         """
-        if self._stream.spec.tables_follow:
-            self._follow_all(own, batch, " as they were for a batch that other tables have")
+        for name in leaders(self._stream.spec):
+            self._follow_all(name, decided(name), batch, " as they were for a batch that other tables have")
 
-    def _follow_all(self, own: TableMetadata, batch: int, said: str = "") -> None:
-        stream, now = self._stream, (own.current_schema_id, decoded_digest(own.properties, self._stream.spec.stream))
-        for name in follower_names(stream.spec):
+    def _follow_all(self, leader: str, own: TableMetadata, batch: int, said: str = "") -> None:
+        stream, spec = self._stream, self._stream.spec.for_table(leader)
+        if isinstance(stream.targets[leader], ParkedTarget):
+            return
+        now = own.current_schema_id, decoded_digest(own.properties, spec.stream)
+        for name in follower_names(spec):
             target = stream.targets[name]
             if isinstance(target, ParkedTarget):
                 continue
             if self._agreed.get(name) != (now, *_version(target)):
                 with parked_where_refused(stream, name):
-                    self._follow(target, own, batch, said)
+                    self._follow(spec, target, own, batch, said)
                 self._agreed[name] = (now, *_version(target))
 
-    def _follow(self, target: Target, own: TableMetadata, batch: int, said: str) -> None:
-        stream, spec, name = self._stream, self._stream.spec, target.name
+    def _follow(self, spec: StreamSpec, target: Target, own: TableMetadata, batch: int, said: str) -> None:
+        stream, name = self._stream, target.name
         known = following(spec, own, target.table.metadata, name)
         if not known.changes and not known.refused:
             return

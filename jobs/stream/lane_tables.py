@@ -2,7 +2,7 @@
 
 Which topics a batch is of, and so which tables it needs, is known before its tasks run. A table is a target of the
 stream from the batch on whose stamp names it; one that was made for a batch that never landed is found, and taken, when
-the batch runs again.
+the batch runs again. That of a table's late rows is made with it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, Tabl
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
+from jobs.commit.errors import SchemaChangeError
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
@@ -27,6 +28,7 @@ from jobs.stream.lanes import destinations, topics_of
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
 from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.routed_tables import ensure_late_lane
 from jobs.stream.row_table import ensure_row_table
 
 log = logging.getLogger(__name__)
@@ -82,12 +84,13 @@ class LaneTables:
         step("before_new_tables")
         while missing:
             name, topics = next(iter(missing.items()))
-            target = self._made(name, {p: range_ for p, range_ in read.items() if p.topic in topics})
-            if target is not None:
+            made = self._made(name, {p: range_ for p, range_ in read.items() if p.topic in topics})
+            if made:
                 stream.spec = stream.spec.with_named_tables([name])
-                stream.targets[name] = target
-                stream.positions[name] = dict(stream.positions[stream.anchor.name])
-                needs[name] = need(ranges, stream.positions[name])
+            for target in made:
+                stream.targets[target.name] = target
+                stream.positions[target.name] = dict(stream.positions[stream.anchor.name])
+                needs[target.name] = need(ranges, stream.positions[target.name])
             # What a topic names follows from the tables that there are, and how many.
             missing = self._missing(read)
         step("after_new_tables")
@@ -100,8 +103,8 @@ class LaneTables:
                 found.setdefault(each.table, set()).add(topic)
         return found
 
-    def _made(self, name: str, read: Ranges) -> Target | None:
-        """A table as a target; None if there is none, for a reason that letters of its records tell.
+    def _made(self, name: str, read: Ranges) -> list[Target]:
+        """A table as a target, with that of its late rows; none for a reason that letters of its records tell.
 
         Args:
             name: Its name.
@@ -113,16 +116,18 @@ class LaneTables:
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
         if not of_file and self._is_foreign(name):
-            return self._refused(topics, _FOREIGN.format(name=name))
+            self._refused(topics, _FOREIGN.format(name=name))
+            return []
         try:
             there = catalog.table_exists(name)
             self._ensured(spec, read)
+            late = spec.late_table and ensure_late_lane(stream.spec, catalog, name) and spec.late_table
         except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
             log.warning("stream %s: table %s is not made yet: %s", stream.id, name, awaited.message)
             stream.unmade[name] = _reason(awaited)
-            return None
+            return []
         except FrazilError as problem:
-            if type(problem) is not FrazilError:
+            if type(problem) is not FrazilError and (of_file or type(problem) is not SchemaChangeError):
                 # Of Kafka, the registry or the catalog, say: nothing of the topic.
                 raise
             told = f"stream {stream.id}: table {name}, of topic {topics[0]}: {problem.message}"
@@ -130,15 +135,20 @@ class LaneTables:
                 raise FrazilError(told, fix=problem.fix) from None
             log.warning("%s", told)
             self._unfit[name] = stream.unmade[name] = problem.message.rstrip(".")
-            return None
-        target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
+            return []
+        verb = "taken" if there else "made"
+        log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))
+        return [self._claimed(name), *([self._claimed(late)] if late else [])]
+
+    def _claimed(self, name: str) -> Target:
+        """A table as a target, which is claimed if it has been one before."""
+        stream = self._stream
+        target = Target(stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name))
         past = target.history()
         if past.rolled_back:
             raise rolled_back_aside(stream.id, name, past)
         if past.newest is not None or target.has_to_begin:
             target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
-        verb = "taken" if there else "made"
-        log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))
         return target
 
     def _of_file(self, name: str) -> bool:

@@ -90,7 +90,7 @@ def _lane(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str, topics
     steps = row_steps_of(spec, resolved.schema, columns)
     if steps is not None and steps.asks_batch_time:
         steps = replace(steps, batch_time=stream.batch_time)
-    return Lane(frozenset(topics), name, resolved, columns, steps)
+    return Lane(frozenset(topics), name, resolved, columns, steps, late=spec.late_table)
 
 
 def _without_table(stream: OpenStream, topic: str, found: TopicTable) -> Lane:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.catalog import existing_table
 from jobs.commit.branch import stream_table
 from jobs.commit.errors import CommitDeniedError, SchemaChangeError
 from jobs.commit.table_remake import remade_table
@@ -17,7 +18,7 @@ from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made_property, differs, is_as_made
+from jobs.write.table_remaking import as_made_property, differs, is_as_made, made_for_late_rows
 from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ def ensure_routed_tables(
 ) -> None:
     """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
 
-    Those that follow the stream's own table get what they lack of its columns. Those that have columns of their own are
-    there: they are made as their first records come.
+    Those that follow the stream's own table get what they lack of its columns, as one of late rows does of the table
+    whose late rows it has. Those that have columns of their own are there: they are made as their first records come.
 
     Args:
         spec: The stream.
@@ -44,7 +45,11 @@ def ensure_routed_tables(
         if target.role != "rows" or target.coordinator or target.name in without:
             continue
         if spec.own_columns:
-            _ensure_lane(spec, catalog, target.name)
+            if (timely := spec.late_rows_of(target.name)) is None:
+                _ensure_lane(spec, catalog, target.name)
+            elif timely not in without:
+                # Those of late rows are the last of all.
+                ensure_late_lane(spec, catalog, timely)
             continue
         try:
             ensure_routed_table(spec, catalog, target.name)
@@ -52,6 +57,48 @@ def ensure_routed_tables(
             if target.name not in parkable:
                 raise
             log.warning("%s", refused.message)
+
+
+def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
+    """Create the table of late rows of one with columns of its own, or give it what it lacks of those.
+
+    Args:
+        spec: A stream each of whose tables has columns of its own.
+        catalog: Where they are.
+        timely: The table whose late rows it has; it is there.
+
+    Raises:
+        FrazilError: It cannot be made, or cannot take the columns; or a table of that name was made for other rows.
+    """
+    of_table = spec.for_table(timely)
+    if (name := of_table.late_table) is None:
+        raise TypeError("no late rows of this table have a table")
+    if (there := existing_table(catalog, name)) is not None:
+        refuse_other_rows(spec, there, timely)
+    return ensure_follower(of_table, catalog, stream_table(catalog, spec, timely).metadata, name)
+
+
+def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
+    """Refuse a table for the late rows of one that a topic names, if it was not made for these.
+
+    Args:
+        spec: The stream.
+        there: The table of that name.
+        timely: The table whose late rows it would have.
+
+    Raises:
+        FrazilError: It is somebody else's, or has the rows of another topic.
+    """
+    if spec.route is None or timely in spec.route.table_names:
+        return
+    if made_for_late_rows(there.metadata, spec.stream, timely):
+        return
+    name = ".".join(there.name())
+    raise FrazilError(
+        f"stream {spec.stream}: table {name} would have the late rows of {timely}, and it is there and was not made "
+        "for them.",
+        fix=f"write event_time.late: {{table: …}} with another name around {{table}} in streams/{spec.stream}.yaml",
+    )
 
 
 def _ensure_lane(spec: StreamSpec, catalog: Catalog, name: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pyiceberg.schema import Schema
 
@@ -115,11 +116,10 @@ class SchemaRuns:
             FencedError: Another driver has taken the stream over.
         """
         stream = self._stream
-        before = copy.deepcopy(stream.refused)
+        before, decided = copy.deepcopy(stream.refused), partial(table_as_decided, stream, needs)
         try:
             while True:
-                if stream.spec.tables_follow:
-                    self._followers.follow_as_decided(table_as_decided(stream, needs), batch)
+                self._followers.follow_as_decided(decided, batch)
                 seen = {name: target.seen() for name, target in stream.targets.items()}
                 results = tasks(False)
                 # Each has to take note of what it refuses.

@@ -80,7 +80,8 @@ def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict
         own = stream.spec.table.name
         found = _decided_id(stream, own) is not None
         return {own: evolving_schema(stream.spec, table_as_decided(stream, needs, own))} if found else None
-    names = [name for name in stream.targets if name != stream.spec.dead_letter_table]
+    others = [name for name in stream.targets if name != stream.spec.dead_letter_table]
+    names = [name for name in others if not stream.spec.has_late_rows(name)]
     return {name: evolving_schema(stream.spec.for_table(name), table_as_decided(stream, needs, name)) for name in names}
 
 

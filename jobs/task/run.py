@@ -26,7 +26,8 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import stream_pipeline
+from jobs.pipeline.lanes import Lane
+from jobs.pipeline.pipeline import Routed, stream_pipeline
 from jobs.pipeline.route import Destinations
 from jobs.pipeline.stages import Fit
 from jobs.spec.targets import Role
@@ -117,25 +118,25 @@ class _Split:
         # A letter is known by its record and when that was seen: those of one record for several tables differ in it.
         parked = [name for name, sink in self._sinks.items() if sink.parked]
         self._apart: dict[str, timedelta] = {name: timedelta(microseconds=1 + at) for at, name in enumerate(parked)}
-        self._at: tuple[TopicPartition, dict[str, np.ndarray]] | None = None
-        routed = (self._destinations(), self._fits(), plan.naming) if plan.several else None
-        self._ways: Ways = Ways(plan, self._sinks, make_pipeline, routed)
+        self._at: tuple[TopicPartition, dict[str, np.ndarray], str | None] | None = None
+        self._ways: Ways = Ways(plan, self._sinks, make_pipeline, self._routed)
         self._groups: int = 1
 
-    def _destinations(self) -> Destinations:
-        plan = self._plan
-        return Destinations(self._coordinator, plan.route, plan.late_table, self._late if plan.late_table else None)
-
-    def _fits(self) -> dict[str, Fit]:
-        return {name: _fit(sink) for name, sink in self._sinks.items()}
+    def _routed(self, lane: Lane | None) -> Routed:
+        """The tables of the rows, or of those of a lane with a table of late rows."""
+        plan, fits = self._plan, {name: _fit(sink) for name, sink in self._sinks.items()}
+        if lane is not None:
+            return Destinations(lane.table or self._coordinator, late=lane.late, which=self._late), fits, None
+        which = self._late if plan.late_table else None
+        return Destinations(self._coordinator, plan.route, plan.late_table, which), fits, plan.naming
 
     def _late(self, block: Block, rows: pa.RecordBatch) -> np.ndarray:
         """Which rows are for the table of late ones; of the block that is in process, or a part of it."""
         plan = self._plan
-        if plan.event_time is None or plan.late_table is None or self._at is None:
+        if plan.event_time is None or self._at is None or (late := self._at[2]) is None:
             return np.zeros(rows.num_rows, dtype=bool)
-        source, wanted = self._at
-        return late_rows(plan.event_time, source, block, rows, wanted[self._coordinator], wanted[plan.late_table])
+        source, wanted, _ = self._at
+        return late_rows(plan.event_time, source, block, rows, wanted[self._coordinator], wanted[late])
 
     @property
     def groups(self) -> int:
@@ -151,14 +152,14 @@ class _Split:
         tally.fetched += records.num_rows
         tally.fetched_bytes += records.nbytes
         way, lanes = self._ways.of(source.topic), bool(self._plan.lanes)
-        asked = {self._coordinator, self._dead.target.name, way.table} if lanes else self._sinks
+        asked = {self._coordinator, self._dead.target.name, way.table, way.late or way.table} if lanes else self._sinks
         wanted = {name: self._sinks[name].wants(source, offsets) for name in asked}
         failed = np.isin(offsets, list(self._plan.failed.get(source, ())))
         if failed.any():
             wanted = {name: each & ~failed for name, each in wanted.items()}
         if not any(each.any() for each in wanted.values()):
             return
-        self._at = source, wanted
+        self._at = source, wanted, way.late
         block = way.pipeline.run(records)
         self._groups = way.pipeline.groups
         if block.needs:
@@ -167,14 +168,14 @@ class _Split:
         if self._undecided:
             return
         if self._plan.event_time is not None:
-            apart = self._plan.late_table or self._dead.target.name
+            apart = way.late or self._dead.target.name
             judged = judge_block(self._plan.event_time, source, block, wanted[self._coordinator], wanted[apart])
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
         count_block(tally, block, wanted[self._coordinator], way.resolved.decoder)
-        if lanes:
+        if lanes and way.late is None:
             self._land_lane(tally, block, wanted, way.table)
-        elif not self._plan.several:
+        elif not lanes and not self._plan.several:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
             self._land_routed(tally, fetched, block, wanted)

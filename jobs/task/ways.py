@@ -27,12 +27,14 @@ class Way(NamedTuple):
         pipeline: They pass it.
         resolved: What values become.
         columns: Those of the rows that are not from the value.
+        late: Where those of their rows go that come late; None where these go where others go.
     """
 
     table: str
     pipeline: Pipeline
     resolved: ResolvedSchema
     columns: RecordColumns
+    late: str | None = None
 
 
 class Ways:
@@ -42,23 +44,25 @@ class Ways:
         plan: Of the task.
         sinks: Its targets' writers, by name.
         make: Makes pipelines.
-        routed: The several tables of the rows, of a stream whose rows have the columns of one.
+        routed: Gives the several tables of the rows, of a stream whose rows have the columns of one, or of a lane with
+            a table of late rows.
     """
 
     def __init__(
-        self, plan: TaskPlan, sinks: Mapping[str, Sink], make: MakePipeline, routed: Routed | None = None
+        self, plan: TaskPlan, sinks: Mapping[str, Sink], make: MakePipeline, routed: Callable[[Lane | None], Routed]
     ) -> None:
         self._plan: TaskPlan = plan
         self._sinks: Mapping[str, Sink] = sinks
         self._make: MakePipeline = make
+        self._routed: Callable[[Lane | None], Routed] = routed
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._lanes: dict[str, Lane] = {topic: lane for lane in plan.lanes for topic in lane.topics}
         self._known: dict[str, Way] = {}
         self._only: Way | None = None
         if not plan.lanes:
-            more = {"routed": routed} if routed is not None else {}
+            more = {"routed": routed(None)} if plan.several else {}
             made = self._made(sinks[self._coordinator], plan.resolved, plan.columns, plan.steps, **more)
-            self._only = Way(self._coordinator, made, plan.resolved, plan.columns)
+            self._only = Way(self._coordinator, made, plan.resolved, plan.columns, plan.late_table)
 
     def of(self, topic: str) -> Way:
         """That of a topic's records."""
@@ -70,8 +74,9 @@ class Ways:
             if lane.table is None:
                 made = unrouted_pipeline(lane, self._coordinator)
             else:
-                made = self._made(self._sinks[lane.table], lane.resolved, lane.columns, lane.steps)
-            self._known[name] = Way(lane.table or self._coordinator, made, lane.resolved, lane.columns)
+                more = {"routed": self._routed(lane)} if lane.late else {}
+                made = self._made(self._sinks[lane.table], lane.resolved, lane.columns, lane.steps, **more)
+            self._known[name] = Way(lane.table or self._coordinator, made, lane.resolved, lane.columns, lane.late)
         return self._known[name]
 
     def _made(

@@ -70,5 +70,7 @@ def may_be_named(spec: StreamSpec, table: str) -> bool:
     """Whether a value may name a table: none of those that the stream's file names has rows by its name."""
     if spec.route is None or spec.route.to is None:
         return False
-    given = {spec.table.name, spec.dead_letter_table, spec.late_table, *spec.route.table_names}
-    return table not in given and value_of_table(spec.route.to, table) is not None
+    given = {spec.table.name, spec.dead_letter_table, *spec.route.table_names}
+    if table in given or spec.has_late_rows(table):
+        return False
+    return value_of_table(spec.route.to, table) is not None

@@ -115,9 +115,11 @@ def route_judge(spec: StreamSpec, table: str, schema: Schema, ranges: TableRange
         schema: Of the table as it is now.
         ranges: For which offsets each table of the stream was a target.
     """
-    if table == spec.late_table:
-        # Of late rows the route was not asked; which they are say the stamps.
-        return RouteJudge(table, always=(table,))
+    if (timely := spec.late_rows_of(table)) is not None:
+        # Which rows are late say the stamps. Of those in one table for all the route was not asked.
+        if not spec.own_columns:
+            return RouteJudge(table, always=(table,))
+        return route_judge(spec, timely, schema, ranges.with_rows_of(timely, table))
     route = spec.route
     if route is None:
         return RouteJudge(table, always=(spec.table.name,))

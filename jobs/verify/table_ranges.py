@@ -33,6 +33,16 @@ class TableRanges:
             key: _joined(ranges) for key, ranges in found.items()
         }
 
+    def with_rows_of(self, table: str, other: str) -> TableRanges:
+        """The same, with what another table got taken as a table's as well: its late rows, say."""
+        made = TableRanges(())
+        made.tables, made._ranges = self.tables | {table}, dict(self._ranges)
+        for place in [place for name, place in self._ranges if name == other]:
+            both = [self._ranges[name, place] for name in (table, other) if (name, place) in self._ranges]
+            ranges = [OffsetRange(int(start), int(end)) for of in both for start, end in zip(*of, strict=True)]
+            made._ranges[table, place] = _joined(ranges)
+        return made
+
     def of(self, table: str, place: TopicPartition, offsets: Offsets) -> Mask:
         """Which offsets of a partition lie in a range of a table."""
         if (table, place) not in self._ranges:

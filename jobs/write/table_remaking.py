@@ -15,6 +15,7 @@ from jobs.schema.identifier_fields import identifier_names
 from jobs.write.table_sort_order import sort_order_of
 
 _AS_MADE = "frazil.as-made"
+_LATE_ROWS = "frazil.late-rows"
 _STAMP_PREFIX = "frazil.stamp."
 
 
@@ -26,6 +27,16 @@ def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[
 def made_for(metadata: TableMetadata, stream: str) -> bool:
     """Whether the table was made for the stream, whatever has become of it since."""
     return metadata.properties.get(_AS_MADE, "").rpartition(" ")[0] == stream
+
+
+def late_rows_property(stream: str, timely: str) -> dict[str, str]:
+    """The property of a table that was made for late rows: of which stream, and of which of its tables."""
+    return {_LATE_ROWS: f"{stream} {timely}"}
+
+
+def made_for_late_rows(metadata: TableMetadata, stream: str, timely: str) -> bool:
+    """Whether the table was made for the late rows of one of the stream's tables."""
+    return late_rows_property(stream, timely).items() <= metadata.properties.items()
 
 
 def is_as_made(metadata: TableMetadata, stream: str) -> bool:

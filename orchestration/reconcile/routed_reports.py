@@ -107,7 +107,7 @@ def routed_events(
 
 
 def _nothing_new(spec: StreamSpec, name: str) -> str:
-    if name == spec.late_table:
+    if spec.has_late_rows(name):
         return "Nothing new: no record came late since it was last reported."
     return "Nothing new: no record of late went to this table."
 

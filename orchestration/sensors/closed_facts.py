@@ -164,7 +164,7 @@ def _rows(spec: StreamSpec, tables: Mapping[str, Table], periods: Sequence[Perio
     assert spec.event_time is not None
     total = dict.fromkeys((start for start, _ in periods), 0)
     for target in spec.targets:
-        if target.role != "rows" or target.name == spec.late_table:
+        if target.role != "rows" or spec.has_late_rows(target.name):
             continue
         found = rows_by_period(tables[target.name], spec.event_time, periods)
         if found is None:

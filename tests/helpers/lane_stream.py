@@ -51,7 +51,7 @@ def document(route: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "decode": {"value": "json", "schema": "infer"},
         "table": {"name": OWN},
         "errors": {"stop_above": "off"},
-        "route": dict(route),
+        **({"route": dict(route)} if route else {}),
         **more,
     }
 

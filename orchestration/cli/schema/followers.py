@@ -108,7 +108,7 @@ def refuse_renames(spec: StreamSpec) -> None:
     """
     if spec.tables_follow:
         raise FrazilError(
-            f"stream {spec.stream}: a column of table {spec.table.name} is one of all tables of the route, and no "
+            f"stream {spec.stream}: a column of table {spec.table.name} is one of all its tables of rows, and no "
             "commit gives it another name in all of them at once. A record that has the former name gets a column of "
             "that name again, beside the renamed one.",
             fix="have the producers write the new name first, and land all that has the former one; then stop the "

@@ -30,8 +30,7 @@ _SHOWN = 20
 
 def has_several(spec: StreamSpec) -> bool:
     """Whether a stream may have other tables of the rows that its file declares: those of a route, or of late rows."""
-    declared = not spec.own_columns and not spec.tables_follow
-    return (spec.route is not None and declared) or spec.late_table is not None
+    return spec.decode.declares_all and (spec.route is not None or spec.late_table is not None)
 
 
 def tables_of_rows(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
@@ -75,7 +74,9 @@ def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topi
     with contextlib.suppress(NoCatalogYet):
         spec = with_named_tables(spec, quick_catalog(settings))
     own = {spec.table.name} - ({spec.table.name} if spec.coordinator_has_rows else set[str]())
-    names = [each.name for each in spec.targets if each.role == "rows" and each.name not in own]
+    tables = [each.name for each in spec.targets if each.role == "rows" and each.name not in own]
+    # One of late rows has the columns of the table whose late rows it has.
+    names = [each for each in tables if not spec.has_late_rows(each)]
     if table is None and topic is not None:
         naming = naming_state(spec, {}, decided=False)
         table = topic_tables(spec, [topic], names, naming)[topic].table

@@ -109,9 +109,9 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
     if spec.own_columns:
         yield from check_lane_tables(spec, settings, None if isinstance(catalog, NoCatalogYet) else catalog)
-    if spec.tables_follow and table is not None and not isinstance(catalog, NoCatalogYet):
-        yield from check_followers(spec, table.metadata, catalog)
     has_rows, spec = spec.coordinator_has_rows or not spec.own_columns, spec.for_table(name)
+    if has_rows and spec.tables_follow and table is not None and not isinstance(catalog, NoCatalogYet):
+        yield from check_followers(spec, table.metadata, catalog)
     there = [each for each in (table, dead) if each is not None]
     yield from _check_places(spec, settings, there)
     for each in there:

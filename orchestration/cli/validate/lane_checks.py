@@ -21,6 +21,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.subjects import value_subjects
 from jobs.write.dry_run import check_writable
 from orchestration.cli.validate.findings import Finding
+from orchestration.cli.validate.follower_checks import check_followers
 
 
 def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> Iterator[Finding]:
@@ -55,6 +56,8 @@ def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | N
         for each in wrong or of_table.disagreements_with(table.schema(), properties=table.properties):
             fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
             yield Finding(spec.stream, "table", "wrong", f"table {name}: {each}", fix)
+        if of_table.tables_follow and catalog is not None:
+            yield from check_followers(of_table, table.metadata, catalog)
 
 
 def _new_table(spec: StreamSpec, settings: Settings, topic: str | None) -> Iterator[Finding]:

@@ -65,6 +65,10 @@ def test_a_time_of_the_rows_can_be_the_event_time(column: str) -> None:
         ({"column": "at", "late": {"table": "b"}}, "event_time.late.table: must be namespace.table"),
         ({"column": "at", "late": {"table": "orders.payments"}}, "late.table: is the stream's own table; write land"),
         ({"column": "at", "late": {"table": "orders.payments_dead"}}, "write dead_letter"),
+        ({"column": "at", "late": {"table": "{table}"}}, "late.table: must have {table} once at most, and more than"),
+        ({"column": "at", "late": {"table": "{table}.{table}"}}, "late.table: must have {table} once at most"),
+        ({"column": "at", "late": {"table": "{value}_late"}}, "late.table: must be namespace.table"),
+        ({"column": "at", "late": {"table": "{table}_dead"}}, "write dead_letter"),
         ({"column": "at", "late": {"partition_by": ["day(nn)"]}}, "event_time.late.partition_by[0]: "),
         ({"column": "at", "late": {"sort_by": ["nn"]}}, "event_time.late.sort_by[0]: "),
         (
@@ -145,7 +149,6 @@ def test_periods_follow_one_another_without_a_gap() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"decode": {"value": "json", "schema": "infer"}}, "needs the columns in decode.schema"),
         ({"table": {"name": "orders.payments", "branch": "b"}}, "cannot be a table beside table.branch"),
         (
             {
@@ -161,7 +164,7 @@ def test_periods_follow_one_another_without_a_gap() -> None:
     ],
 )
 def test_what_does_not_go_with_a_table_of_late_rows_is_refused(tmp_path: Path, more: Any, said: str) -> None:
-    event_time = {"column": "_kafka_timestamp" if "decode" in more else "at", "late": "table"}
+    event_time = {"column": "at", "late": "table"}
     assert any(said in each for each in refused(tmp_path, event_time, **more)), refused(tmp_path, event_time, **more)
 
 
@@ -192,6 +195,7 @@ def test_the_hash_is_of_which_table_late_rows_have() -> None:
         return spec_with({"column": "at", "late": late}).config_hash
 
     written = hashed({"table": "orders.payments_late"})
+    assert hashed({"table": "{table}_late"}) == written
     assert hashed("table") == written == hashed({}) == hashed({"properties": {"a": "b"}, "sort_by": ["at"]})
     words = {hashed(each) for each in ("land", "dead_letter", {"table": "orders.b"}, {"partition_by": ["day(at)"]})}
     assert len(words) == 4 and written not in words

@@ -408,3 +408,15 @@ def test_values_of_one_stream_name_no_table_of_another() -> None:
     )
     written(other("b", "z.fine"), "b.yaml")
     assert [spec.stream for spec in load_streams(Path("streams"))[0]] == ["a", "b"]
+
+
+def test_late_rows_of_a_table_that_a_value_names_are_for_no_table_of_another_stream() -> None:
+    written(
+        "stream: a\nsource: {topics: [a]}\ndecode: {value: json, schema: infer}\ntable: {name: x.a}\n"
+        "route: {by: topic, to: 'y.{value}'}\nevent_time: {column: _kafka_timestamp, late: {table: 'z.{table}'}}\n",
+        "a.yaml",
+    )
+    written(other("b", "z.y.taken"), "b.yaml")
+    _, (error,) = load_streams(Path("streams"))
+    said = "event_time.late: the late rows of a table that a value names may be for 'z.y.taken', which streams/b.yaml"
+    assert any(said in problem for problem in error.problems), error.problems

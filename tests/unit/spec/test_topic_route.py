@@ -144,3 +144,70 @@ def test_of_listed_topics_those_of_a_table_are_known() -> None:
 def test_what_does_not_go_with_it_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         StreamSpec.model_validate({**document({"by": "topic", "tables": TABLES}), **more})
+
+
+def late(table: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"event_time": {"column": "at", "late": {"table": table, **more} if table else {**more}}}
+
+
+def test_each_table_has_one_for_its_late_rows() -> None:
+    route = {"to": "lake.of_{value}", "tables": [{**TABLES[0], "partition_by": ["day(at)"], "branch": "b"}, TABLES[1]]}
+    one = spec(route=route, **late(partition_by=["id"])).with_named_tables(["lake.of_a", "lake.of_a_late", OWN])
+    timely = ["lake.events", "lake.orders", "lake.of_a"]
+    assert one.target_names == (OWN, DEAD, *timely, *(f"{name}_late" for name in timely))
+    assert one.named_tables == ("lake.of_a",) and one.late_table is None
+    assert [one.late_rows_of(name) for name in one.target_names] == [None] * 5 + timely
+    assert {each.name: each.branch for each in one.targets if each.branch != "main"} == {"lake.events": "b"}
+    events = one.for_table("lake.events")
+    assert events.target_names == ("lake.events", DEAD, "lake.events_late") and events.tables_follow
+    behind = one.for_table("lake.events_late")
+    assert (behind.table.name, behind.late_table, behind.target_names) == (
+        "lake.events_late",
+        None,
+        ("lake.events_late", DEAD),
+    )
+    assert behind.branch_of("lake.events_late") == "main"
+    assert list(map(str, one.table_settings("lake.events_late").partition_by)) == ["id"]
+    plain = spec(route=route, **late())
+    assert list(map(str, plain.table_settings("lake.events_late").partition_by)) == ["day(at)"]
+    to_own = spec(route={"tables": [{"match": "a", "table": OWN}]}, **late())
+    assert to_own.target_names == (OWN, DEAD, f"{OWN}_late")
+
+
+def test_what_its_name_is_made_of_is_in_the_hash() -> None:
+    hashes = [spec(**late(name)).config_hash for name in (None, "{table}_late", "{table}_behind", "late.{table}")]
+    assert hashes[0] == hashes[1] and len(set(hashes)) == 3
+    assert spec(**late(properties={"a": "b"})).config_hash == hashes[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (late("lake.behind"), r"event_time\.late\.table: has to have \{table\} in it, such as '\{table\}_late'"),
+        (late(location="/tmp/x"), r"event_time\.late\.location: says where one table lies, and \{table\}_late names"),
+        (
+            {**late(), "route": {"to": "lake.{value}", "tables": [{"match": "a", "table": "lake.a_late"}]}},
+            r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late, a table of the route",
+        ),
+        (
+            {
+                **late(),
+                "route": {"tables": [{"match": "b", "table": "lake.A"}, {"match": "a", "table": "lake.a_late"}]},
+            },
+            r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late",
+        ),
+        (
+            {**late("{table}_dead"), "route": {"to": "lake.{value}"}},
+            r"event_time\.late\.table: would give the late rows of lake\.stream to lake\.stream_dead, the table",
+        ),
+        (
+            {**late(), "table": {"name": "lake.a_late"}, "route": {"to": "lake.{value}"}},
+            r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late, the stream's own table",
+        ),
+        ({**late(), "table": {"name": OWN, "branch": "b"}}, r"cannot be a table beside table\.branch"),
+    ],
+)
+def test_names_that_late_rows_cannot_have_are_refused(more: dict[str, Any], said: str) -> None:
+    route = more.pop("route", {})
+    with pytest.raises(ValidationError, match=said):
+        spec(route=route, **more)

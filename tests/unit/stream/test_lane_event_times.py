@@ -11,11 +11,10 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.spec.event_time import EventTime
-from jobs.spec.models import StreamSpec
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.period_rows import rows_by_period
-from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
+from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 
 ROUTE: dict[str, Any] = {
     "by": "topic",
@@ -112,12 +111,9 @@ def test_a_table_that_has_lost_the_column_stops_the_stream_and_is_named(opened: 
         opened(epoch=2)
 
 
-def test_the_time_of_kafka_is_there_in_each_table_and_no_table_takes_late_rows(opened: Opened) -> None:
+def test_the_time_of_kafka_is_there_in_each_table(opened: Opened) -> None:
     one = opened(event_time={"column": "_kafka_timestamp"})
     one.produce("a", {"id": 1})
     one.produce("c", {"other": "x"})
     one.land()
     assert len(one.placed()) == 2 and one.letters() == {}
-    late = {"column": "at", "late": {"table": "lake.late"}}
-    with pytest.raises(ValueError, match=r"needs the columns in decode\.schema"):
-        StreamSpec.model_validate(document(ROUTE, decode=TIMES, event_time=late))
