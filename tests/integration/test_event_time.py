@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.integration.faults import die
 from tests.integration.pipeline import Coordinates, Pipeline
-from tests.integration.topics import idempotent_producer
+from tests.integration.topics import create_topic, idempotent_producer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,4 +220,56 @@ def test_killed_between_the_table_and_its_late_rows_it_goes_on_from_the_record(
     even = one.catalog().load_table(f"{one.table_name}_even").scan().to_arrow().to_pylist()
     assert sorted((each["_kafka_partition"], each["_kafka_offset"]) for each in even) == [(0, 2), (0, 4), (1, 0)]
     assert one.landed() == at(one, 0, [0, 5])
+    assert_audited(one)
+
+
+def test_late_rows_of_topics_with_columns_of_their_own_have_a_table_each_though_drivers_are_killed(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline(topic=False)
+    base, to = one.stream, f"tests.{one.stream}_"
+    one.write_spec(
+        source={"topics_pattern": rf"{re.escape(base)}\..*"},
+        decode={"value": {"format": "json", "infer": {"times": True}}, "schema": "infer"},
+        table={"name": one.table_name},
+        route={"by": "regexp_replace(_topic, '^.*[.]', '')", "to": f"{to}{{value}}"},
+        event_time={"column": "at", "grace": "10m", "late": "table"},
+    )
+
+    def produce_to(topic: str, *documents: dict[str, Any]) -> None:
+        producer = idempotent_producer(one.address, f"{base}.{topic}")
+        for each in documents:
+            at = (BASE + timedelta(minutes=each["at"])).isoformat()
+            producer.produce(f"{base}.{topic}", value=json.dumps(each | {"at": at}).encode(), partition=0)
+        assert producer.flush(30) == 0
+
+    def rows(table: str) -> list[int]:
+        found = one.catalog().load_table(f"{to}{table}").scan(selected_fields=("_kafka_offset",)).to_arrow()
+        return sorted(found.column("_kafka_offset").to_pylist())
+
+    for topic, known in (("a", {"id": 1}), ("b", {"id": "x"})):
+        create_topic(one.address, f"{base}.{topic}", 1)
+        produce_to(topic, {**known, "at": 60})
+    one.drain(spark)
+    assert times(one).watermark_ms == ms(50)
+    produce_to("a", {"id": 2, "at": 10, "more": 1}, {"id": 3, "at": 90})
+    produce_to("b", {"id": "y", "at": 49}, {"id": "z", "at": 50, "more": "m"})
+    # Tables of late rows are to follow, and then to be committed to; what was about to be is lost.
+    die(one, spark, monkeypatch, "before_follower_change")
+    die(one, spark, monkeypatch, "after_anchor_commit")
+    one.lose_state()
+    one.drain(spark)
+    assert {name: rows(name) for name in ("a", "a_late", "b", "b_late")} == {
+        "a": [0, 2],
+        "a_late": [1],
+        "b": [0, 2],
+        "b_late": [1],
+    }
+    for name, kind in (("a", "long"), ("b", "string")):
+        columns = [
+            [(each.name, str(each.field_type)) for each in one.catalog().load_table(table).schema().fields]
+            for table in (f"{to}{name}", f"{to}{name}_late")
+        ]
+        assert columns[0] == columns[1] and ("more", kind) in columns[0]
+    assert not one.dead()
     assert_audited(one)

@@ -66,3 +66,16 @@ def test_a_table_is_shown_with_the_columns_that_it_keeps() -> None:
     rows = [each.rows["lake.a"] for each in found.records.values()]
     assert [(row["id"], row.get("more"), row.get("new")) for row in rows] == [(1, None, None), (2, None, 1)]
     assert "more" not in rows[0] and any("new" in each for each in found.changes.made)
+
+
+def test_the_table_of_late_rows_is_shown_as_it_would_be_made_and_judges_none() -> None:
+    tables = [{"match": "a", "table": "lake.a"}]
+    event_time = {"column": "_kafka_timestamp", "late": "table"}
+    spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}, event_time=event_time))
+    lanes = lanes_of(spec, ["a"], None, new)
+    found = preview_lanes(lanes, [block_of([{"id": 1}, {"id": 2, "more": "m"}], topic="a")])
+    shown = {each.name: each for each in found.tables}
+    assert {name: each.rows for name, each in shown.items()} == {"lake.a": 2, DEAD: 0, "lake.a_late": 0}
+    assert shown["lake.a_late"].schema.column_names == shown["lake.a"].schema.column_names
+    assert "more" in shown["lake.a_late"].schema.column_names
+    assert any("here none is" in note for note in found.notes)

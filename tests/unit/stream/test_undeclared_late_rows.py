@@ -11,15 +11,19 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.stamp_history import history
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
+from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.stream import follower_tables, lane_tables
+from jobs.spec.models import StreamSpec
+from jobs.stream import follower_tables, lane_tables, opening
+from jobs.stream.new_rows import NewColumns
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
 
 TOPICS: dict[str, Any] = {
     "by": "topic",
@@ -364,4 +368,21 @@ def test_a_table_that_was_dropped_is_begun_anew_beside_its_late_rows(opened: Ope
     after.land()
     placed = offsets(after)
     assert placed == {"lake.of_c": [("c", 2)], "lake.of_c_late": [("c", 1), ("c", 3)]}
+    audited(after)
+
+
+def test_a_table_of_late_rows_that_was_dropped_is_begun_anew_once_that_is_accepted(opened: Opened) -> None:
+    one = opened(TOPICS)
+    one.produce("a", {"id": 1, "at": at(12)})
+    one.land()
+    one.catalog.drop_table("lake.a_late")
+    with pytest.raises(TargetRecreatedError, match=r"lake\.a_late"):
+        opening._targets(one.stream.spec, one.settings, one.catalog, {}, lambda: NewColumns(Schema()))
+    spec = StreamSpec.model_validate(document(TOPICS, decode=DECODE, event_time=LATE))
+    given = Answer(recreated_table="lake.a_late")
+    record_answer(spec, one.settings, lambda: None, given, "ada")  # pyright: ignore[reportArgumentType]
+    after = opened(TOPICS, epoch=3)
+    after.produce("a", {"id": 2, "at": at(11)})
+    after.land()
+    assert offsets(after) == {"lake.a": [("a", 0)], "lake.a_late": [("a", 1)]}
     audited(after)

@@ -39,3 +39,17 @@ def test_an_hour_counts_the_rows_of_all_tables_that_there_are(tmp_path: Path, mo
     noon = round(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
     assert facts.rows == {noon: 4, noon + 3_600_000: 0}
     assert [start for start, _ in facts.periods] == [noon, noon + 3_600_000]
+
+
+def test_rows_in_tables_of_late_ones_are_of_no_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = MORE | {"event_time": MORE["event_time"] | {"late": "table"}}
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, **more)
+    for number, hours in enumerate(((12,), (14, 11), (16, 12))):
+        for topic in "ab":
+            one.produce(topic, *({"id": 1, "at": f"2026-03-01T{hour}:30:00Z"} for hour in hours))
+        one.land(number)
+    assert len(one.placed()["lake.a_late"]) == len(one.placed()["lake.of_b_late"]) == 2
+    spec = StreamSpec.model_validate(document(ROUTE, **more))
+    facts, _ = look(spec, one.settings, lambda: connect_catalog(one.settings), None, (), time.time())
+    noon = round(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
+    assert facts.rows == {noon + hour * 3_600_000: rows for hour, rows in ((0, 2), (1, 0), (2, 2), (3, 0))}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.types import LongType
 
 from orchestration.cli.main import main
 from tests.helpers.lane_stream import LaneStream
@@ -104,3 +105,25 @@ def test_validate_tells_which_table_lacks_the_column_of_the_event_time(
     file.write_text(file.read_text() + "event_time: {column: at}\n")
     said = run(one, "validate", "shop").output
     assert "table lake.a: event_time.column: 'at' is no column of the rows" in said
+
+
+def test_the_table_of_late_rows_follows_what_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = {"value": {"format": "json", "infer": {"times": True}}, "schema": "infer"}
+    more: dict[str, Any] = {"evolve": {"add": "propose"}, "event_time": {"column": "at", "late": "table"}}
+    one = LaneStream(tmp_path / "home", {"by": "topic", "tables": TABLES}, {}, monkeypatch, decode=decode, **more)
+    one.produce("a", {"id": 1, "at": "2026-03-01T12:00:00Z"})
+    one.produce("b", {"id": "x", "at": "2026-03-01T12:00:00Z"})
+    one.land()
+    one.produce("b", {"id": "z", "at": "2026-03-01T11:00:00Z", "later": "l"}, {"id": "y", "at": "2026-03-01T11:00:00Z"})
+    one.land(1)
+    unnamed = run(one, "schema", "diff", "shop")
+    assert "name one, as in --table lake.a, lake.b" in unnamed.output and "_late" not in unnamed.output
+    proposed = json.loads(run(one, "schema", "diff", "shop", "--table", "lake.b", "--json").stdout)["proposals"]
+    made = run(one, "schema", "apply", "shop", "--proposal", proposed[0]["id"], "--yes")
+    assert made.exit_code == 0, made.output
+    assert one.columns("lake.b") == one.columns("lake.b_late") and "later" in one.columns("lake.b")
+    with one.catalog.load_table("lake.b_late").update_schema() as change:
+        change.delete_column("later")
+        change.add_column("LATER", LongType())
+    told = run(one, "validate", "shop").output
+    assert "lake.b_late" in told and "lake.a_late" not in told
