@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.followers import followable
 from jobs.formats.conform_values import conversion
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import Evolution, judged
@@ -26,13 +28,19 @@ _IGNORED: dict[Change, str] = {
 }
 
 
-def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[ContractFinding]:
+NO_TABLES: Mapping[str, TableMetadata] = MappingProxyType({})
+
+
+def forecast(
+    spec: StreamSpec, rows: Schema, metadata: TableMetadata, followers: Mapping[str, TableMetadata] = NO_TABLES
+) -> list[ContractFinding]:
     """What the differences between records of a writer schema and a stream's columns lead to.
 
     Args:
         spec: The stream.
         rows: The fields of the records, with the types that their schema gives them.
         metadata: Of the stream's table.
+        followers: Of the tables that follow it, by name; what one of them cannot take that one does not get.
     """
     table = metadata.schema()
     columns = spec.resolved_for(table, metadata.properties)
@@ -43,6 +51,8 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
     maintained = evolving_maintained(spec)
     decided = judged(needed, columns_now, spec.evolution, protected=protected, maintained=maintained)
     verdict = followed(spec, decided, metadata)
+    if followers:
+        verdict = followable(spec, verdict, metadata, followers)
     return [_finding(spec, each, verdict, metadata) for each in found]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from jobs.registry.client import RegistryClient, SubjectVersion
 from jobs.registry.errors import NotInRegistryError
 from jobs.schema.rename import RenameSuggestion
 from jobs.schema_contract.finding import ContractFinding, Level, worst
-from jobs.schema_contract.forecast import forecast
+from jobs.schema_contract.forecast import NO_TABLES, forecast
 from jobs.schema_contract.renames import subject_renames
 from jobs.spec.decode import Decode
 from jobs.spec.evolve import Evolve
@@ -148,14 +148,20 @@ def without_renames(contract: SubjectContract) -> SubjectContract:
 
 
 def version_contract(
-    spec: StreamSpec, metadata: TableMetadata, found: SubjectVersion, client: RegistryClient
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    found: SubjectVersion,
+    client: RegistryClient,
+    followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> SubjectContract:
     """A version of a subject, held against a stream, with the version before it where that tells a rename.
+
+    Arguments as of `forecast`.
 
     Raises:
         OSError: The registry cannot be asked.
     """
-    held = subject_contract(spec, metadata, found.subject, found.version, found.schema)
+    held = subject_contract(spec, metadata, found.subject, found.version, found.schema, followers=followers)
     if not held.may_rename:
         return held
     try:
@@ -163,7 +169,8 @@ def version_contract(
         before = client.version(found.subject, earlier[-1]).schema if earlier else None
     except NotInRegistryError:
         return held
-    return subject_contract(spec, metadata, found.subject, found.version, found.schema, before)
+    asked = (found.subject, found.version, found.schema, before)
+    return subject_contract(spec, metadata, *asked, followers=followers)
 
 
 def asked_contracts(
@@ -193,6 +200,8 @@ def subject_contract(
     version: int | None,
     schema: RegistrySchema,
     before: RegistrySchema | None = None,
+    *,
+    followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> SubjectContract:
     """One writer schema, held against a stream.
 
@@ -203,6 +212,7 @@ def subject_contract(
         version: None of a file.
         schema: The schema.
         before: The one of the version before, where it was asked for: it tells what was renamed.
+        followers: Of the tables that follow it, by name.
     """
     try:
         rows = writer_rows(spec, schema)
@@ -211,7 +221,7 @@ def subject_contract(
     except FrazilError as problem:
         return SubjectContract(name, version, problem=problem.message)
     renames = subject_renames(spec, rows, metadata, _rows_before(spec, before))
-    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata)), None, renames)
+    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata, followers)), None, renames)
 
 
 def _rows_before(spec: StreamSpec, schema: RegistrySchema | None) -> Schema | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
 from jobs.registry.errors import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.examples import ExamplesContract, examples_contract
+from jobs.schema_contract.forecast import NO_TABLES
 from jobs.schema_contract.renames import renames_sentence
 from jobs.schema_contract.subjects import (
     SubjectContract,
@@ -32,6 +34,7 @@ from jobs.schema_contract.subjects import (
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.followers import followers_of
 from orchestration.cli.schema.subject_output import print_subject
 from orchestration.cli.schema.tables_of_rows import of_asked_table
 from orchestration.cli.terminal import print_error, print_json
@@ -84,7 +87,8 @@ def _checked(deployment: Deployment, stream: str, against: str, asked: str | Non
         examples = examples_contract(spec, metadata, _lines(Path(against)))
         print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
         return 1 if examples.failures else 0
-    found = _contract(spec, settings, metadata, against)
+    followers = {name: each.metadata for name, each in followers_of(spec, settings).items()}
+    found = _contract(spec, settings, metadata, against, followers)
     print_json(_facts(spec, metadata, found)) if as_json else print_subject(spec, found)
     return 0 if found.level == "ok" else 1
 
@@ -131,13 +135,19 @@ def _check_keys(spec: StreamSpec, settings: Settings, table: TableMetadata, agai
     return 0 if found.level == "ok" else 1
 
 
-def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, against: str) -> SubjectContract:
+def _contract(
+    spec: StreamSpec,
+    settings: Settings,
+    table: TableMetadata,
+    against: str,
+    followers: Mapping[str, TableMetadata] = NO_TABLES,
+) -> SubjectContract:
     format_ = FORMATS[spec.decode.format]
     if format_.writer_rows is None:
         raise click.UsageError(f"records of the format {spec.decode.format} have no schema that could change")
     file = Path(against)
     if file.is_file():
-        return subject_contract(spec, table, against, None, _schema_in(spec, file))
+        return subject_contract(spec, table, against, None, _schema_in(spec, file), followers=followers)
     if format_.registry_kind is None:
         raise click.UsageError(f"{against} is no file, and no registry has schemas of the format {spec.decode.format}")
     subject, _, number = against.partition(":")
@@ -147,7 +157,7 @@ def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, agains
         client = registry_client(settings.registry)
         try:
             found = _version(client, against, subject, int(number) if number else None)
-            return version_contract(spec, table, found, client)
+            return version_contract(spec, table, found, client, followers)
         finally:
             client.close()
     except FrazilError as problem:

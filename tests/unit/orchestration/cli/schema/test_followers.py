@@ -128,3 +128,25 @@ def test_records_are_checked_before_they_come(one: LaneStream, tmp_path: Path) -
     assert checked.exit_code == 1 and "wrong_type" in checked.output
     records.write_text('{"id": 7, "type": "a"}\n')
     assert run(one, "schema", "check", "shop", "--against", str(records)).exit_code == 0
+
+
+def test_a_schema_is_held_against_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = LaneStream(
+        tmp_path / "home",
+        {"by": "type", "tables": [{"match": "a", "table": "lake.a"}]},
+        {TopicPartition("events", 0): [b'{"id": 1, "type": "a"}']},
+        monkeypatch,
+    )
+    one.land()
+    file = one.home / "streams" / "shop.yaml"
+    file.write_text(file.read_text().replace("schema: infer", "schema: registry").replace("value: json", "value: avro"))
+    fields = [{"name": "id", "type": "long"}, {"name": "type", "type": "string"}, {"name": "more", "type": "long"}]
+    (schema := tmp_path / "more.avsc").write_text(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    checked = run(one, "schema", "check", "shop", "--against", str(schema), "--json")
+    assert checked.exit_code == 0, checked.output
+    with one.catalog.load_table("lake.a").update_schema() as change:
+        change.add_column("More", StringType())
+    checked = run(one, "schema", "check", "shop", "--against", str(schema), "--json")
+    (found,) = [each for each in json.loads(checked.stdout)["differences"] if each["column"] == "more"]
+    assert checked.exit_code == 1 and found["outcome"] == "dead_letter"
+    assert "table lake.a, which has the same columns, cannot take it" in found["why"]
