@@ -23,7 +23,7 @@ from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.formats.decoder import EVERY_FIELD
+from jobs.formats.decoder import EVERY_FIELD, LEFT_OUT
 from jobs.schema.evolution import Evolution, judged
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
@@ -71,10 +71,13 @@ class SchemaEvolution:
     def refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
         """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
         refused = self._stream.refused_by(self._name).fields
-        changes = self._refuse_changes(needs)
+        changes, before, own = self._refuse_changes(needs), len(refused), self._elsewhere
+        if self._stream.spec.evolution.add == "propose":
+            for each in needs:
+                if self._goes_without(each):
+                    refused.setdefault(field_place(schema, each.path), LEFT_OUT)
         if not needs or self._stream.spec.evolution.add != "auto" or EVERY_FIELD in refused:
-            return changes
-        before, own = len(refused), self._elsewhere
+            return changes or len(refused) > before
         for each in needs:
             if each.change == "add" and each.path[0] not in own and not self._goes_without(each):
                 refused.setdefault(field_place(schema, each.path), _LEFT)
@@ -232,6 +235,9 @@ class SchemaEvolution:
                 # Keys that are data would be without an end.
                 if len(self._settled) < MOST_REFUSED:
                     self._settle(each.change, each.path)
+                    if self._spec.evolution.add == "propose":
+                        # Records with a field that is not known to be left out would wait for its column.
+                        refused[field_place(schema, each.path)] = LEFT_OUT
                 continue
             if each.change == "add" and EVERY_FIELD in refused:
                 # Keys that are data would be without an end.
@@ -248,7 +254,7 @@ class SchemaEvolution:
     def _goes_without(self, change: RecordNeed | RefusedChange) -> bool:
         """Whether a field gets no column that the table would not have anyway: records land without it."""
         spec = self._spec
-        if change.change != "add" or spec.evolution.add != "auto" or spec.lane_columns is None or spec.transform:
+        if change.change != "add" or spec.evolution.add == "ignore" or spec.lane_columns is None or spec.transform:
             return False
         return change.path in spec.lane_columns.unseen()
 

@@ -121,17 +121,22 @@ def test_tables_that_topics_name_have_the_routes_columns(opened: Opened) -> None
     audited(one)
 
 
+@pytest.mark.parametrize("answer", ["auto", "propose", "fail"])
 def test_fields_to_be_left_out_for_which_there_is_no_room_are_left_out_and_counted(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     route = {"by": "topic", "to": "lake.{value}", "columns": {"drop": ["p"]}}
-    one = opened(route, evolve={"limits": {"new_columns_per_hour": 2}})
+    evolve = {"add": answer, "limits": {"new_columns_per_hour": 2}}
+    one = opened(route, evolve=evolve)
     one.produce("a", {"id": 1, "p": {"a": 1}})
     one.land()
-    one.produce("a", *({"id": number, "p": {f"key{number}": 1}} for number in range(2, 8)), {"id": 8, "x": {"y": 1}})
+    # A field that the table would have; with fail it would stop the stream.
+    other = {"id": 8} if answer == "fail" else {"id": 8, "x": {"y": 1}}
+    one.produce("a", *({"id": number, "p": {f"key{number}": 1}} for number in range(2, 8)), other)
     done = one.land(1)
-    assert [each["id"] for each in rows(one, "lake.a")] == [*range(1, 8)] and one.runs <= 3
-    assert set(one.letters()) == {("a", 7)}, "a field that the table would have is refused as ever"
+    landed, refused = [*range(1, 9 if answer == "fail" else 8)], set() if answer == "fail" else {("a", 7)}
+    assert [each["id"] for each in rows(one, "lake.a")] == landed and one.runs <= 3
+    assert set(one.letters()) == refused, "a field that the table would have is refused as ever"
     assert sum(each.records for each in done.unknown_fields.values()) == 4
     one.produce("a", {"id": 9, "p": {"key7": 1}}, {"id": 10, "p": {"other": 2}})
     commit = Target.commit
@@ -147,10 +152,10 @@ def test_fields_to_be_left_out_for_which_there_is_no_room_are_left_out_and_count
             one.land(2)
     for each in one.stream.folder.root.rglob("pending*"):
         each.unlink()
-    after = opened(route, epoch=2, evolve={"limits": {"new_columns_per_hour": 2}})
+    after = opened(route, epoch=2, evolve=evolve)
     after.land(0)
-    assert [each["id"] for each in rows(after, "lake.a")] == [*range(1, 8), 9, 10]
-    assert set(after.letters()) == {("a", 7)}
+    assert [each["id"] for each in rows(after, "lake.a")] == [*landed, 9, 10]
+    assert set(after.letters()) == refused
     audited(after)
 
 
