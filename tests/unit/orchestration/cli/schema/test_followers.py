@@ -101,7 +101,7 @@ def test_validate_and_diff_name_a_table_that_cannot_follow(one: LaneStream) -> N
 def test_what_would_have_to_be_one_commit_on_several_tables_is_refused(one: LaneStream) -> None:
     renamed = run(one, "schema", "apply", "shop", "--rename", "n=m", "--yes")
     said = " ".join(renamed.output.split())
-    assert renamed.exit_code == 1 and "is one of all tables of the route" in said
+    assert renamed.exit_code == 1 and "is one of all its tables of rows" in said
     assert "have the producers write the new name first" in said
     with one.catalog.load_table(OWN).update_schema() as change:
         change.add_column("x", LongType())
