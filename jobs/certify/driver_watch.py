@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.launcher import OUTPUT
+from jobs.supervise.launchers.local_process import OUTPUT
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.system.processes import is_alive
 

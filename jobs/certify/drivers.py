@@ -19,11 +19,12 @@ from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.restart import Restart
 from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.keeper_start import SWITCH, keeper_command, keeper_policy
-from jobs.supervise.launcher import COMMAND_VARIABLE, driver_command
+from jobs.supervise.launcher import driver_command
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.stream_control import Action, StreamControl
-from jobs.supervise.termination import DRIVER_VARIABLE, driver_id
 from jobs.system.processes import session_members, was_given
 
 _JOIN_SECONDS = 5.0

@@ -19,8 +19,11 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.logs import driver_log
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import read_control
+from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, write_heartbeat
+from jobs.supervise.launchers.choice import looker
+from jobs.supervise.launchers.driver_identity import itself
 from jobs.supervise.launches import (
     KeptRestart,
     Launch,
@@ -56,16 +59,24 @@ class MemberDocuments:
             UnreadableStateError, FrazilError: A document cannot be read.
         """
         store = stream_folder(self._settings, stream).store
-        actual = read_certain(store, stream)
+        actual = read_certain(store, stream, looker(self._settings))
         driver, note = actual.driver, actual.launched_process
         # Its newest launch may be recorded as this very process's, which has not begun it.
-        driven = actual.other_holder is not None or (
-            driver is not None and (driver.pid, driver.started) != (self._process.pid, self._process.started)
+        driven = actual.other_holder is not None or (driver is not None and not self._is_own(driver))
+        given_here = note is not None and (
+            note.handle == self._process.handle if note.remote else note.host == self._process.host
         )
-        if store.shared and (note is None or note.host != self._process.host) and actual.awaited:
+        if store.shared and not given_here and actual.awaited:
             # Given to the driver of another machine, which may be about to begin it.
             driven = True
         return Member(stream, launch, read_control(store), actual.heartbeat, driven)
+
+    def _is_own(self, driver: Driver) -> bool:
+        """Whether a driver is this very process, by its handle where its launcher alone sees it."""
+        me, noted = self._process, driver.launched
+        if noted is not None and noted.remote and noted.handle == me.handle:
+            return True
+        return (driver.pid, driver.started) == (me.pid, me.started)
 
     def is_named(self, launch: Launch) -> bool:
         """Whether the file that a stream was launched from is still there, and says this group, if it can be read."""
@@ -132,4 +143,4 @@ class MemberDocuments:
 
 def process_note(attempt: int, beat: Heartbeat, group: str) -> LaunchedProcess:
     """This process as launches of the group's streams record it."""
-    return LaunchedProcess(attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, time.time(), group)
+    return msgspec.structs.replace(itself(beat, group), attempt=attempt, at=time.time())

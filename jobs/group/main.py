@@ -30,6 +30,7 @@ from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
 from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
+from jobs.supervise.launchers.driver_identity import note_itself
 from jobs.system.private_files import keep_private
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = (folder.store, group.label, group.generation, given.attempt, driver_log(folder.root), on_heartbeat, every)
     with HeartbeatThread(*made) as heartbeat:
         keeper.ensure()
+        note_itself(folder.store, heartbeat.current())
         log.info("group %s, attempt %d, generation %s", group.name, given.attempt, group.generation)
         control.superseded = lambda: heartbeat.superseded
         spark = SessionStart(session, lambda: prepare_environment(settings), is_over=is_over)

@@ -17,6 +17,7 @@ from jobs.stream.open_stream import known_targets
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import LOCK, read_control
+from jobs.supervise.launchers.choice import looker
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
 
@@ -45,7 +46,7 @@ def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | N
     """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
     store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
-    actual = read_certain(store, spec.stream)
+    actual = read_certain(store, spec.stream, looker(settings))
     if actual.lease.state == "live":
         return ResetRefusedError(
             f"stream {spec.stream} is run by {actual.lease.name}; offsets are reset while it is stopped.",

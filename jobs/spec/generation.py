@@ -47,7 +47,10 @@ def group_generation(settings: Settings, version: str) -> str:
 
 
 def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
-    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger", "maintenance", "groups"})
+    excluded = {"home", "ledger", "maintenance", "groups", "drivers"}
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
+    if settings.drivers.remote:
+        configured["drivers"] = settings.drivers.meaning()
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     if not settings.kafka.options:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, SpecModel, problems_at
 from jobs.spec.catalog import CatalogSettings
+from jobs.spec.drivers import DriversSettings
 from jobs.spec.fields import BootstrapServers, TableName
 from jobs.spec.groups import GroupsSettings
 from jobs.spec.kafka_options import KafkaOptions, OptionValue, option_problems
@@ -155,6 +156,7 @@ class SettingsFile(SpecModel):
     spark: SparkSettings = SparkSettings()
     state: State = None
     groups: GroupsSettings = GroupsSettings()
+    drivers: DriversSettings = DriversSettings()
     lease_ttl: Duration = timedelta(seconds=30)
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
@@ -165,6 +167,13 @@ class SettingsFile(SpecModel):
             raise problems_at(
                 [(("kafka", "address_file"), "is for the local broker; leave it out beside bootstrap_servers")]
             )
+        return self
+
+    @model_validator(mode="after")
+    def _shared_state(self) -> SettingsFile:
+        if self.drivers.remote and (self.state is None or self.state.store is None):
+            said = f"{self.drivers.launcher} starts drivers on other machines, which need the state of this deployment"
+            raise problems_at([(("drivers", "launcher"), f"{said}; write state: {{store: s3://…}} or postgresql://…")])
         return self
 
 
@@ -178,6 +187,7 @@ class Settings(SpecModel):
         lease_ttl: How long a driver's lease holds without being renewed.
         registry: The schema registry, if there is one.
         groups: Which streams share a driver.
+        drivers: What starts drivers.
     """
 
     home: Path
@@ -191,6 +201,7 @@ class Settings(SpecModel):
     maintenance: Maintenance = Maintenance()
     state_store: StateSettings | None = None
     groups: GroupsSettings = GroupsSettings()
+    drivers: DriversSettings = DriversSettings()
 
     @property
     def is_embedded(self) -> bool:
@@ -243,6 +254,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         state=(file.state and file.state.folder) or home / EMBEDDED_FOLDER / "state",
         state_store=file.state if file.state is not None and file.state.store is not None else None,
         groups=file.groups,
+        drivers=file.drivers,
         lease_ttl=file.lease_ttl,
         ledger=file.ledger,
         maintenance=file.maintenance,

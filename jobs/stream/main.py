@@ -36,6 +36,7 @@ from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, State
 from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
+from jobs.supervise.launchers.driver_identity import note_itself, take_launched_file
 from jobs.supervise.launches import SPEC_FILE
 from jobs.system.private_files import keep_private
 
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep_private(settings.state)
         folder = stream_folder(settings, given.stream)
         handler = start_logging(folder.root, settings)
+        take_launched_file(folder)
         spec = load_stream(folder.root / SPEC_FILE)
         secrets = tuple(secrets_in(spec))
         handler.setFormatter(RedactingFormatter(settings, also=secrets))
@@ -94,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_heartbeat, every)
     ) as heartbeat:
         keeper.ensure()
+        note_itself(folder.store, heartbeat.current())
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, heartbeat.current().generation)
         control.superseded = lambda: heartbeat.superseded
         spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))

@@ -18,8 +18,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
 from jobs.stream.open_stream import OpenStream
+from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.launches import SPEC_FILE
-from jobs.supervise.termination import DRIVER_VARIABLE
 
 
 def keep_opening(stream: OpenStream, opener: Opener) -> None:

@@ -9,79 +9,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.lease_record import LeaseRecord, read_lease
+from jobs.spec.launcher_name import LOCAL
+from jobs.state.lease_record import read_lease
 from jobs.state.store import StateStore
+from jobs.supervise.driver import Driver
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
-from jobs.supervise.launches import LAUNCH_KEY, Launch, LaunchedProcess, read_launch, read_launched_process
-from jobs.system.processes import is_alive
+from jobs.supervise.launchers.launcher import Look, Looker, nobody_looks
+from jobs.supervise.launches import (
+    LAUNCH_KEY,
+    Launch,
+    LaunchedProcess,
+    planned_process,
+    read_launch,
+    read_launched_process,
+)
+from jobs.supervise.lease_holder import LeaseHolder, lease_holder
 
 T = TypeVar("T")
-LeaseState = Literal["none", "live", "expired", "released", "dead"]
 
 # So long after its last heartbeat a driver counts as alive only if its lease says so.
 SILENT_SECONDS = 30.0
+# A driver that only its launcher sees is asked about once it has been silent for so long.
+_QUIET_SECONDS = 15.0
 # A launch is given so long to say something; and, if no process was recorded for it, so long.
 START_SECONDS = 90.0
 UNSTARTED_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseHolder:
-    """Who holds the stream's lease, or held it last.
-
-    Attributes:
-        state: `live`: held; `expired`: not renewed in time; `dead`: not released, and its process is known to be gone.
-        started, boot: Tell the process apart from a later one with the same pid, as in the lease.
-    """
-
-    state: LeaseState = "none"
-    epoch: int = 0
-    pid: int = 0
-    started: str = ""
-    boot: str = ""
-    host: str = ""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"process {self.pid} on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """The process of a driver, alive when it was observed.
-
-    Attributes:
-        local: Whether it runs on this host, so that it can be seen and sent signals.
-        heartbeat: Its newest; None before the first.
-        frozen: Whether it neither writes heartbeats nor holds the lease any more.
-        group: The group whose driver it is; its process carries other streams, too.
-    """
-
-    attempt: int
-    generation: str
-    pid: int
-    started: str
-    host: str
-    local: bool
-    heartbeat: Heartbeat | None
-    frozen: bool = False
-    group: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"process {self.pid} on {self.host}"
-
-    def lives(self) -> bool:
-        """Whether its process runs now; only for one on this host."""
-        return is_alive(self.pid, self.started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +53,7 @@ class ActualState:
         launch: The newest launch.
         launched_process: The process of the newest launch, as its launcher recorded it.
         launched_process_lives: Whether that process runs; None if that cannot be told from here.
+        look: What its launcher says of that process, if it had to be asked.
         launched_for: Seconds since the newest launch, as far as known.
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
             kept count, and then the wall clock has to do.
@@ -114,6 +73,7 @@ class ActualState:
     launch: Launch | None = None
     launched_process: LaunchedProcess | None = None
     launched_process_lives: bool | None = None
+    look: Look | None = None
     launched_for: float = 0.0
     down_for: float | None = None
     unheld_for: float = 0.0
@@ -165,16 +125,24 @@ class ActualState:
         return self.launch is not None and (self.heartbeat is None or self.heartbeat.attempt < self.launch.attempt)
 
     @property
+    def noted(self) -> bool:
+        """Whether the process of the newest launch is recorded."""
+        launched = self.launched_process
+        return launched is not None and self.launch is not None and launched.attempt >= self.launch.attempt
+
+    @property
     def unstarted(self) -> bool:
         """Whether no process was recorded for the newest launch, or it is known to be gone."""
-        if self.launch is None:
-            return False
-        launched = self.launched_process
-        return launched is None or launched.attempt < self.launch.attempt or self.launched_process_lives is False
+        return self.launch is not None and not (self.noted and self.launched_process_lives is not False)
 
     @property
     def starting(self) -> bool:
         """Whether the newest launch may still say something for the first time."""
+        remote = self.launch is not None and self.launch.launcher != LOCAL
+        if remote and not (self.noted and self.launched_process_lives is False):
+            # A cluster may have no place for it yet; and a start that is not noted yet takes longer than a process's.
+            placed = self.noted and self.launched_process_lives is True
+            return self.awaited and (placed or self.launched_for < START_SECONDS)
         limit = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
         return self.awaited and self.launched_for < limit
 
@@ -192,19 +160,22 @@ class ActualState:
         """
         beat, launched = self.heartbeat, self.launched_process
         if launched is not None and (beat is None or beat.attempt <= launched.attempt) and self.launched_process_lives:
-            own = beat if beat is not None and (beat.attempt, beat.pid) == (launched.attempt, launched.pid) else None
+            own = beat if beat is not None and _is_of(beat, launched) else None
             # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
             runs = own.generation if own is not None else launched.generation
             frozen = own is not None and self.frozen
-            who = (launched.attempt, runs, launched.pid, launched.started, launched.host)
+            seen = own if own is not None and launched.remote else launched
+            who = (launched.attempt, runs, seen.pid, seen.started, seen.host)
             if launched.group is None or own is None or not own.final:
-                return Driver(*who, True, own, frozen, launched.group)
+                return Driver(*who, not launched.remote, own, frozen, launched.group, launched)
         lives = self.process if self.process is not None else self.driver_lives
         if beat is None or not lives or (beat.group is not None and beat.final):
             # A driver that carries others goes on after its last word on this stream.
             return None
+        noted = launched if launched is not None and _is_of(beat, launched) else None
         who = (beat.attempt, beat.generation, beat.pid, beat.started, beat.host)
-        return Driver(*who, self.process is not None, beat, self.frozen, beat.group)
+        local = self.process is not None and (noted is None or not noted.remote)
+        return Driver(*who, local, beat, self.frozen, beat.group, noted)
 
     @property
     def other_holder(self) -> LeaseHolder | None:
@@ -218,28 +189,34 @@ class ActualState:
         return self.lease
 
 
+def _is_of(beat: Heartbeat, launched: LaunchedProcess) -> bool:
+    """Whether a heartbeat is of a process that was launched."""
+    return beat.attempt == launched.attempt and (launched.remote or beat.pid == launched.pid)
+
+
 class UnreadableStateError(FrazilError):
     """Something of a stream's state cannot be read, so nothing may be concluded from what is missing."""
 
 
-def read_certain(store: StateStore, stream: str) -> ActualState:
+def read_certain(store: StateStore, stream: str, look: Looker = nobody_looks) -> ActualState:
     """As `read_actual`, for who acts on what is not there.
 
     Raises:
         UnreadableStateError: A document cannot be read.
     """
-    actual = read_actual(store, stream)
+    actual = read_actual(store, stream, look)
     if actual.problem:
         raise UnreadableStateError(actual.problem, fix=actual.fix)
     return actual
 
 
-def read_actual(store: StateStore, stream: str) -> ActualState:
+def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> ActualState:
     """What there is of a stream in the state store now. Never raises for what stands there.
 
     Args:
         store: The stream's part of the state store.
         stream: The stream's id.
+        look: Asked about a driver that runs where only its launcher can tell, if its own documents leave that open.
     """
     problems: list[FrazilError] = []
 
@@ -259,21 +236,33 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
     beat = read(lambda: read_heartbeat(store))
     lease = read(lambda: read_lease(store, stream))
     process = beat.process_lives() if beat is not None else None
+    launched = read(lambda: read_launched_process(store))
+    if launch is not None and (launched is None or launched.attempt < launch.attempt):
+        planned = planned_process(launch)
+        if planned is not None and look(planned).life == "alive":
+            # Whoever has started it was killed before it could say so.
+            launched = planned
+    lives, seen = launched.process_lives() if launched is not None else None, None
+    if launched is not None and launched.remote:
+        lives, seen = _seen(launched, beat, look)
+        if beat is not None and _is_of(beat, launched):
+            process = lives
     if process is False and beat is not None and not beat.final:
         # It may have said its last word just now.
+        remote = launched is not None and launched.remote and _is_of(beat, launched)
         beat = read(lambda: read_heartbeat(store)) or beat
-        process = beat.process_lives()
-    launched = read(lambda: read_launched_process(store))
+        process = False if remote else beat.process_lives()
     keeper = find_keeper(store.local, launch.attempt) if launch is not None else None
     launched_for = _launched_for(store, launch) if launch is not None else 0.0
     actual = ActualState(
-        lease=_holder(lease),
+        lease=lease_holder(lease),
         heartbeat=beat,
         heartbeat_age=beat.age() if beat is not None else 0.0,
         process=process,
         launch=launch,
         launched_process=launched,
-        launched_process_lives=launched.process_lives() if launched is not None else None,
+        launched_process_lives=lives,
+        look=seen,
         launched_for=launched_for,
         keeper=keeper.pid if keeper is not None else None,
         problem=problems[0].message if problems else "",
@@ -284,22 +273,20 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
     return actual
 
 
+def _seen(launched: LaunchedProcess, beat: Heartbeat | None, look: Looker) -> tuple[bool | None, Look | None]:
+    """Whether a driver lives that only its launcher sees; with what that one says, if its own word does not do."""
+    own = beat if beat is not None and _is_of(beat, launched) else None
+    if own is not None and own.final:
+        # It ends by itself, and what carries other streams goes on.
+        return None, None
+    if own is not None and own.age() <= _QUIET_SECONDS:
+        return True, None
+    seen = look(launched)
+    return {"alive": True, "ended": False, "unknown": None}[seen.life], seen
+
+
 def _launched_for(store: StateStore, launch: Launch) -> float:
     if store.shared:
         # It may be of another machine, whose clock says nothing here.
         return store.unchanged_for(LAUNCH_KEY, msgspec.json.encode(launch))
     return max(0.0, time.time() - launch.at)
-
-
-def _holder(record: LeaseRecord | None) -> LeaseHolder:
-    if record is None:
-        return LeaseHolder()
-    return LeaseHolder(_state(record), record.epoch, record.pid, record.started, record.boot, record.host)
-
-
-def _state(record: LeaseRecord) -> LeaseState:
-    if record.released:
-        return "released"
-    if record.expired():
-        return "expired"
-    return "live" if record.held() else "dead"

@@ -7,17 +7,24 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from jobs.errors import FrazilError
 from jobs.spec.groups import OWN, group_of, mixed_groups
 from jobs.spec.settings import Settings
-from jobs.supervise.actual import Driver, read_certain
+from jobs.supervise.actual import read_certain
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.desired import read_stream_files
+from jobs.supervise.driver import Driver
+from jobs.supervise.driver_session import end_leftovers
 from jobs.supervise.groups import DriverGroup
-from jobs.supervise.launcher import OUTPUT, LaunchedDriver, given_to_group, launched_driver
+from jobs.supervise.launcher import LaunchedDriver, given_to_group, launched_driver
+from jobs.supervise.launchers.choice import chosen_launcher, launcher_of, looker
+from jobs.supervise.launchers.launcher import DriverOrder
+from jobs.supervise.launchers.local_process import OUTPUT
 from jobs.supervise.launches import Launch, deaths_in_a_row, failures_in_a_row, read_launched_process
 from jobs.supervise.observation import Observation
-from jobs.supervise.termination import Timeouts, end_driver, end_in_group, end_leftovers, kill_session
+from jobs.supervise.termination import Timeouts, end_driver, end_in_group
 
 
 class DriverProcesses:
@@ -77,23 +84,25 @@ class DriverProcesses:
             group = DriverGroup.of(now.settings, launch.group)
             given = (self._home, self._settings_file, self._command, reason, self._timeouts)
             process = group.ensure(*given, count_failures=count_failures)
-            who = (self._stream, process, group.folder.root)
+            who = (self._stream, process, group.folder.root, launcher_of(process, now.settings))
             with given_to_group(now.folder, launch, config.text, *who) as launching:
                 yield launching
             return
-        settings = ["--settings", str(self._settings_file)] if self._settings_file else []
-        arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
-        with launched_driver(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
+        settings = ("--settings", str(self._settings_file)) if self._settings_file else ()
+        given = ("--home", str(self._home), *settings, "--stream", self._stream)
+        order = DriverOrder(self._stream, launch, now.folder.root, self._command, given)
+        with launched_driver(now.folder, order, config.text, chosen_launcher(now.settings)) as launching:
             yield launching
 
     def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
 
         def find() -> Driver | None:
-            return read_certain(now.folder.store, self._stream).driver
+            return read_certain(now.folder.store, self._stream, looker(now.settings)).driver
 
-        if driver.group is None or not driver.local:
-            return end_driver(self._stream, driver, self._timeouts, find)
+        launcher = launcher_of(driver.process, now.settings)
+        if driver.group is None or launcher is None:
+            return end_driver(self._stream, driver, self._timeouts, find, launcher)
         if (how := end_in_group(self._stream, driver, self._timeouts, find)) is not None:
             return how
         group = DriverGroup.of(now.settings, driver.group)
@@ -105,7 +114,7 @@ class DriverProcesses:
             )
         launched = read_launched_process(group.folder.store)
         attempt = launched.attempt if launched is not None else 0
-        kill_session(driver.pid, driver.started, group.label, attempt)
+        launcher.end(msgspec.structs.replace(driver.process, attempt=attempt), group.label, 0.0)
         return f"did not end: the driver of group {group.name} was killed, and its streams are started again"
 
     def refuse_mixed(self, config: Configuration, settings: Settings) -> None:
@@ -121,6 +130,11 @@ class DriverProcesses:
             if spec.stream == self._stream:
                 raise FrazilError(f"{config.file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
 
-    def group_folder(self, now: Observation, group: str | None) -> Path | None:
-        """The folder of a group; None for none."""
-        return None if group is None else DriverGroup.of(now.settings, group).folder.root
+    def found(self, now: Observation, driver: Driver) -> LaunchedDriver | None:
+        """A driver that was there before, to be waited for; None if it is a process of another machine."""
+        process = driver.process
+        launcher = launcher_of(process, now.settings)
+        if launcher is None:
+            return None
+        group = None if driver.group is None else DriverGroup.of(now.settings, driver.group).folder.root
+        return LaunchedDriver(now.folder, self._stream, driver.attempt, process, launcher, group)

@@ -18,11 +18,16 @@ from jobs.spec.generation import group_generation
 from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, state_store
-from jobs.supervise.actual import ActualState, Driver, read_certain
+from jobs.supervise.actual import ActualState, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
+from jobs.supervise.driver import Driver
+from jobs.supervise.driver_session import end_leftovers
 from jobs.supervise.heartbeat import FINAL
 from jobs.supervise.keeper_record import find_keeper
-from jobs.supervise.launcher import COMMAND_VARIABLE, launched_driver
+from jobs.supervise.launcher import launched_driver
+from jobs.supervise.launchers.choice import chosen_launcher, launcher_of, looker
+from jobs.supervise.launchers.launcher import DriverOrder
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import (
     Launch,
     LaunchedElsewhereError,
@@ -31,7 +36,7 @@ from jobs.supervise.launches import (
     pause_before,
     read_launched_process,
 )
-from jobs.supervise.termination import Timeouts, end_driver, end_leftovers
+from jobs.supervise.termination import Timeouts, end_driver
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder, private_opener
 
@@ -106,7 +111,7 @@ class DriverGroup:
         Raises:
             UnreadableStateError: A document cannot be read.
         """
-        return read_certain(self.folder.store, self.label)
+        return read_certain(self.folder.store, self.label, looker(self.settings))
 
     def ensure(
         self,
@@ -173,7 +178,8 @@ class DriverGroup:
 
     def end(self, driver: Driver, timeouts: Timeouts) -> str:
         """See a driver that was asked to end to its end; returns how it ended, as the end of a sentence."""
-        return end_driver(self.label, driver, timeouts, lambda: self.actual().driver)
+        launcher = launcher_of(driver.process, self.settings)
+        return end_driver(self.label, driver, timeouts, lambda: self.actual().driver, launcher)
 
     def ask_to_end(self, reason: str, timeouts: Timeouts) -> Driver | None:
         """Ask the driver to end, after the batches at hand; returns it, or None if none lives."""
@@ -259,9 +265,10 @@ class DriverGroup:
             kept=former.kept if former is not None else 0,
             kept_newest=former.kept_newest if former is not None else (),
         )
-        given = ["--settings", str(settings_file)] if settings_file else []
-        arguments = ["--home", str(home), *given, "--group", self.name, "--attempt", str(launch.attempt)]
-        with launched_driver(self.folder, launch, "", self.label, arguments, group_command(command)):
+        settings = ("--settings", str(settings_file)) if settings_file else ()
+        given = ("--home", str(home), *settings, "--group", self.name)
+        order = DriverOrder(self.label, launch, self.folder.root, group_command(command), given)
+        with launched_driver(self.folder, order, "", chosen_launcher(self.settings)):
             launched = read_launched_process(self.folder.store)
         assert launched is not None
         return launched

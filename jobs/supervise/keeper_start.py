@@ -21,9 +21,9 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
+from jobs.supervise.driver_session import DRIVER_VARIABLE
 from jobs.supervise.keeper_decision import RestartPolicy
 from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:

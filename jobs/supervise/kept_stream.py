@@ -26,12 +26,14 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.steps import step
 from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
 from jobs.supervise.control_request import LOCK, read_control
+from jobs.supervise.driver_session import end_leftovers, kill_session
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS
 from jobs.supervise.keeper_decision import KeeperDecision, KeeperObservation, RestartPolicy, decide_restart
 from jobs.supervise.keeper_record import write_keeper
-from jobs.supervise.launcher import driver_command, launched_driver, reap_drivers
+from jobs.supervise.launcher import driver_command, launched_driver
+from jobs.supervise.launchers.launcher import DriverOrder
+from jobs.supervise.launchers.local_process import LocalProcesses, reap_drivers
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch
-from jobs.supervise.termination import end_leftovers, kill_session
 from jobs.system.locks import exclusive
 from jobs.system.processes import is_alive
 
@@ -180,9 +182,11 @@ class KeptStream:
                 kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
             )
             text = (self._folder.root / SPEC_FILE).read_text(encoding="utf-8")
-            arguments = [*self._arguments, "--attempt", str(attempt)]
-            with launched_driver(self._folder, launch, text, self._stream, arguments, driver_command()) as launching:
-                self._attempt, self.pid, self.started = attempt, launching.pid, launching.started
+            given = tuple(self._arguments)
+            order = DriverOrder(self._stream, launch, self._folder.root, driver_command(), given)
+            with launched_driver(self._folder, order, text, LocalProcesses()) as launching:
+                process = launching.process
+                self._attempt, self.pid, self.started = attempt, process.pid, process.started
         step("keeper_after_launch")
         self._launched_at = time.monotonic()
         with contextlib.suppress(OSError):

@@ -1,45 +1,35 @@
-"""Launcher of drivers: starts one as a detached process, and waits until it drives.
-
-The driver belongs to nobody: not to the terminal, not to the Dagster run that started it. It has a session of its own,
-and its output goes to a file.
-"""
+"""Launch of a driver: noted, started by a launcher, noted again by whom it is found, and awaited until it drives."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
-import socket
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-import jobs
 from jobs.errors import FrazilError
 from jobs.state.stream_folder import StreamFolder
 from jobs.steps import step
+from jobs.supervise.driver_session import kill_session
 from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.supervise.termination import DRIVER_VARIABLE, Timeouts, driver_id, kill_session, wait_until
-from jobs.system.boot import boot_id
-from jobs.system.private_files import private_folder, private_opener
-from jobs.system.processes import is_alive, start_time
+from jobs.supervise.launchers.launcher import DriverOrder, Launcher, Look, NotLaunchedError
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE, OUTPUT, reap_drivers
+from jobs.supervise.launches import Launch, LaunchedProcess, process_name, write_launch, write_launched_process
+from jobs.supervise.termination import Timeouts
+from jobs.supervise.waiting import POLL_SECONDS, wait_until
 from jobs.system.signals import deferred_signals
 
-COMMAND_VARIABLE = "FRAZIL_DRIVER_COMMAND"
-OUTPUT = "logs/driver.out"
 _TAIL_LINES = 15
 _READY = frozenset({"running", "paused", "retrying"})
-
-# Kept until they are reaped: drivers outlive this process as a rule, but not always.
-_ours: list[subprocess.Popen[bytes]] = []
+_REMOTE_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +38,45 @@ class LaunchedDriver:
 
     Attributes:
         folder: The stream's.
+        process: What was started, or is taken for it.
+        launcher: What has started it, and can look at it; None if it is a process of another machine.
         group: The folder of the group whose driver carries the stream; None if it has one of its own.
-        local: Whether its process is one of this machine, and can be seen.
     """
 
     folder: StreamFolder
     stream: str
     attempt: int
-    pid: int
-    started: str
+    process: LaunchedProcess
+    launcher: Launcher | None
     group: Path | None = None
-    local: bool = True
 
     @property
     def output(self) -> Path:
-        """Where standard output and error of the driver that was launched go."""
+        """Where standard output and error of the driver that was launched go, if it is a process of this machine."""
         return (self.group or self.folder.root) / OUTPUT
 
+    @property
+    def where(self) -> str:
+        """Where a person reads what the driver printed."""
+        return f"what {process_name(self.process)} printed" if self.process.remote else str(self.output)
+
+    @property
+    def unheard(self) -> str:
+        """What is said of one that has not given a heartbeat yet."""
+        reason = self.look().reason
+        return (
+            f"is started, and has not said anything yet: {process_name(self.process)}{f': {reason}' if reason else ''}"
+        )
+
+    def look(self) -> Look:
+        """What its launcher says of it now."""
+        return self.launcher.look(self.process) if self.launcher is not None else Look("unknown")
+
     def lives(self) -> bool:
-        """Whether its process runs, and has not ended this stream."""
-        reap_drivers()
-        if self.local and not is_alive(self.pid, self.started):
+        """Whether it runs, as far as can be told, and has not ended this stream."""
+        if self.look().life == "ended":
             return False
-        beat = self.heartbeat() if self.group is not None else None
+        beat = self.heartbeat() if self.group is not None or self.process.remote else None
         return beat is None or beat.attempt != self.attempt or not beat.final
 
     def died_silently(self) -> bool:
@@ -95,39 +101,68 @@ def driver_command() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def launched_driver(
-    folder: StreamFolder, launch: Launch, spec_text: str, stream: str, arguments: Sequence[str], command: Sequence[str]
+    folder: StreamFolder, order: DriverOrder, spec_text: str, launcher: Launcher
 ) -> Iterator[LaunchedDriver]:
-    """Launch a driver; it is killed, with all it started, if the block is left by an error before its first heartbeat.
+    """Launch a driver.
 
-    That includes whatever ends a Dagster run, which is no `Exception`.
+    A process of this machine is killed, with all it started, if the block is left by an error before its first
+    heartbeat. That includes whatever ends a Dagster run, which is no `Exception`. What runs elsewhere is left alone: it
+    is noted, so it is known to whoever supervises.
 
     Args:
         folder: The stream's, of which the caller holds the control lock.
-        launch: Noted before the process starts.
+        order: What is to be started; its launch is noted before.
         spec_text: The configuration that it is to run.
-        arguments: Behind `command`.
+        launcher: What starts it.
     """
+    label, attempt = order.label, order.launch.attempt
+    launch = msgspec.structs.replace(order.launch, launcher=launcher.name, handle=launcher.handle(label, attempt))
+    order = replace(order, launch=launch)
     write_launch(folder.store, launch, spec_text)
     step("after_launch_note")
     launching: LaunchedDriver | None = None
     try:
         # Nothing may interrupt between the start and the note of who was started.
         with deferred_signals():
-            launching = _start(folder, launch, stream, command, arguments)
+            launching = LaunchedDriver(folder, label, attempt, _started(folder, order, launcher), launcher)
         yield launching
     except BaseException:
         with deferred_signals():
             beat = launching.heartbeat() if launching is not None else None
-            if launching is not None and (beat is None or beat.final or not launching.lives()):
+            mine = launching is not None and not launching.process.remote
+            if launching is not None and mine and (beat is None or beat.final or not launching.lives()):
                 # Of a driver that ended by itself this takes what it left behind.
-                kill_session(launching.pid, launching.started, stream, launch.attempt)
+                kill_session(launching.process.pid, launching.process.started, label, attempt)
             reap_drivers()
         raise
 
 
+def _started(folder: StreamFolder, order: DriverOrder, launcher: Launcher) -> LaunchedProcess:
+    try:
+        process = launcher.start(order)
+    except NotLaunchedError as problem:
+        launch = order.launch
+        who = (launch.attempt, launch.generation, 0, "", "", "", time.time())
+        refused = LaunchedProcess(*who, launcher=launcher.name, problem=problem.message)
+        write_launched_process(folder.store, refused)
+        raise
+    try:
+        write_launched_process(folder.store, process)
+    except BaseException:
+        launcher.end(process, order.label, 0.0)
+        raise
+    return process
+
+
 @contextlib.contextmanager
 def given_to_group(
-    folder: StreamFolder, launch: Launch, spec_text: str, stream: str, process: LaunchedProcess, group: Path
+    folder: StreamFolder,
+    launch: Launch,
+    spec_text: str,
+    stream: str,
+    process: LaunchedProcess,
+    group: Path,
+    launcher: Launcher | None,
 ) -> Iterator[LaunchedDriver]:
     """Give a stream to the driver of its group, which sees the launch and takes the stream up.
 
@@ -137,50 +172,52 @@ def given_to_group(
         spec_text: The configuration that it is to run.
         process: Of the group's driver.
         group: The group's folder.
+        launcher: What has started that driver; None if it is a process of another machine.
     """
+    launch = msgspec.structs.replace(launch, launcher=process.launcher, handle=process.handle)
     write_launch(folder.store, launch, spec_text)
     step("after_launch_note")
     note = msgspec.structs.replace(
         process, attempt=launch.attempt, generation=launch.generation, at=time.time(), group=launch.group
     )
     write_launched_process(folder.store, note)
-    local = process.process_lives() is not None
-    yield LaunchedDriver(folder, stream, launch.attempt, process.pid, process.started, group, local)
+    yield LaunchedDriver(folder, stream, launch.attempt, note, launcher, group)
 
 
-def reap_drivers() -> None:
-    """Take notice of the drivers that this process started and that have ended."""
-    _ours[:] = [process for process in _ours if process.poll() is None]
-
-
-def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat:
+def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | None:
     """Wait for a driver's first heartbeat, and then until it runs, or for a minute.
 
     Returns:
-        Its heartbeat; `starting` if it takes longer, and is left to go on.
+        Its heartbeat; `starting` if it takes longer, and is left to go on. None where it has given none, and runs
+        elsewhere: a cluster may have no place for it yet.
 
     Raises:
         FrazilError: It ended, or never gave a heartbeat and was killed.
     """
-    wait_until(lambda: launching.heartbeat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
+    poll = _REMOTE_POLL_SECONDS if launching.process.remote else POLL_SECONDS
+
+    def heard() -> bool:
+        return launching.heartbeat() is not None or not launching.lives()
+
+    wait_until(heard, timeouts.first_heartbeat_seconds, poll)
     if launching.heartbeat() is None:
         if not launching.lives():
             raise FrazilError(
-                f"The driver of stream {launching.stream} ended before its first heartbeat; the end of "
-                f"{launching.output}:\n{last_output_lines(launching.output)}",
-                fix=f"read {launching.output}",
+                f"The driver of stream {launching.stream} ended before its first heartbeat{_last_words(launching)}",
+                fix=f"read {launching.where}",
             )
         if launching.group is not None:
             raise FrazilError(
-                f"The driver of the group of stream {launching.stream} (process {launching.pid}) did not take it up "
-                f"within {timeouts.first_heartbeat_seconds:.0f} s; it will when it can.",
-                fix=f"read {launching.output}; frazil status {launching.stream}",
+                f"The driver of the group of stream {launching.stream} ({process_name(launching.process)}) did not "
+                f"take it up within {timeouts.first_heartbeat_seconds:.0f} s; it will when it can.",
+                fix=f"read {launching.where}; frazil status {launching.stream}",
             )
-        kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
+        if launching.process.remote:
+            return None
+        kill_session(launching.process.pid, launching.process.started, launching.stream, launching.attempt)
         raise FrazilError(
             f"The driver of stream {launching.stream} gave no heartbeat within "
-            f"{timeouts.first_heartbeat_seconds:.0f} s, and was killed; the end of {launching.output}:\n"
-            f"{last_output_lines(launching.output)}",
+            f"{timeouts.first_heartbeat_seconds:.0f} s, and was killed{_last_words(launching)}",
             fix=f"read {launching.output}",
         )
 
@@ -188,21 +225,21 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat:
         beat = launching.heartbeat()
         return not launching.lives() or (beat is not None and (beat.final or beat.state in _READY))
 
-    wait_until(settled, timeouts.ready_seconds)
+    wait_until(settled, timeouts.ready_seconds, poll)
     beat = launching.heartbeat()
     if beat is None:
         raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
         # Its last word is said, and what it started is about to end.
-        wait_until(lambda: not launching.lives(), timeouts.term_seconds)
+        wait_until(lambda: not launching.lives(), timeouts.term_seconds, poll)
     if beat.final or (beat.attempt == launching.attempt and not launching.lives()):
-        raise final_error(launching.stream, beat, launching.output)
+        raise final_error(launching, beat)
     return beat
 
 
-def final_error(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
+def final_error(launching: LaunchedDriver, beat: Heartbeat) -> FrazilError:
     """Why a driver that was launched has ended, as an error."""
-    log = beat.log or str(output)
+    log, stream = beat.log or launching.where, launching.stream
     if beat.error is not None:
         return FrazilError(beat.error.message, fix=beat.error.fix or f"read {log}")
     if beat.final:
@@ -214,10 +251,18 @@ def final_error(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
         }.get(beat.state, "failed")
         return FrazilError(f"The driver of stream {stream} {ending} (attempt {beat.attempt}).", fix=f"read {log}")
     return FrazilError(
-        f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt}); the "
-        f"end of {output}:\n{last_output_lines(output)}",
+        f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt})"
+        f"{_last_words(launching)}",
         fix=f"read {log}",
     )
+
+
+def _last_words(launching: LaunchedDriver) -> str:
+    """What is known of a driver that has ended: the end of its output, or what its launcher says."""
+    if launching.process.remote:
+        reason = launching.look().reason
+        return f": {process_name(launching.process)}{f': {reason}' if reason else ''}."
+    return f"; the end of {launching.output}:\n{last_output_lines(launching.output)}"
 
 
 def last_output_lines(path: Path) -> str:
@@ -227,49 +272,3 @@ def last_output_lines(path: Path) -> str:
             return "".join(f"    {line.rstrip()}\n" for line in deque(lines, _TAIL_LINES)).rstrip("\n") or "    (empty)"
     except OSError as problem:
         return f"    ({problem.strerror})"
-
-
-def _start(
-    folder: StreamFolder, launch: Launch, stream: str, command: Sequence[str], arguments: Sequence[str]
-) -> LaunchedDriver:
-    output = folder.root / OUTPUT
-    private_folder(output.parent)
-    root = str(Path(jobs.__path__[0]).resolve().parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    reap_drivers()
-    with open(output, "ab", opener=private_opener) as file:
-        try:
-            process = subprocess.Popen(
-                [*command, *arguments],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": path,
-                    DRIVER_VARIABLE: driver_id(stream, launch.attempt),
-                    # Its keeper starts the next one as this one was started.
-                    COMMAND_VARIABLE: shlex.join(command),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                close_fds=True,
-            )
-        except OSError as problem:
-            raise FrazilError(
-                f"The driver of stream {stream} could not be started: {command[0]}: {problem.strerror}.",
-                fix=f"set {COMMAND_VARIABLE} right, or unset it" if COMMAND_VARIABLE in os.environ else None,
-            ) from None
-    _ours.append(process)
-    started = str(start_time(process.pid))
-    try:
-        write_launched_process(folder.store, _note(launch, process.pid, started))
-    except BaseException:
-        kill_session(process.pid, started, stream, launch.attempt)
-        raise
-    return LaunchedDriver(folder, stream, launch.attempt, process.pid, started)
-
-
-def _note(launch: Launch, pid: int, started: str) -> LaunchedProcess:
-    return LaunchedProcess(
-        launch.attempt, launch.generation, pid, started, boot_id(), socket.gethostname(), time.time()
-    )

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from jobs.errors import FrazilError
+from jobs.spec.launcher_name import LOCAL, LauncherName
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
@@ -23,6 +24,8 @@ LAUNCH_KEY = "launch.json"
 PROCESS_KEY = "process.json"
 # A driver reads it as a file of its folder: what is wrong with it is told by file and line.
 SPEC_FILE = "launched.yaml"
+# What the handle of each launcher is.
+_HANDLES: dict[LauncherName, str] = {"spark_submit": "submission", "kubernetes": "pod"}
 # The configuration of the newest launch, where another machine made it.
 _ELSEWHERE = "launched-elsewhere.yaml"
 
@@ -55,6 +58,8 @@ class Launch(msgspec.Struct, frozen=True):
         kept_newest: The newest of them, in their order.
         group: The group whose driver carries the stream; None where it has a driver of its own.
         deaths: How many drivers of the group before this launch died in a row with something of this stream at hand.
+        launcher: By which the driver is started; `local` where a release wrote this that had no other.
+        handle: By what that launcher finds it, where it is known before the start.
     """
 
     attempt: int
@@ -67,6 +72,8 @@ class Launch(msgspec.Struct, frozen=True):
     kept_newest: tuple[KeptRestart, ...] = ()
     group: str | None = None
     deaths: int = 0
+    launcher: LauncherName = LOCAL
+    handle: str = ""
 
 
 # Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
@@ -177,8 +184,14 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
     """The process of the newest launch.
 
     Attributes:
+        pid, started, boot, host: Of a process that its launcher sees; 0 and empty where it runs elsewhere, until it
+            says so itself.
         at: Seconds since 1970.
         group: The group that the process carries; None if it is the stream's alone.
+        launcher: By which it was started; `local` where a release wrote this that had no other.
+        handle: By what that launcher finds it: the id of a submission, the name of a pod. Empty with `local`, and with
+            another one where it was refused.
+        problem: Why it was refused.
     """
 
     attempt: int
@@ -189,10 +202,33 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
     host: str
     at: float
     group: str | None = None
+    launcher: LauncherName = LOCAL
+    handle: str = ""
+    problem: str = ""
+
+    @property
+    def remote(self) -> bool:
+        """Whether only its launcher can tell whether it lives, and end it."""
+        return self.launcher != LOCAL
 
     def process_lives(self) -> bool | None:
         """Whether it runs; None if that cannot be told from this host, or from this container."""
-        return lives_here(self.pid, self.started, self.boot, self.host)
+        return None if self.remote else lives_here(self.pid, self.started, self.boot, self.host)
+
+
+def process_name(process: LaunchedProcess) -> str:
+    """What messages call it: by its number on its host, by what its launcher knows it by, or both."""
+    seen = f"process {process.pid} on {process.host}" if process.pid else ""
+    handle = f"{_HANDLES.get(process.launcher, process.launcher)} {process.handle}" if process.handle else ""
+    return f"{seen}, {handle}" if seen and handle else seen or handle or "a driver that was refused"
+
+
+def planned_process(launch: Launch) -> LaunchedProcess | None:
+    """The process of a launch that nobody has recorded, as far as the launch tells where it would be."""
+    if launch.launcher == LOCAL or not launch.handle:
+        return None
+    who = (launch.attempt, launch.generation, 0, "", "", "", launch.at, launch.group)
+    return LaunchedProcess(*who, launch.launcher, launch.handle)
 
 
 _PROCESSES = msgspec.json.Decoder(LaunchedProcess)

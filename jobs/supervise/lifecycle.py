@@ -21,17 +21,18 @@ from jobs.spec.settings import Settings, load_settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
-from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
+from jobs.supervise.driver import Driver
 from jobs.supervise.driver_processes import DriverProcesses
 from jobs.supervise.groups import GroupRollsError
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error
 from jobs.supervise.launches import LaunchedElsewhereError
 from jobs.supervise.observation import Observation, observe
-from jobs.supervise.termination import Timeouts, wait_until
+from jobs.supervise.termination import Timeouts
+from jobs.supervise.waiting import wait_until
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
 
@@ -229,11 +230,10 @@ class Lifecycle:
                         return ActionResult(
                             f"{self._stream} is started elsewhere: {problem.message}{ended}", now.heartbeat
                         )
-                elif driver.local:
+                elif (found := self._drivers.found(now, driver)) is not None:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
-                    who = (self._stream, driver.attempt, driver.pid, driver.started)
-                    launching = LaunchedDriver(now.folder, *who, self._drivers.group_folder(now, driver.group))
+                    launching = found
                 else:
                     return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is None or not now.ending:
@@ -245,6 +245,8 @@ class Lifecycle:
                         raise
                     # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
                     return self.bring_up(now, None, reason, count_failures=count_failures, resumed=resumed)
+                if beat is None:
+                    return ActionResult(f"{self._stream} {launching.unheard}.{ended}{note}", None)
                 already = driver is not None and replaced is None and not resumed
                 if now.control.mode == "running" and beat.state == "paused":
                     beat = self._await_resumed(launching, beat)
@@ -262,7 +264,7 @@ class Lifecycle:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
         return self._drivers.end(now, driver)
 
-    def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat:
+    def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat | None:
         try:
             return await_ready(launching, self._timeouts)
         except FrazilError as problem:
@@ -282,7 +284,7 @@ class Lifecycle:
         wait_until(resumed, self._timeouts.ready_seconds)
         beat = launching.heartbeat() or paused
         if beat.final or not launching.lives():
-            raise final_error(self._stream, beat, launching.output)
+            raise final_error(launching, beat)
         return beat
 
 

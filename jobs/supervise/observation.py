@@ -8,11 +8,13 @@ from functools import partial
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual
+from jobs.supervise.actual import ActualState, UnreadableStateError, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
+from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.launchers.choice import looker
 from jobs.supervise.launches import launched_file
 
 
@@ -96,7 +98,7 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
         settings: Where its state is.
     """
     folder = stream_folder(settings, stream)
-    actual, control = read_actual(folder.store, stream), ControlRequest()
+    actual, control = read_actual(folder.store, stream, looker(settings)), ControlRequest()
     try:
         control = read_control(folder.store)
     except (FrazilError, OSError) as error:

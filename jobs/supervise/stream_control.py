@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Literal
 
 from jobs.errors import FrazilError
-from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.control_request import DesiredMode
+from jobs.supervise.driver import Driver
+from jobs.supervise.driver_session import end_leftovers
 from jobs.supervise.flush_request import request_flush
 from jobs.supervise.flush_wait import FLUSH_SECONDS, await_flush
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.lifecycle import ActionResult, Lifecycle
 from jobs.supervise.observation import Observation
-from jobs.supervise.termination import Timeouts, end_leftovers, wait_until
+from jobs.supervise.termination import Timeouts
+from jobs.supervise.waiting import wait_until
 
 Action = Literal["start", "stop", "pause", "resume", "restart", "flush", "roll", "ensure_running", "end", "let_go"]
 

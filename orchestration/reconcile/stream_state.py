@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.supervise.actual import ActualState, Driver
+from jobs.supervise.actual import ActualState
+from jobs.supervise.driver import Driver
 from jobs.supervise.observation import Observation
 from jobs.supervise.stall import find_stall
 from orchestration.reconcile.decision import Action, Decision

@@ -40,6 +40,8 @@ class SparkCluster:
         port: The master's, which it keeps when it is started again.
         ui_port: Of the master's page and JSON.
         recovery: Whether a master that is started again knows workers and applications of the one before.
+        memory: Of a worker.
+        given: What workers have in their environment beside, for drivers that they run.
     """
 
     folder: Path
@@ -47,6 +49,8 @@ class SparkCluster:
     ui_port: int
     recovery: bool = True
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    memory: str = "600m"
+    given: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -74,7 +78,17 @@ class SparkCluster:
         own = (
             ["--port", str(self.port), "--webui-port", str(self.ui_port)]
             if kind == "master"
-            else ["--webui-port", "0", "--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work"), self.url]
+            else [
+                "--webui-port",
+                "0",
+                "--cores",
+                "1",
+                "--memory",
+                self.memory,
+                "--work-dir",
+                str(folder / "work"),
+                self.url,
+            ]
         )
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
@@ -90,6 +104,7 @@ class SparkCluster:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_DAEMON_MEMORY": "160m",
                     "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+                    **(self.given if kind == "worker" else {}),
                 },
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -191,10 +206,12 @@ def packed_environment(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, *names: str, recovery: bool = True) -> Iterator[SparkCluster]:
+def spark_cluster(
+    folder: Path, *names: str, recovery: bool = True, memory: str = "600m", given: dict[str, str] | None = None
+) -> Iterator[SparkCluster]:
     """Run a master and workers, or what is named of them, until the end, and end what they have started."""
     port, ui_port = free_ports(2)
-    cluster = SparkCluster(folder, port, ui_port, recovery)
+    cluster = SparkCluster(folder, port, ui_port, recovery, memory=memory, given=given or {})
     try:
         for name in names:
             cluster.start(name)

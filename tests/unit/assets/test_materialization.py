@@ -15,7 +15,7 @@ from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.unit.orchestration.drivers import end_all

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.commit.stamps import Counts
 from jobs.stream.drain import Drained
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.helpers.evolving_stream import SINK

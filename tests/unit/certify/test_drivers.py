@@ -19,9 +19,9 @@ from jobs.certify.drivers import Drivers, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import LaunchedProcess, write_launched_process
-from jobs.supervise.termination import DRIVER_VARIABLE, driver_id
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.supervise import launcher
+from jobs.supervise.launchers import local_process
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import World
 
@@ -12,7 +12,7 @@ def end_all(world: World) -> None:
     world.end()
 
     def reaped() -> bool:
-        launcher.reap_drivers()
-        return not launcher._ours
+        local_process.reap_drivers()
+        return not local_process._ours
 
     wait_for(reaped, "the drivers' end")

@@ -16,12 +16,14 @@ from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.actual import ActualState, Driver, read_actual
+from jobs.supervise.actual import ActualState, read_actual
 from jobs.supervise.desired import read_stream_files
+from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup, group_command
 from jobs.supervise.heartbeat import FINAL, Heartbeat, State, write_heartbeat
 from jobs.supervise.keeper_record import write_keeper
 from jobs.supervise.launcher import LaunchedDriver
+from jobs.supervise.launchers.local_process import LocalProcesses
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from jobs.supervise.observation import observe
 from jobs.supervise.termination import Timeouts, end_in_group
@@ -39,6 +41,10 @@ def launched(folder: Path, group: str | None, attempt: int = 4, process: tuple[i
     note = LaunchedProcess(attempt, "a", *process, boot_id(), socket.gethostname(), time.time(), group)
     write_launched_process(store, note)
     return store
+
+
+def process(of: tuple[int, str]) -> LaunchedProcess:
+    return LaunchedProcess(4, "a", *of, boot_id(), socket.gethostname(), time.time(), "small")
 
 
 def says(store: LocalStore, state: State, group: str | None, attempt: int = 4, process: tuple[int, str] = ME) -> None:
@@ -96,7 +102,7 @@ def test_documents_of_an_earlier_release_name_no_group(tmp_path: Path) -> None:
 
 def test_a_launched_stream_lives_until_its_last_word(tmp_path: Path) -> None:
     store = launched(tmp_path, "small")
-    launching = LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, *ME, group=tmp_path / "group")
+    launching = LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, process(ME), LocalProcesses(), tmp_path / "group")
     assert launching.lives()
     assert launching.output == tmp_path / "group" / "logs" / "driver.out"
     says(store, "running", "small")
@@ -104,7 +110,7 @@ def test_a_launched_stream_lives_until_its_last_word(tmp_path: Path) -> None:
     says(store, "failed", "small")
     assert not launching.lives()
     assert not launching.died_silently()
-    assert not LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, *DEAD, group=tmp_path).lives()
+    assert not LaunchedDriver(StreamFolder(tmp_path, store), "s", 4, process(DEAD), LocalProcesses(), tmp_path).lives()
 
 
 def test_a_stream_without_a_driver_is_seen_with_the_pause_of_its_groups_keeper(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import read_launched_process
 from jobs.system.processes import session_members
 from orchestration.cli.control import carry_out_control

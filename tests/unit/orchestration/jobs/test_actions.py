@@ -14,7 +14,7 @@ import yaml
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import read_control
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from orchestration.jobs.actions import ACTIONS, action_job_name
 from orchestration.jobs.control import StreamAction

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from orchestration.cli.control import carry_out_control
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config

@@ -1,0 +1,164 @@
+"""Client of Kubernetes for pods: made, read and removed by plain HTTPS, as a pod's own service account.
+
+Its own few calls, with a library that is here anyway: the official client would be another forty megabytes for them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from jobs.errors import FrazilError
+from jobs.spec.drivers import KubernetesSettings
+from jobs.spec.settings import SETTINGS_FILE
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_PAUSE_SECONDS = 0.5
+# What may be tried again: whether it was done is seen by then, since a pod's name is of one launch alone.
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class KubernetesRefusedError(FrazilError):
+    """Kubernetes has refused a request: it was not carried out, and will not be if it is sent again."""
+
+
+class KubernetesAwayError(FrazilError):
+    """Kubernetes does not answer, or not to the purpose: whether a request was carried out is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesApi:
+    """Pods of one namespace.
+
+    Args:
+        settings: Where Kubernetes is, and who asks.
+        namespace: Of the pods.
+    """
+
+    settings: KubernetesSettings
+    namespace: str
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Make a pod, whose name is of this launch alone; one of that name is this one, sent twice.
+
+        Raises:
+            KubernetesRefusedError: It was not made.
+            KubernetesAwayError: Nobody knows.
+        """
+        self._ask("POST", "", dict(manifest), also=(409,))
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A pod as it is; None if there is none.
+
+        Raises:
+            KubernetesRefusedError, KubernetesAwayError: Nobody knows.
+        """
+        return self._ask("GET", f"/{name}", None, also=(404,))
+
+    def delete(self, name: str, grace_seconds: int) -> None:
+        """Ask a pod to end, with so long until it is killed. One that is not there has ended.
+
+        Raises:
+            KubernetesRefusedError, KubernetesAwayError: Nobody knows whether it was asked.
+        """
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_seconds}
+        self._ask("DELETE", f"/{name}", body, also=(404,))
+
+    def ended(self, selector: str) -> list[dict[str, Any]]:
+        """The pods with these labels that have ended, the oldest first.
+
+        Raises:
+            KubernetesRefusedError, KubernetesAwayError: Nobody knows.
+        """
+        found = self._ask("GET", f"?labelSelector={requests.utils.quote(selector)}", None) or {}
+        over = [pod for pod in found.get("items", ()) if pod.get("status", {}).get("phase") in ("Succeeded", "Failed")]
+        return sorted(over, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None, *, also: tuple[int, ...] = ()
+    ) -> dict[str, Any] | None:
+        """The answer to a request; None where it is one of the statuses in `also`."""
+        deadline = time.monotonic() + self.settings.timeout.total_seconds()
+        url = f"{self._address}/api/v1/namespaces/{self.namespace}/pods{path}"
+        new_token = False
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                answer = requests.request(
+                    method,
+                    url,
+                    json=body,
+                    headers={"Authorization": f"Bearer {self._token()}", "Accept": "application/json"},
+                    verify=self._authorities,
+                    timeout=max(left, 1.0),
+                    allow_redirects=False,
+                )
+            except requests.RequestException as problem:
+                said = f"Kubernetes does not answer at {self._address} ({type(problem).__name__})"
+            else:
+                if answer.status_code in also:
+                    return None
+                if answer.ok:
+                    return _document(answer)
+                said = f"Kubernetes at {self._address} answers {answer.status_code}: {_message(answer)}"
+                if answer.status_code == 401 and not new_token:
+                    # The token's file is replaced before it runs out; it may have been just now.
+                    new_token = True
+                    continue
+                if answer.status_code not in _AGAIN:
+                    raise KubernetesRefusedError(said, fix=_remedy(answer.status_code, self.namespace))
+            if time.monotonic() + _PAUSE_SECONDS >= deadline:
+                raise KubernetesAwayError(said, fix=f"see that drivers.kubernetes.api in {SETTINGS_FILE} is right")
+            time.sleep(_PAUSE_SECONDS)
+
+    @property
+    def _address(self) -> str:
+        if self.settings.api is not None:
+            return self.settings.api
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise KubernetesAwayError(
+                "drivers.launcher is kubernetes, and this process runs in no pod that would know where Kubernetes is.",
+                fix=f"run this in the cluster, or write drivers.kubernetes.api into {SETTINGS_FILE}",
+            )
+        return f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def _authorities(self) -> str | bool:
+        file = self.settings.ca_file or _ACCOUNT / "ca.crt"
+        return str(file) if self.settings.ca_file is not None or file.exists() else True
+
+    def _token(self) -> str:
+        file = self.settings.token_file or _ACCOUNT / "token"
+        try:
+            return file.read_text(encoding="utf-8").strip()
+        except OSError as problem:
+            raise KubernetesAwayError(
+                f"The token by which Kubernetes is asked cannot be read: {file}: {problem.strerror}.",
+                fix=f"run this in a pod with a service account, or write drivers.kubernetes.token_file into "
+                f"{SETTINGS_FILE}",
+            ) from None
+
+
+def _document(answer: requests.Response) -> dict[str, Any]:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _message(answer: requests.Response) -> str:
+    return str(_document(answer).get("message") or answer.reason or "no reason")[:500]
+
+
+def _remedy(status: int, namespace: str) -> str:
+    if status in (401, 403):
+        return f"let the service account of this process get, list, create and delete pods in {namespace}"
+    return f"correct drivers.kubernetes in {SETTINGS_FILE}; frazil manifest STREAM prints the pod"

@@ -1,0 +1,68 @@
+"""Submitted driver: what a worker of Spark runs, `python -m jobs.supervise.launchers.submitted_driver MODULE …`.
+
+The worker sees a JVM of its own, which waits for this process; the driver is a third one, with a session of its own and
+a JVM as on any machine. When the JVM of the worker ends, as by the master's order, the driver is asked to end and
+killed if it does not; and nothing of it is left behind when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jobs.supervise.driver_session import DRIVER_VARIABLE, kill_session
+from jobs.supervise.launchers.driver_identity import HANDLE_VARIABLE, submission_of
+from jobs.system.processes import start_time
+
+TERM_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+# Of the JVM that has started this process. The driver has one of its own, by the deployment's settings.
+_OF_THE_RUNNER = frozenset(
+    {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET", "OLD_PYTHONHASHSEED"}
+)
+_PACKED = ("pyspark.zip", "-src.zip")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a driver until it ends, or its worker wants it to; returns its exit status."""
+    module, *given = arguments if arguments is not None else sys.argv[1:]
+    parent = os.getppid()
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    handle = submission_of(Path.cwd())
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *given],
+        env=driver_environment(os.environ, handle),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    started = str(start_time(process.pid))
+    deadline: float | None = None
+    while process.poll() is None:
+        if deadline is None and (asked or os.getppid() != parent):
+            process.terminate()
+            deadline = time.monotonic() + TERM_SECONDS
+        elif deadline is not None and time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    label, _, attempt = os.environ.get(DRIVER_VARIABLE, "").rpartition(":")
+    kill_session(process.pid, started, label, int(attempt or 0))
+    code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def driver_environment(environment: Mapping[str, str], handle: str) -> dict[str, str]:
+    """The driver's environment: the worker's and the submission's, without what is of the JVM between them."""
+    kept = {name: value for name, value in environment.items() if name not in _OF_THE_RUNNER}
+    paths = [path for path in kept.pop("PYTHONPATH", "").split(os.pathsep) if path and not path.endswith(_PACKED)]
+    path = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
+    return kept | path | ({HANDLE_VARIABLE: handle} if handle else {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Kubernetes as far as a launcher speaks with it: an HTTP server that keeps pods, with faults on demand.
+
+It is no Kubernetes: it starts nothing, and checks of a manifest only what every pod has to have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass
+class FakeKubernetes:
+    """Its state, which a test looks at and changes.
+
+    Attributes:
+        address: Where it answers.
+        token: Who asks has to have it.
+        pods: By namespace and name.
+        faults: What the next requests are answered with: a status, and whether the request is carried out all the same.
+        requests: Method and path of each, in order, with its status.
+        graces: What each removed pod was given to end, in seconds.
+        deaf: Whether pods do not end when they are asked to.
+    """
+
+    address: str = ""
+    token: str = "first"
+    pods: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    faults: list[tuple[int, bool]] = field(default_factory=list)
+    requests: list[tuple[str, str, int]] = field(default_factory=list)
+    graces: list[int] = field(default_factory=list)
+    deaf: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def pod(self) -> dict[str, Any]:
+        """The only pod."""
+        (found,) = self.pods.values()
+        return found
+
+    def becomes(self, phase: str, **status: Any) -> None:
+        """The only pod is in another phase."""
+        self.pod()["status"] = {"phase": phase} | status
+
+    def handle(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any]]:
+        """Carry a request out; returns the status and the document of the answer."""
+        parts = urlsplit(url)
+        _, api, version, _, namespace, kind, *rest = parts.path.split("/")
+        assert (api, version, kind) == ("api", "v1", "pods")
+        if method == "POST":
+            return self._create(namespace, body)
+        if not rest:
+            wanted = dict(each.split("=") for each in parse_qs(parts.query)["labelSelector"][0].split(","))
+            items = [pod for pod in self.pods.values() if wanted.items() <= pod["metadata"]["labels"].items()]
+            return 200, {"kind": "PodList", "items": items}
+        key = (namespace, rest[0])
+        if key not in self.pods:
+            return 404, failure(404, f'pods "{rest[0]}" not found')
+        if method == "DELETE":
+            assert body["kind"] == "DeleteOptions"
+            self.graces.append(body["gracePeriodSeconds"])
+            return 200, self.pods[key] if self.deaf else self.pods.pop(key)
+        return 200, self.pods[key]
+
+    def _create(self, namespace: str, pod: Any) -> tuple[int, dict[str, Any]]:
+        name = pod["metadata"]["name"]
+        containers = pod["spec"]["containers"]
+        if not containers or any(not each.get("image") for each in containers):
+            return 422, failure(422, f'Pod "{name}" is invalid: spec.containers[0].image: Required value')
+        if (namespace, name) in self.pods:
+            return 409, failure(409, f'pods "{name}" already exists')
+        created = {"creationTimestamp": f"2026-11-26T10:00:{len(self.requests):02d}Z"}
+        self.pods[namespace, name] = pod | {"metadata": pod["metadata"] | created, "status": {"phase": "Pending"}}
+        return 201, self.pods[namespace, name]
+
+
+def failure(status: int, message: str) -> dict[str, Any]:
+    """A failure as Kubernetes describes it."""
+    return {"kind": "Status", "status": "Failure", "message": message, "code": status}
+
+
+@contextlib.contextmanager
+def fake_kubernetes() -> Iterator[FakeKubernetes]:
+    """Serve one until the end."""
+    state = FakeKubernetes()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            with state.lock:
+                status, carried_out = state.faults.pop(0) if state.faults else (0, True)
+                document: dict[str, Any] = failure(status, "a fault of the test")
+                if self.headers.get("Authorization") != f"Bearer {state.token}":
+                    status, document = 401, failure(401, "Unauthorized")
+                elif carried_out:
+                    done, result = state.handle(self.command, self.path, body)
+                    status, document = (status, document) if status else (done, result)
+                state.requests.append((self.command, self.path, status))
+            if status == 599:
+                # The connection ends without an answer.
+                self.close_connection = True
+                return
+            text = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        state.address = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()
