@@ -36,6 +36,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.state.epochs import Opener
 from jobs.state.stream_folder import stream_folder
+from jobs.stream.source_topics import parked_tables
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, Work
 from resources.catalog import CatalogResource
@@ -43,6 +44,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
 from resources.spark import SparkResource
 
+_PARKED = "parked: its records wait among the dead letters; `frazil accept {stream} --unpark {name}`, then replay them"
 _NOT_MADE = "no record has come for it yet: it is made with the columns of its first records"
 
 if TYPE_CHECKING:
@@ -78,12 +80,14 @@ def materialize(
             return
         _refuse_unless_running(current.stream, deployment.settings())
         drained = _drained(context, current, deployment.settings(), kafka, spark)
-        tables = [_drained_table(catalog, current, each) for each in current.targets]
+        parked = parked_tables(current, catalog.catalog())
+        tables = [None if each.name in parked else _drained_table(catalog, current, each) for each in current.targets]
     except FrazilError as problem:
         raise failure(problem) from None
     for key, target, table in zip(keys, current.targets, tables, strict=True):
         if table is None:
-            yield dg.MaterializeResult(asset_key=key, metadata={"table": _NOT_MADE})
+            said = _PARKED.format(stream=current.stream, name=target.name) if target.name in parked else _NOT_MADE
+            yield dg.MaterializeResult(asset_key=key, metadata={"table": said})
             continue
         totals = totals_of(table, current.stream)
         yield dg.MaterializeResult(

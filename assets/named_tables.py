@@ -19,6 +19,7 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import VALUE, value_of_table
 from jobs.spec.settings import Settings
+from jobs.stream.source_topics import parked_tables
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained
@@ -96,10 +97,10 @@ def report_drained(
     if key is None:
         return
     whole = with_named_tables(spec, catalog)
-    grown = list[tuple[str, dg.AssetMaterialization]]()
+    grown, parked = list[tuple[str, dg.AssetMaterialization]](), parked_tables(whole, catalog)
     for target in whole.targets:
         partition, late = named_partition(whole, target.name), whole.late_rows_of(target.name)
-        if partition is None and (late is None or named_partition(whole, late) is None):
+        if target.name in parked or (partition is None and (late is None or named_partition(whole, late) is None)):
             continue
         table = on_branch(catalog.load_table(target.name), target.branch)
         told = routed_drain_metadata(whole, target, drained, table)

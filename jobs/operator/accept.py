@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 
@@ -26,7 +27,7 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.operator.unpark import refuse_unless_parked, unpark_table
+from jobs.operator.unpark import ensure_parked_table, refuse_unless_parked, unpark_table, with_lost
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
@@ -149,7 +150,9 @@ def _record(
         histories = {name: target.history() for name, target in targets.items()}
         lost = _lost_letters(spec, answer, anchored, targets)
         if answer.unpark:
-            stamped = unpark_table(session, spec, catalog, answer.unpark, _with_lost(note, lost.get(answer.unpark)))
+            ensure = partial(ensure_parked_table, settings=settings, kafka=kafka)
+            signed = with_lost(note, lost.get(answer.unpark))
+            stamped = unpark_table(session, spec, catalog, answer.unpark, signed, ensure=ensure)
             uuids = {name: target.identity for name, target in targets.items() if name != answer.unpark}
             lease.remember(uuids)
             _tell_lost(tell, anchored, lost)
@@ -177,10 +180,6 @@ def _lost_letters(
         return {}
     lost = lost_letters(anchored, parked_places(targets[spec.dead_letter_table].table.metadata, spec.stream))
     return {name: count for name, count in lost.items() if name == answer.unpark}
-
-
-def _with_lost(note: str, lost: int | None) -> str:
-    return f"{note} ({lost:,} of its letters were gone)" if lost else note
 
 
 def _tell_lost(tell: Callable[[str], object], anchored: Stamp | None, lost: Mapping[str, int]) -> None:

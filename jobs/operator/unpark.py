@@ -16,11 +16,16 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.table_access import permitted
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
-from jobs.errors import StreamStopped
+from jobs.errors import FrazilError, StreamStopped
+from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from jobs.steps import step
+from jobs.stream.first_records import RecordsAwaitedError
+from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, lane_columns
 from jobs.stream.previous_targets import previous_stamps
 from jobs.stream.routed_tables import ensure_routed_table
+from jobs.stream.row_table import ensure_row_table
 
 
 def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> None:
@@ -106,6 +111,43 @@ def unpark_table(
     stamp = replace(newest.decided(decision), rows=rows, targets=targets).with_parked(left)
     anchor.restamp(signed_answer(stamp, session.epoch, note))
     return {anchor.name: decision, table: decision}
+
+
+def with_lost(note: str, lost: int | None) -> str:
+    """The note of an answer, with how many of the table's letters were gone."""
+    return f"{note} ({lost:,} of its letters were gone)" if lost else note
+
+
+def ensure_parked_table(
+    spec: StreamSpec, catalog: Catalog, name: str, settings: Settings, kafka: Callable[[], KafkaLog]
+) -> None:
+    """Create a table that was parked, if it is gone, and see that it holds the rows; one that follows catches up.
+
+    One that has columns of its own is made, as ever, of its topics' newest schemas or of their first records.
+
+    Args:
+        spec: The stream.
+        catalog: Where it is.
+        name: Its name.
+        settings: Of the deployment.
+        kafka: Connects to the brokers, where the table has to be made of records.
+
+    Raises:
+        FrazilError: It cannot be made, or cannot hold the rows; it stays parked.
+    """
+    if not spec.own_columns:
+        ensure_routed_table(spec, catalog, name)
+        return
+
+    def columns() -> NewColumns:
+        log = kafka().state(spec.source)
+        return lane_columns(spec, name, settings, log, log.earliest)
+
+    try:
+        ensure_row_table(spec.for_table(name), catalog, columns)
+    except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
+        # It is no table that waits by itself.
+        raise FrazilError(awaited.message, fix=f"create table {name}; then give the same answer again") from awaited
 
 
 def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: NewestStamps, catalog: Catalog) -> None:

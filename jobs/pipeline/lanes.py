@@ -36,6 +36,7 @@ class Lane:
         error_class: Of these.
         drops: Of a lane without a table, whether its records are filtered.
         late: Where those of their rows go that come late; None where these go to the same table.
+        decoded: Whether its records are decoded; not those of a table that is parked, whose columns nobody knows.
     """
 
     topics: frozenset[str]
@@ -47,11 +48,13 @@ class Lane:
     error_class: str = ""
     drops: bool = False
     late: str | None = None
+    decoded: bool = True
 
     @property
     def fetched(self) -> frozenset[str]:
         """What has to be fetched of a record beyond its value and coordinates."""
-        return fetched_parts(self.resolved.decoder, self.columns, self.steps) if self.table else frozenset()
+        asks = self.table is not None and self.decoded
+        return fetched_parts(self.resolved.decoder, self.columns, self.steps) if asks else frozenset()
 
 
 class NoTable:
@@ -85,6 +88,32 @@ class NoTable:
     def probe(self, block: Block) -> Block:
         """No records."""
         return block.part(0, 0)
+
+
+class AsTheyAre:
+    """The stage of records for a table that is parked: each is kept as it is, and tombstones are dropped."""
+
+    name: str = STAGE
+
+    def apply(self, block: Block) -> Block:
+        """The block with the records that have a value."""
+        there = block.rows.column("value").is_valid()
+        kept = np.flatnonzero(there.to_numpy(zero_copy_only=False))
+        dropped = np.setdiff1d(np.arange(block.rows.num_rows, dtype=np.int64), kept, assume_unique=True)
+        return block.with_rows(block.rows.filter(there), kept, dropped=dropped)
+
+    def probe(self, block: Block) -> Block:
+        """No records."""
+        return block.part(0, 0)
+
+
+def undecoded_pipeline(table: str) -> Pipeline:
+    """The pipeline of a lane whose table is parked, and whose records nobody decodes.
+
+    Args:
+        table: Its name.
+    """
+    return Pipeline([AsTheyAre()], table)
 
 
 def unrouted_pipeline(lane: Lane, coordinator: str, first: Sequence[Stage] = ()) -> Pipeline:

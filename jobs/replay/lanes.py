@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED
 from jobs.pipeline.block import Indices
@@ -19,7 +20,7 @@ from jobs.pipeline.route import STAGE
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import FILTERED
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
-from jobs.replay.routing import NO_TABLE, refuse_unfit
+from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, refuse_unfit
 from jobs.replay.row_tables import RowTables
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
@@ -64,17 +65,28 @@ class ReplayLanes:
         self._there: frozenset[str] = frozenset(each.name for each in spec.targets if each.role == "rows")
         self._known: dict[str, tuple[tuple[Schema, PartitionSpec, str | None, str | None], Pipeline]] = {}
 
-    def run(self, letters: pa.RecordBatch) -> tuple[list[LaneRows], list[Failure]]:
-        """The rows that letters become, and why the others fail; raises as `outcome` does."""
-        found = self.outcome(letters)
+    def run(
+        self, letters: pa.RecordBatch, only: str | None = None, parked: Collection[str] = ()
+    ) -> tuple[list[LaneRows], list[Failure]]:
+        """The rows that letters become, and why the others fail; as `outcome`, which says more."""
+        found = self.outcome(letters, only=only, parked=parked)
         return found.rows, found.failures
 
-    def outcome(self, letters: pa.RecordBatch, *, tombstones: bool = False) -> LaneOutcome:
+    def outcome(
+        self,
+        letters: pa.RecordBatch,
+        *,
+        tombstones: bool = False,
+        only: str | None = None,
+        parked: Collection[str] = (),
+    ) -> LaneOutcome:
         """What becomes of letters.
 
         Args:
             letters: They, or records.
             tombstones: Whether what has no value, and goes to no table, is dropped.
+            only: The table that all of them wait for: what does not go there any more has failed.
+            parked: Tables that take no rows: what is for one of them stays as it is.
 
         Raises:
             FrazilError: A table cannot be read, or cannot hold its rows; or a topic would go to two.
@@ -88,7 +100,12 @@ class ReplayLanes:
         by_table: dict[str, list[int]] = {}
         for row, topic in enumerate(topics):
             here = found[topic]
-            if here.table in self._there:
+            if here.table is not None and here.table in parked:
+                why = PARKED_NOW.format(tables=here.table)
+                failures.append(Failure(row, PARKED_STAGE, TABLE_PARKED, why, None))
+            elif only is not None and here.table != only:
+                failures.append(Failure(row, STAGE, UNROUTED, ELSEWHERE.format(table=only), None))
+            elif here.table in self._there:
                 by_table.setdefault(here.table, []).append(row)
             elif empty[row]:
                 dropped.append(np.array([row], np.int64))

@@ -180,7 +180,7 @@ class ReplayPipeline:
     def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
         if self._lanes is not None:
-            rows, failures = self._lanes.run(letters)
+            rows, failures = self._lanes.run(letters, only, self._parked)
             return [_Rows(*each) for each in rows], failures
         own = self._spec.table.name
         records, rows = self._pipelines(self._tables.table(own), only)

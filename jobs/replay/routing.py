@@ -63,7 +63,7 @@ def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Bl
         stays = np.unique(np.concatenate([np.zeros(0, np.int64), *(rows.positions for rows in held.values())]))
         if not len(stays):
             return block
-        why = _PARKED.format(tables=", ".join(sorted(held)))
+        why = PARKED_NOW.format(tables=", ".join(sorted(held)))
         left = {name: rows.without(stays) for name, rows in block.routed.items() if name not in held}
         failures = [Failure(int(row), PARKED_STAGE, TABLE_PARKED, why, None) for row in stays]
     else:
@@ -71,7 +71,7 @@ def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Bl
         known = [np.array([each.row for each in block.failures], np.int64), *(each.positions for each in left.values())]
         known += list(block.unnamed.values())
         others = np.setdiff1d(np.arange(block.records.num_rows, dtype=np.int64), np.concatenate(known))
-        why = _ELSEWHERE.format(table=only)
+        why = ELSEWHERE.format(table=only)
         failures = [Failure(int(row), STAGE, UNROUTED, why, None) for row in others]
     return replace(block, routed=left, failures=sorted([*block.failures, *failures], key=lambda each: each.row))
 
@@ -92,8 +92,8 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
     return fit
 
 
-_PARKED = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
-_ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
+PARKED_NOW = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
+ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
 
 
 def without_table(block: Block) -> list[Failure]:

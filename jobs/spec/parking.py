@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from jobs.spec.base import Location
+from jobs.spec.event_time import EventTime
 from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.late import LateTable
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.route import Route
 from jobs.spec.table import Table
@@ -13,6 +15,10 @@ _OWN = (
     "nothing is landed"
 )
 _LOST = "cannot be park beside errors.dead_letters.mask: a letter that lacks a part of its record brings no row back"
+_UNDECODED = (
+    "cannot be park where each table has columns and late rows of its own: records of a parked one are not decoded, so "
+    "nobody knows which are late; write event_time.late: land or dead_letter"
+)
 _UNLOCATED = (
     "cannot be park without the columns of topic, partition, offset and timestamp: rows that come back are looked for "
     "by them; leave table.kafka_columns out"
@@ -31,6 +37,18 @@ def without_parking(route: Route | None) -> Route | None:
         return None
     tables = tuple(each.model_copy(update={"on_table_error": None}) for each in route.tables)
     return route.model_copy(update={"on_table_error": "stop", "tables": tables})
+
+
+def late_park_problems(route: Route, event_time: EventTime | None) -> list[tuple[Location, str]]:
+    """Returns where a route over columns of tables' own asks for parking that does not go with tables of late rows.
+
+    A record that is late, and has its row in such a table, would be kept as a letter of the other one as well.
+    """
+    if event_time is None or not isinstance(event_time.late, LateTable):
+        return []
+    places: list[Location] = [("route",)] if route.on_table_error == "park" else []
+    places += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
+    return [((*place, "on_table_error"), _UNDECODED) for place in places]
 
 
 def park_problems(route: Route | None, table: Table, mask: Mask) -> list[tuple[Location, str]]:
@@ -64,11 +82,3 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> list[tuple[L
         if mask != NO_MASK:
             problems.append((place, _LOST))
     return problems
-
-
-def undeclared_park_problems(route: Route) -> list[tuple[Location, str]]:
-    """Returns where a route over columns that no file declares asks for parking, which does not go with them yet."""
-    places: list[Location] = [("route",)] if route.on_table_error == "park" else []
-    places += [("route", "tables", at) for at, each in enumerate(route.tables) if each.on_table_error == "park"]
-    said = "cannot be park with columns that no file declares yet: write stop"
-    return [((*place, "on_table_error"), said) for place in places]

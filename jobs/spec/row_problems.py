@@ -26,7 +26,7 @@ from jobs.spec.column_problems import (
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
-from jobs.spec.parking import park_problems
+from jobs.spec.parking import late_park_problems, park_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import expression_text_problems, route_problems
 from jobs.spec.route_columns import chosen_columns_problems, followers_columns_problems
@@ -86,6 +86,7 @@ def agreement_problems(spec: StreamSpec) -> Problems:
         of_route = (spec.route, spec.source, spec.transform, table)
         shadow = spec.evolve.clash == "shadow"
         problems.extend(topic_route_problems(*of_route, decode, shadow=shadow))
+        problems.extend(late_park_problems(spec.route, spec.event_time))
     return problems
 
 

@@ -17,7 +17,6 @@ from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.base import Location
 from jobs.spec.decode import Decode
 from jobs.spec.kafka_columns import kafka_columns
-from jobs.spec.parking import undeclared_park_problems
 from jobs.spec.route import Route, route_column_problems
 from jobs.spec.route_columns import chosen_columns, elsewhere_problem
 from jobs.spec.source import Source
@@ -123,7 +122,6 @@ def topic_route_problems(
         said = "is needed beside a route over columns that no file declares: rows of its tables say where they are from"
         yield ("table", "kafka_columns", lost[0]), said
     yield from _column_problems(route, columns, decode, shadow=shadow)
-    yield from undeclared_park_problems(route)
     if route.to is not None and decode.schema_source == "table":
         said = "names tables that are made, and with decode.schema 'table' each is there before: list them in tables"
         yield ("route", "to"), said

@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.branch import stream_table
 from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.errors import CommitRefusedError, SchemaChangeError
+from jobs.commit.errors import CommitDeniedError, CommitRefusedError, SchemaChangeError
 from jobs.commit.followers import (
     follower_names,
     following,
@@ -150,7 +150,7 @@ class FollowerTables:
                 refuse_misnamed(spec, spec.problems_with(own.schema(), own.properties))
                 refuse_bare(spec, own.schema())
                 self._checked = now
-        for name in leaders(spec):
+        for name in self._leaders:
             self._follow_all(name, stream.targets[name].table.metadata, batch)
 
     def follow_as_decided(self, decided: Callable[[str], TableMetadata], batch: int) -> None:
@@ -163,22 +163,25 @@ class FollowerTables:
         Raises:
             SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.
         """
-        for name in leaders(self._stream.spec):
+        for name in self._leaders:
             self._follow_all(name, decided(name), batch, " as they were for a batch that other tables have")
+
+    @property
+    def _leaders(self) -> list[str]:
+        """The tables that others follow, without those that are parked: what follows one of them gets no row."""
+        targets = self._stream.targets
+        return [name for name in leaders(self._stream.spec) if not isinstance(targets[name], ParkedTarget)]
 
     def _follow_all(self, leader: str, own: TableMetadata, batch: int, said: str = "") -> None:
         stream, spec = self._stream, self._stream.spec.for_table(leader)
-        if isinstance(stream.targets[leader], ParkedTarget):
-            return
         now = own.current_schema_id, decoded_digest(own.properties, spec.stream)
-        for name in follower_names(spec):
-            target = stream.targets[name]
-            if isinstance(target, ParkedTarget):
-                continue
-            if self._agreed.get(name) != (now, *_version(target)):
-                with parked_where_refused(stream, name):
-                    self._follow(spec, target, own, batch, said)
-                self._agreed[name] = (now, *_version(target))
+        with parked_where_refused(stream, (CommitDeniedError, SchemaChangeError)) as on:
+            for name in follower_names(spec):
+                target = stream.targets[name]
+                if not isinstance(target, ParkedTarget) and self._agreed.get(name) != (now, *_version(target)):
+                    with on(name):
+                        self._follow(spec, target, own, batch, said)
+                        self._agreed[name] = (now, *_version(target))
 
     def _follow(self, spec: StreamSpec, target: Target, own: TableMetadata, batch: int, said: str) -> None:
         stream, name = self._stream, target.name

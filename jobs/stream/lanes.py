@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import Ranges
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import SURVEY
@@ -22,7 +23,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import misfit_fix
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.second_run import table_as_decided, unknown_as_decided
+from jobs.stream.second_run import known_table, table_as_decided, unknown_as_decided
 
 
 def topics_of(ranges: Ranges) -> list[str]:
@@ -45,11 +46,13 @@ def destinations(stream: OpenStream, topics: Iterable[str], *, decided: bool = F
 
 
 def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
-    """The tables that the records of a batch are for, of a stream each of whose tables has columns of its own."""
+    """The tables that a batch has decoded records for, of a stream each of whose tables has columns of its own."""
     if not stream.spec.own_columns:
         return ()
     found = dict.fromkeys(each.table for each in destinations(stream, topics_of(ranges)).values())
-    return tuple(name for name in found if name in stream.targets)
+    return tuple(
+        name for name in found if name in stream.targets and not isinstance(stream.targets[name], ParkedTarget)
+    )
 
 
 def task_lanes(
@@ -79,6 +82,9 @@ def task_lanes(
 
 
 def _lane(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str, topics: list[str], *, survey: bool) -> Lane:
+    if isinstance(stream.targets[name], ParkedTarget) and not (stream.fits_parked and known_table(stream, name)):
+        own = stream.resolved_for(stream.rows_table.metadata)
+        return Lane(frozenset(topics), name, own, stream.spec.record_columns, decoded=False)
     table, unknown = table_as_decided(stream, needs, name), unknown_as_decided(stream, needs)
     spec = stream.spec.for_table(name)
     refuse_altered(spec, table)

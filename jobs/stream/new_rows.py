@@ -69,12 +69,27 @@ def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColum
 
     Where each table has columns of its own, they are those of the topics that go to it.
     """
-    own = spec.table.name
     if not spec.own_columns:
         return new_columns(spec, settings, log)
+    return lane_columns(spec, spec.table.name, settings, log)
+
+
+def lane_columns(
+    spec: StreamSpec, name: str, settings: Settings, log: LogState, begin: Positions | None = None
+) -> NewColumns:
+    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does.
+
+    Args:
+        spec: The stream.
+        name: Of the table.
+        settings: Of the deployment.
+        log: The stream's topics.
+        begin: As of `new_columns`.
+    """
     naming = naming_state(spec, {}, decided=False)
-    to_own = {topic for topic, each in topic_tables(spec, log.topics, {own}, naming).items() if each.table == own}
-    return new_columns(spec.for_table(own), settings, of_topics(log, to_own))
+    found = topic_tables(spec, log.topics, {spec.table.name, name}, naming)
+    topics = {topic for topic, each in found.items() if each.table == name}
+    return new_columns(spec.for_table(name), settings, of_topics(log, topics), begin)
 
 
 def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> NewColumns:

@@ -125,5 +125,8 @@ def parked_columns(stream: OpenStream, name: str, own: TableMetadata) -> tuple[S
         if not isinstance(problem, NoSuchTableError) and not is_forbidden(problem):
             raise
         spec, settings = stream.spec, stream.spec.table_settings(name)
+        if spec.own_columns:
+            # Only the table itself says its columns: its records are not decoded.
+            return None
         schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
         return schema, partition_spec(settings.partition_by, schema)

@@ -17,7 +17,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import (
     CommitDeniedError,
-    SchemaChangeError,
     TableForbiddenError,
     TableUnableError,
     TargetRecreatedError,
@@ -29,6 +28,7 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, target_positions
+from jobs.errors import StreamStopped
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 
@@ -187,29 +187,42 @@ def reopened_where_unable(stream: OpenStream) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def parked_where_refused(stream: OpenStream, name: str) -> Iterator[None]:
-    """Park a table that refuses, within the block, to have its columns changed: nothing of a batch is recorded yet.
+def parked_where_refused(
+    stream: OpenStream, refused: tuple[type[StreamStopped], ...] = (CommitDeniedError,)
+) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
+    """Park, at the end of the block, the tables that refuse within it to have their columns changed.
 
-    It is parked at once: whoever opens the stream sees nothing wrong with such a table. One that is gone, or may not be
-    read, is parked when the stream is opened again, as ever.
+    They are parked at once, and nothing of a batch is recorded yet: whoever opens the stream sees nothing wrong with
+    such tables. One that is gone, or may not be read, is parked when the stream is opened again, as ever.
 
     Args:
         stream: The stream.
-        name: Of the table.
+        refused: What a table raises that refuses it.
+
+    Gives:
+        A block for what is done on one table; it ends where the table refuses it, and is parked for that.
 
     Raises:
-        TableUnableError: It does, and is parked; the stream is to be opened again.
-        CommitDeniedError, SchemaChangeError: It does, and is not to be parked.
-        FencedError: It does, and another driver has taken the stream over.
+        TableUnableError: One does, and is parked; the stream is to be opened again.
+        StreamStopped: One does, and is not to be parked.
+        FencedError: One does, and another driver has taken the stream over.
     """
-    try:
-        yield
-    except (CommitDeniedError, SchemaChangeError) as problem:
-        if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
-            raise
+    unable: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def on(name: str) -> Iterator[None]:
+        try:
+            yield
+        except refused as problem:
+            if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
+                raise
+            unable[name] = problem.message
+
+    yield on
+    if unable:
         stream.lease.verify()
-        park(stream, {name: problem.message})
-        raise unable_error(stream, {name: problem.message}, "is parked") from problem
+        park(stream, unable)
+        raise unable_error(stream, unable, "is parked")
 
 
 def unable_error(

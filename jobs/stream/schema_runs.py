@@ -19,8 +19,10 @@ from jobs.commit.proposals import Seen
 from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
+from jobs.schema.evolution import Evolution
 from jobs.stream.follower_tables import FollowerTables
 from jobs.stream.open_stream import OpenStream
+from jobs.stream.parked_tables import parked_where_refused
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_evolution import ROUNDS, SchemaEvolution
 from jobs.stream.second_run import table_as_decided
@@ -55,6 +57,7 @@ class SchemaRuns:
 
         Raises:
             SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
+            TableUnableError: Likewise, a table whose alteration the catalog refuses is parked.
             FencedError: Another driver has taken the stream over.
         """
         targets, made = self._stream.targets, Counter[str]()
@@ -65,11 +68,7 @@ class SchemaRuns:
             seen = {name: target.seen() for name, target in targets.items()}
             results = tasks(number == 0 and self._surveys())
             try:
-                verdicts = {
-                    name: verdict
-                    for name, needs in results.needs.items()
-                    if (verdict := self._of(name).decide(needs, batch, may_change=made[name] < ROUNDS)) is not None
-                }
+                verdicts = self._decided(results, batch, made)
             except BaseException:
                 drop_files(results, targets, keep=frozenset())
                 raise
@@ -130,6 +129,16 @@ class SchemaRuns:
         finally:
             stream.refused.clear()
             stream.refused.update(before)
+
+    def _decided(self, results: TaskResults, batch: int, made: Mapping[str, int]) -> dict[str, Evolution]:
+        """What becomes of the needs of each table, by tables that have any; `made` says how often each was altered."""
+        found: dict[str, Evolution] = {}
+        with parked_where_refused(self._stream) as on:
+            for name, needs in results.needs.items():
+                with on(name):
+                    verdict = self._of(name).decide(needs, batch, may_change=made.get(name, 0) < ROUNDS)
+                    found |= {} if verdict is None else {name: verdict}
+        return found
 
     def _of(self, table: str) -> SchemaEvolution:
         if table not in self._evolutions:

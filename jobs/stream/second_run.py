@@ -21,6 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.decided_names import decided_properties
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
+from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaId
@@ -28,6 +29,7 @@ from jobs.schema.decoded_columns import properties_as_decided
 from jobs.spec.transform.shaping import evolving_schema
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.stream.source_topics import readable_table
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +83,18 @@ def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict
         found = _decided_id(stream, own) is not None
         return {own: evolving_schema(stream.spec, table_as_decided(stream, needs, own))} if found else None
     others = [name for name in stream.targets if name != stream.spec.dead_letter_table]
-    names = [name for name in others if not stream.spec.has_late_rows(name)]
+    timely = [name for name in others if not stream.spec.has_late_rows(name)]
+    # Of a parked table that nobody may read no record is decoded.
+    names = [name for name in timely if known_table(stream, name) is not None]
     return {name: evolving_schema(stream.spec.for_table(name), table_as_decided(stream, needs, name)) for name in names}
+
+
+def known_table(stream: OpenStream, name: str) -> Table | None:
+    """One of the stream's tables, as it was read last; of a parked one that of its name, None if none may be read."""
+    held = stream.targets[name]
+    if not isinstance(held, ParkedTarget):
+        return held.table
+    return readable_table(stream.spec, held.catalog, name, stream.spec.branch_of(name))
 
 
 def _decided_id(stream: OpenStream, name: str) -> int | None:
@@ -91,11 +103,12 @@ def _decided_id(stream: OpenStream, name: str) -> int | None:
     None, too, of a table that the stamp does not speak of: the newest batch had no records of it. Records that it
     lacks are of batches before, as a rollback is landed again, and go by what it has now.
     """
-    newest = stream.anchor.newest
-    if newest is None:
+    newest, table = stream.anchor.newest, known_table(stream, name)
+    if newest is None or table is None or str(table.metadata.table_uuid) != stream.targets[name].identity:
+        # One that was made anew with the columns that it had has its own numbers of schemas.
         return None
     wanted = newest.schema_id if name == stream.spec.table.name else newest.schemas.get(name)
-    return wanted if wanted in {each.schema_id for each in stream.targets[name].table.metadata.schemas} else None
+    return wanted if wanted in {each.schema_id for each in table.metadata.schemas} else None
 
 
 def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: str | None = None) -> TableMetadata:
@@ -110,7 +123,9 @@ def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: 
         name: Of a table that has columns of its own; without it the stream's own.
     """
     name = name or stream.spec.table.name
-    table, newest = stream.targets[name].table, stream.anchor.newest
+    table, newest = known_table(stream, name), stream.anchor.newest
+    if table is None:
+        raise TypeError(f"table {name} is parked and may not be read, so no record is decoded by it")
     metadata = table.metadata
     if not needs[stream.anchor.name].nothing or newest is None or (decided := _decided_id(stream, name)) is None:
         return metadata

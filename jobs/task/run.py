@@ -167,14 +167,14 @@ class _Split:
         self._undecided |= block.undecided | self._unnamed.add(source, block, wanted[self._coordinator])
         if self._undecided:
             return
-        if self._plan.event_time is not None:
+        if self._plan.event_time is not None and way.decoded:
             apart = way.late or self._dead.target.name
             judged = judge_block(self._plan.event_time, source, block, wanted[self._coordinator], wanted[apart])
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
         count_block(tally, block, wanted[self._coordinator], way.resolved.decoder)
         if lanes and way.late is None:
-            self._land_lane(tally, block, wanted, way.table)
+            self._land_lane(tally, fetched, block, wanted, way.table)
         elif not lanes and not self._plan.several:
             self._land(tally, block.destination, block.rows, wanted[block.destination][block.positions])
         else:
@@ -240,10 +240,16 @@ class _Split:
         mine = int(wanted[self._coordinator][own.positions].sum()) if own is not None else 0
         tally.elsewhere += landed - mine
 
-    def _land_lane(self, tally: Tally, block: Block, wanted: dict[str, np.ndarray], table: str) -> None:
+    def _land_lane(
+        self, tally: Tally, fetched: FetchedBlock, block: Block, wanted: dict[str, np.ndarray], table: str
+    ) -> None:
         """The rows of a topic, which all go to one table."""
         tally.failures += len(block.failures)
-        self._land(tally, table, block.rows, wanted[table][block.positions])
+        mine = wanted[table][block.positions]
+        if self._sinks[table].parked:
+            self._keep_parked(tally, fetched, table, block.positions[mine])
+        else:
+            self._land(tally, table, block.rows, mine)
         if table != self._coordinator:
             tally.elsewhere += int(wanted[self._coordinator][block.positions].sum())
 

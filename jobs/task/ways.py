@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
-from jobs.pipeline.lanes import Lane, unrouted_pipeline
+from jobs.pipeline.lanes import Lane, undecoded_pipeline, unrouted_pipeline
 from jobs.pipeline.pipeline import Pipeline, Routed
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.pipeline.row_steps import RowSteps
@@ -28,6 +28,7 @@ class Way(NamedTuple):
         resolved: What values become.
         columns: Those of the rows that are not from the value.
         late: Where those of their rows go that come late; None where these go where others go.
+        decoded: Whether they are decoded at all.
     """
 
     table: str
@@ -35,6 +36,7 @@ class Way(NamedTuple):
     resolved: ResolvedSchema
     columns: RecordColumns
     late: str | None = None
+    decoded: bool = True
 
 
 class Ways:
@@ -73,10 +75,13 @@ class Ways:
         if name not in self._known:
             if lane.table is None:
                 made = unrouted_pipeline(lane, self._coordinator)
+            elif not lane.decoded:
+                made = undecoded_pipeline(lane.table)
             else:
                 more = {"routed": self._routed(lane)} if lane.late else {}
                 made = self._made(self._sinks[lane.table], lane.resolved, lane.columns, lane.steps, **more)
-            self._known[name] = Way(lane.table or self._coordinator, made, lane.resolved, lane.columns, lane.late)
+            at = lane.table or self._coordinator
+            self._known[name] = Way(at, made, lane.resolved, lane.columns, lane.late, lane.decoded)
         return self._known[name]
 
     def _made(
@@ -86,7 +91,7 @@ class Ways:
         return self._make(
             resolved.decoder,
             sink.target.name,
-            lambda rows: sink.writer.fit(rows),
+            lambda rows: sink.fit(rows) if sink.parked else sink.writer.fit(rows),
             columns=columns,
             steps=steps,
             first=[ReadHeaders()] if "headers" in fetched else [],

@@ -19,7 +19,7 @@ from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.follower_tables import ensure_follower
-from jobs.stream.source_topics import coordinator_stamp
+from jobs.stream.source_topics import parked_tables
 from jobs.write.table_remaking import is_as_made
 
 
@@ -36,8 +36,8 @@ def followers_of(spec: StreamSpec, settings: Settings) -> dict[str, Table]:
     try:
         catalog = quick_catalog(settings)
         spec = with_named_tables(spec, catalog)
-        newest = coordinator_stamp(spec, catalog)
-        names = [name for name in follower_names(spec) if newest is None or name not in newest.parked]
+        parked = parked_tables(spec, catalog)
+        names = [name for name in follower_names(spec) if name not in parked]
         found = {name: find_table(catalog, name, spec.branch_of(name)) for name in names}
     except NoCatalogYet:
         return {}

@@ -12,7 +12,7 @@ from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.stream.source_topics import coordinator_stamp
+from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.validate.findings import Finding
@@ -30,9 +30,9 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
         # It is told of the own table.
         return
     spec = with_named_tables(spec, catalog)
-    newest = coordinator_stamp(spec, catalog)
+    parked = parked_tables(spec, catalog)
     for name in follower_names(spec):
-        if newest is not None and name in newest.parked:
+        if name in parked:
             said = f"table {name} is parked: it gets the columns of table {spec.table.name} when it is unparked"
             yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
             continue

@@ -19,6 +19,7 @@ from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import value_subjects
+from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from orchestration.cli.validate.findings import Finding
 from orchestration.cli.validate.follower_checks import check_followers
@@ -36,8 +37,13 @@ def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | N
     topics = spec.source.topics or ()
     found = topic_tables(spec, topics, {*spec.target_names}, naming_state(spec, {}, decided=False))
     of_topics = {name: topic for topic, each in reversed(list(found.items())) if (name := each.table) is not None}
+    parked = frozenset[str]() if catalog is None else parked_tables(spec, catalog)
     for name in dict.fromkeys([*route.table_names, *of_topics]):
         if name == spec.table.name:
+            continue
+        if name in parked:
+            said = f"table {name} is parked: letters keep its records until it is unparked"
+            yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
             continue
         try:
             table = None if catalog is None else find_table(catalog, name)

@@ -122,6 +122,38 @@ def test_a_drain_is_told_of_the_tables_that_values_name(tmp_path: Path, monkeypa
         assert (event.asset_materialization.description or "").startswith("Nothing new")
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["of the file", "named by values"])
+def test_a_drain_tells_that_a_table_is_parked_which_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    route: dict[str, Any] = {"by": "type", "to": "orders.{value}"} if named else ROUTE
+    route = {**route, "on_table_error": "park"}
+    stream, gone = RoutedStream(tmp_path / "home", route, trigger="available_now"), "orders.DEL" if named else DELETES
+    stream.land({"id": "x", "type": "INS"}, {"id": "y", "type": "DEL"})
+    stream.catalog.drop_table(gone)
+    again = RoutedStream(tmp_path / "home", route, epoch=2, trigger="available_now")
+    again.log = stream.log
+
+    def drained(*_: Any) -> Drained:
+        done = again.land({"id": "a", "type": "INS"}, {"id": "b", "type": "DEL"}, batch=0)
+        heads = {each: again.stream.targets[each.name].snapshot_id for each in again.spec.targets}
+        return Drained("payments", 2, done.counts, [done], {}, snapshots=heads, valid_through_ms=1_000, seconds=1)
+
+    monkeypatch.setattr("assets.materialization._drained", drained)
+    job = build_definitions(Deployment.at(stream.home)).resolve_implicit_global_asset_job_def()
+    keys = {key for key in job.asset_layer.selected_asset_keys if key.path[:2] == ["frazil", "orders"]}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.get_subset(asset_selection=keys).execute_in_process(instance=instance, raise_on_error=False)
+        assert result.success
+        told = {each.asset_key: each.metadata for each in result.asset_materializations_for_node("drain_payments")}
+        if named:
+            assert instance.get_latest_materialization_event(key_of("orders.INS")) is not None
+            assert instance.get_latest_materialization_event(key_of(gone)) is None
+        else:
+            assert str(told[key_of(gone)]["table"].value).startswith("parked: its records wait among the dead letters")
+            assert told[key_of(CHANGES)]["rows_landed"].value == 1
+
+
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv(COMMAND_VARIABLE, shlex.join(STANDIN))

@@ -58,7 +58,7 @@ class ParkingWorld(World):
 
     def unpark(self, name: str) -> None:
         """An operator says that a table takes commits again; nothing happens where that cannot be."""
-        if name not in self.parked or name not in self.tables or name in self.refusing | self.forbidden:
+        if name not in self.parked or name not in self.tables or name in self.refusing | self.forbidden | self.misfits:
             return
         spec, world = self.spec("one"), cast(Any, self)
         targets = known_targets(spec, world, {})

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from jobs.commit.errors import CommitDeniedError
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget
@@ -27,7 +28,7 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.parked_decisions import failed_before
-from jobs.stream.parked_tables import reopened_where_unable
+from jobs.stream.parked_tables import parked_where_refused, reopened_where_unable
 from jobs.stream.results import TaskResults
 from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
@@ -155,6 +156,12 @@ class Tasks(BatchRunner):
         self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
+        with parked_where_refused(self._stream) as on:
+            for name, target in self._stream.targets.items():
+                with on(name):
+                    if name not in self._world.misfits or isinstance(target, ParkedTarget):
+                        continue
+                    raise CommitDeniedError(f"table {name} does not take the columns of the others")
         way = self._way(needs)
         if not needs[TABLE].nothing:
             waits = self._world.unnamed(ranges, self._stream.targets, way)

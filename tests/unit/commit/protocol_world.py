@@ -190,6 +190,7 @@ class World:
         self.dropped: dict[str, FakeTable] = {}
         self.refusing: set[str] = set()
         self.forbidden: set[str] = set()
+        self.misfits: set[str] = set()
         self.parkable: tuple[str, ...] = ()
         self.own_columns: bool = False
 
@@ -337,7 +338,7 @@ class World:
         raise AssertionError("no table is parked in this world")
 
     def mend(self) -> None:
-        """All tables are back, and none refuses its commits, or to be loaded.
+        """All tables are back, and none refuses its commits, to be loaded, or its columns.
 
         A driver that slept may have made an empty table in the place of one that was dropped: it makes room.
         """
@@ -347,6 +348,7 @@ class World:
             self.put_back(name)
         self.refusing.clear()
         self.forbidden.clear()
+        self.misfits.clear()
 
     def map_names(self) -> None:
         """Somebody gives the columns of the stream's table further names, or takes them away."""

@@ -199,6 +199,8 @@ def play(world: World, story: list[tuple]) -> None:
             world.unpark(world.named(arguments[0]))
         elif action == "refuse":
             world.refusing ^= {world.named(arguments[0])}
+        elif action == "misfit":
+            world.misfits ^= {world.named(arguments[0])}
         elif action == "forbid":
             world.forbid(world.named(arguments[0]))
         elif action == "alter":

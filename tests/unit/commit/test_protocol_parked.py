@@ -1,4 +1,4 @@
-"""The protocol of a stream whose tables are parked where they are dropped, renamed or refuse their commits.
+"""The protocol of a stream whose tables are parked where they are dropped, or refuse their commits or columns.
 
 What holds, whatever else happens: the stream goes on. What a parked table does not get is a letter that names it, and
 no other table lacks anything. Once a table is back, an operator has said so, and the letters were replayed, it has
@@ -51,6 +51,7 @@ faults = st.one_of(
     st.tuples(st.just("refuse"), which_further),
     st.tuples(st.just("refuse"), which_further),
     st.tuples(st.just("forbid"), which_further),
+    st.tuples(st.just("misfit"), which_further),
     st.tuples(st.just("unpark"), which_further),
     incidents,
 )
@@ -84,7 +85,7 @@ def test_no_record_is_lost_or_doubled_whatever_becomes_of_tables(
             driver.kill()
 
 
-@pytest.mark.parametrize("fault", ["drop", "refuse", "forbid"])
+@pytest.mark.parametrize("fault", ["drop", "refuse", "forbid", "misfit"])
 @pytest.mark.parametrize("lost", [False, True], ids=["recorded", "its record is lost"])
 @pytest.mark.parametrize("own_columns", [False, True], ids=["", "tables cannot hold each record"])
 def test_at_any_moment_of_a_batch_each_table_in_turn(fault: str, lost: bool, own_columns: bool) -> None:

@@ -139,6 +139,13 @@ def test_of_listed_topics_those_of_a_table_are_known() -> None:
             {"decode": {"value": "json", "schema": "table"}, "route": {"to": "lake.{value}", "by": "topic"}},
             "route.to: names tables that are made",
         ),
+        (
+            {
+                "event_time": {"column": "at", "grace": "1h", "late": "table"},
+                "route": {"by": "topic", "tables": TABLES, "on_table_error": "park"},
+            },
+            "route.on_table_error: cannot be park where each table has columns and late rows of its own",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:
