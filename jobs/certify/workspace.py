@@ -153,8 +153,9 @@ def settings_document(
         store: Of its state; None: the folder.
     """
     document = settings.model_dump(mode="json", include=set(SettingsFile.model_fields), exclude_none=True)
-    # Its stream has a driver of its own.
+    # Its stream has a driver of its own, on this machine: another launcher's would be of the user's deployment.
     document.pop("groups")
+    document.pop("drivers", None)
     if settings.kafka.is_embedded:
         document["kafka"].pop("bootstrap_servers", None)
     if settings.is_embedded and settings.spark == SparkSettings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 _MOVED = (
     KafkaError.FENCED_LEADER_EPOCH,
@@ -84,6 +86,7 @@ class KafkaLog:
             IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         )
         self._last_error: KafkaError | None = None
+        self._said: set[str] = set()
         options: dict[str, Any] = {
             **connection_options(settings.options),
             "bootstrap.servers": self._bootstrap,
@@ -95,16 +98,30 @@ class KafkaLog:
         self._admin: AdminClient = AdminClient(options)
 
     def topics(self, source: Source) -> dict[str, list[int]]:
-        """The partitions of every subscribed topic that exists, by topic.
+        """The partitions of every subscribed topic that exists and that the user may see, by topic.
 
         Raises:
-            KafkaUnavailableError: With the client's own last word, such as a wrong password.
+            KafkaUnavailableError: With the client's own last word, such as a wrong password, or that the user may see
+                none of the topics that are named.
         """
         found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
         if self._settings.admin_security is not None:
-            # Brokers do not list what the user must not see; asked for by name, they say which it is.
-            self.identities(name for name in source.topics or () if name not in found)
+            named = source.topics or ()
+            self._ask_for_unseen([name for name in named if name not in found], some=any(n in found for n in named))
         return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if source.reads(name)}
+
+    def _ask_for_unseen(self, names: list[str], *, some: bool) -> None:
+        """Brokers do not list what the user must not see; asked for by name, they say which it is."""
+        try:
+            self.identities(names)
+        except KafkaUnavailableError as problem:
+            cause = problem.__cause__
+            if not some or not isinstance(cause, KafkaException) or not lacks_right(cause.args[0]):
+                raise
+            # A topic that is not there yet is hidden alike: it does not stop the others.
+            if (said := str(problem)) not in self._said:
+                self._said.add(said)
+                log.warning("%s; the other topics are read", said)
 
     def identities(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's id of each of `topics` that exists."""

@@ -46,7 +46,8 @@ def lacks_right(error: KafkaError) -> bool:
 
 def user_of(security: KafkaSecurity | None) -> str:
     """The user as rules of the brokers name it, where the settings show it."""
-    user = None if security is None else security.oauth.client_id if security.oauth else security.user
+    # Whom a token stands for its identity provider says, and which of that the broker takes (`sub`), the broker.
+    user = None if security is None or security.oauth else security.user
     return f"User:{user}" if isinstance(user, str) and user else UNKNOWN_USER
 
 
@@ -67,5 +68,6 @@ def missing_rule(error: KafkaError, servers: str, user: str, operations: tuple[s
     whom = "the user" if user == UNKNOWN_USER else user
     return (
         f"{whom} has no right to {' or '.join(operations)} on {what}",
-        f"kafka-acls.sh --bootstrap-server {servers} --add --allow-principal {shlex.quote(user)} {allowed} {on}",
+        f"kafka-acls.sh --bootstrap-server {servers} --command-config admin.properties --add "
+        f"--allow-principal {shlex.quote(user)} {allowed} {on}",
     )

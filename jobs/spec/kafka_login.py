@@ -31,8 +31,8 @@ def _token_url(value: object) -> str:
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host or re.search(r"[\s,]|\$\{", text):
         raise ValueError("must be a URL such as https://idp.example/oauth2/token, without references")
-    if "@" in parts.netloc or parts.fragment:
-        raise ValueError("must have no user, no password and no # in it; write client_id and client_secret beside it")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError("must have no user, no password, no ? and no #; write client_id and client_secret beside it")
     return text
 
 

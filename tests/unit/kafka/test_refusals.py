@@ -50,7 +50,7 @@ def test_whether_waiting_helps(code: int, said: str, refused: bool) -> None:
                 "mechanism": "OAUTHBEARER",
                 "oauth": {"token_url": "https://idp", "client_id": "it", "client_secret": "${env:A}"},
             },
-            "User:it",
+            "User:…",
         ),
     ],
 )
@@ -77,6 +77,7 @@ def test_the_rule_that_is_missing(code: int, on: str, what: str) -> None:
     told, command = missing_rule(error, "one:9092", "User:me", ("Write", "Describe"), "pay.ments")
     assert told == f"User:me has no right to Write or Describe on {what}"
     assert command == (
-        "kafka-acls.sh --bootstrap-server one:9092 --add --allow-principal User:me --operation Write "
+        "kafka-acls.sh --bootstrap-server one:9092 --command-config admin.properties --add "
+        "--allow-principal User:me --operation Write "
         f"--operation Describe {on}"
     )

@@ -232,6 +232,10 @@ def test_a_variable_that_is_not_set_is_named(translate: Any, monkeypatch: pytest
             ["must have no user, no password"],
         ),
         (
+            {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": OAUTH | {"token_url": "https://idp/t?s=b"}},
+            ["no ? and no #"],
+        ),
+        (
             {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", "oauth": OAUTH | {"logical_cluster": "a,b=c"}},
             ["must be of letters, digits"],
         ),
