@@ -141,7 +141,13 @@ def _running(
     control = StreamControl(place.home, place.settings_file, spec.stream)
     done = control.ensure_running(f"materialized by run {context.run.run_id[:8]}", "Dagster")
     context.log.info(done.sentence)
+    parked = parked_tables(spec, catalog.catalog())
     for key, target in zip(keys, spec.targets, strict=True):
+        if target.name in parked:
+            # It is complete through nothing, as its records wait, and perhaps nobody may read it.
+            told = {"done": done.sentence, "table": _PARKED.format(stream=spec.stream, name=target.name)}
+            yield dg.MaterializeResult(asset_key=key, metadata=told)
+            continue
         table = _table_or_none(catalog, target)
         if target.role == "rows" and not target.coordinator:
             work = done.heartbeat.work if done.heartbeat else None

@@ -178,3 +178,26 @@ def test_a_running_stream_is_told_of_each_table_by_itself(running: World) -> Non
         assert told[table]["look_up"] == f"frazil at payments --snapshot {told[table]['snapshot_id']}"
     assert told[SINK]["driver_pid"] == running.beat().pid and "driver_pid" not in told[CHANGES]
     assert told[CHANGES]["done"] == told[SINK]["done"]
+
+
+def test_a_running_stream_tells_that_a_table_is_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, shlex.join(STANDIN))
+    route = {**ROUTE, "on_table_error": "park"}
+    stream = RoutedStream(tmp_path, route)
+    stream.land({"id": "a", "type": "INS"}, {"id": "b", "type": "DEL"})
+    stream.catalog.drop_table(DELETES)
+    RoutedStream(tmp_path, route, epoch=2)
+    file = (tmp_path / "streams" / "payments.yaml").read_text()
+    world = World(tmp_path)
+    (tmp_path / "streams" / "payments.yaml").write_text(file)
+    job = build_definitions(Deployment.at(tmp_path)).resolve_implicit_global_asset_job_def()
+    keys = {key for key in job.asset_layer.selected_asset_keys if key.path[:2] == ["frazil", "orders"]}
+    try:
+        with dg.DagsterInstance.ephemeral() as instance:
+            result = job.get_subset(asset_selection=keys).execute_in_process(instance=instance, raise_on_error=False)
+            assert result.success
+            told = {each.asset_key: each.metadata for each in result.asset_materializations_for_node("drain_payments")}
+    finally:
+        end_all(world)
+    assert str(told[key_of(DELETES)]["table"].value).startswith("parked: its records wait among the dead letters")
+    assert "complete_through" not in told[key_of(DELETES)] and "snapshot_id" in told[key_of(CHANGES)]
