@@ -33,6 +33,7 @@ _COMMANDS = {
     "restart": ("orchestration.cli.control", "End streams' drivers after their batch, and start others."),
     "flush": ("orchestration.cli.flush", "Land now what a stream's topics hold, without the trigger's pause."),
     "reset-offsets": ("orchestration.cli.reset_offsets", "Move a stopped stream to other offsets."),
+    "manifest": ("orchestration.cli.manifest", "Print the pod in which Kubernetes would run a stream's driver."),
     "letters": ("orchestration.cli.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("orchestration.cli.replay", "Bring dead letters back, each record once."),
     "publish": ("orchestration.cli.publish.command", "Append to main what a stream has landed on its branch."),

@@ -76,6 +76,9 @@ def _driver_alive(desired: DesiredState, actual: ActualState, decision: Decision
             figures["last_error"] = beat.error.message
             if beat.error.fix:
                 figures["next"] = beat.error.fix
+    launched = actual.launched_process
+    if launched is not None and launched.remote:
+        figures |= {"launcher": launched.launcher, "handle": launched.handle}
     silent = actual.driver_lives and not actual.fresh
     passed = lives or decision.action is Action.IDLE or (decision.action is Action.WAIT and not silent)
     # A first start is due at once, and no failure of anything.

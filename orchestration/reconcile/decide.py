@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
+from jobs.supervise.launches import process_name
 from jobs.supervise.stall import Stall, find_stall
 from orchestration.reconcile.decide_restart import decide_restart
 from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision, file_fix, file_problem, in_seconds
@@ -41,11 +42,18 @@ def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
         return Decision(
             Action.WAIT,
             f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not said "
-            "anything yet",
+            f"anything yet{_as_seen(actual)}",
         )
     if actual.lease.state == "live":
         return _with_holder(desired, actual)
     return decide_restart(desired, actual, now)
+
+
+def _as_seen(actual: ActualState) -> str:
+    """What the launcher of a driver says of it, which nobody has heard of yet."""
+    if actual.launched_process is None or actual.look is None:
+        return ""
+    return f": {process_name(actual.launched_process)}" + (f": {actual.look.reason}" if actual.look.reason else "")
 
 
 def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Decision:

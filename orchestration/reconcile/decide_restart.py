@@ -123,6 +123,12 @@ def down_for(actual: ActualState, now: float) -> float:
 
 
 def _ended(actual: ActualState) -> str:
+    seen = actual.look
+    why = f" ({seen.reason})" if seen is not None and seen.life == "ended" and seen.reason else ""
+    return f"{_how_it_ended(actual)}{why}"
+
+
+def _how_it_ended(actual: ActualState) -> str:
     beat, launch = actual.heartbeat, actual.launch
     if launch is not None and actual.awaited:
         if actual.unstarted:

@@ -47,6 +47,8 @@ def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any
         told["last_error"] = beat.error.message
     if beat is not None and beat.work.parked:
         told["parked_tables"] = dg.MetadataValue.json(_parked(beat.work))
+    if stands.launched is not None:
+        told |= {"driver_launcher": stands.launched.launcher, "driver_handle": stands.launched.handle}
     told["as_of"] = instant(stands.at)
     found = driver_metadata(beat)
     if not stands.lives:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jobs.supervise.actual import ActualState
 from jobs.supervise.driver import Driver
+from jobs.supervise.launches import LaunchedProcess
 from jobs.supervise.observation import Observation
 from jobs.supervise.stall import find_stall
 from orchestration.reconcile.decision import Action, Decision
@@ -25,6 +26,7 @@ class StreamState:
         fix: The next command; None where nothing is to be done.
         at: When this was so; seconds since 1970.
         lives: Whether a driver is at work, whose pages can be opened.
+        launched: What has launched its newest driver, and how that finds it; None if it is a process like others.
     """
 
     state: str
@@ -32,6 +34,7 @@ class StreamState:
     fix: str | None
     at: float
     lives: bool
+    launched: LaunchedProcess | None = None
 
     @property
     def code(self) -> str:
@@ -57,7 +60,10 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
     if says_why and beat is not None and beat.error is not None:
         fix = beat.error.fix or fix
-    return StreamState(state, _since(state, now), fix, as_of, lives)
+    launched = actual.launched_process
+    return StreamState(
+        state, _since(state, now), fix, as_of, lives, launched if launched is not None and launched.remote else None
+    )
 
 
 def state_word(now: Observation, decided: str | None = None) -> str:

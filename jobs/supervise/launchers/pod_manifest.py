@@ -18,6 +18,8 @@ from jobs.supervise.launchers.launcher import DriverOrder
 
 CONTAINER = "frazil"
 MANAGED_BY = "frazil"
+# For `spark.driver.host: ${env:FRAZIL_POD_IP}`, where executors are pods, too.
+_ADDRESS = {"name": "FRAZIL_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 _LONGEST_NAME = 63
 _LONGEST_STREAM = 40
 # What makes a pod the one that was asked for; an overlay must not change it.
@@ -70,7 +72,7 @@ def pod_manifest(drivers: DriversSettings, chosen: KubernetesSettings, order: Dr
         "command": list(chosen.command),
         "args": ["-m", order.module, *order.arguments_at(home)],
         "workingDir": home,
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "env": [*({"name": key, "value": value} for key, value in environment.items()), _ADDRESS],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if chosen.env_from:
@@ -94,7 +96,7 @@ def pod_manifest(drivers: DriversSettings, chosen: KubernetesSettings, order: Dr
                 "app.kubernetes.io/name": "frazil",
                 "app.kubernetes.io/component": "driver",
                 "app.kubernetes.io/managed-by": MANAGED_BY,
-                f"frazil/{kind or 'stream'}": called,
+                f"frazil/{kind or 'stream'}": called.rstrip("-_"),
                 "frazil/attempt": str(launch.attempt),
             },
             "annotations": {"frazil/generation": launch.generation},

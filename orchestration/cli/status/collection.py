@@ -106,6 +106,7 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
         status.state = "idle" if status.state == "never ran" else status.state
     if driver is not None:
         status.holder, status.pid, status.host = driver.name, driver.pid, driver.host
+        status.launcher, status.handle = driver.process.launcher, driver.process.handle or None
         status.group = driver.group
     elif actual.other_holder is not None:
         status.holder = actual.other_holder.name

@@ -70,6 +70,8 @@ class StreamStatus:
     failures: int = 0
     pid: int | None = None
     host: str | None = None
+    launcher: str | None = None
+    handle: str | None = None
     since: datetime | None = None
     beat_age_seconds: float | None = None
     log: str | None = None
@@ -145,6 +147,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "driver": {
             "pid": status.pid,
             "host": status.host,
+            "launcher": status.launcher,
+            "handle": status.handle,
             "since": _time(status.since),
             "uptime_seconds": uptime_seconds(status),
             "beat_age_seconds": status.beat_age_seconds,

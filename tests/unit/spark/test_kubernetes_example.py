@@ -12,7 +12,9 @@ import yaml
 from jobs.spark.master import driver_out_of_reach, master_of
 from jobs.spark.session import spark_conf
 from jobs.spec.settings import Settings, load_settings
+from jobs.supervise.launchers.kubernetes import KubernetesPods
 from orchestration.cli.validate.cluster_checks import check_cluster
+from tests.unit.supervise.launchers.orders import order
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "kubernetes"
 
@@ -57,6 +59,22 @@ def test_its_manifests_name_each_other(manifests: dict[str, Any], settings: Sett
     mounted = {each["name"] for each in container["volumeMounts"]}
     claims = {each["metadata"]["name"] for each in workload["spec"]["volumeClaimTemplates"]}
     assert mounted == claims | {each["name"] for each in pod["volumes"]}
+
+
+def test_drivers_in_pods_have_what_their_settings_and_rights_say(tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((FOLDER / "drivers.yaml").read_text()))
+    (text,) = [each["data"]["frazil.yaml"] for each in documents if each["kind"] == "ConfigMap"]
+    (tmp_path / "frazil.yaml").write_text(text)
+    settings = load_settings(None, home=tmp_path)
+    accounts = {each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"}
+    (role,) = [each for each in documents if each["kind"] == "Role"]
+    assert set(role["rules"][0]["verbs"]) == {"get", "list", "create", "delete"}
+    pod = KubernetesPods(settings).manifest(order(tmp_path, handle="lake/frazil-orders-3-abc123"))
+    assert {each["metadata"]["namespace"] for each in documents} == {pod["metadata"]["namespace"]}
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    assert spec["serviceAccountName"] in accounts
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in spec["volumes"]}
+    assert container["workingDir"] == "/srv/lake"
 
 
 def test_its_image_has_the_spark_that_frazil_has() -> None:

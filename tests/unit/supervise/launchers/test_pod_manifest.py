@@ -39,7 +39,11 @@ def test_a_pod_is_started_once_and_by_nobody_else(tmp_path: Path) -> None:
     ]
     assert container["envFrom"] == [{"secretRef": {"name": "frazil"}}]
     assert container["resources"] == {"requests": {"memory": "2Gi"}}
-    env = {each["name"]: each["value"] for each in container["env"]}
+    assert container["env"][-1] == {
+        "name": "FRAZIL_POD_IP",
+        "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+    }
+    env = {each["name"]: each["value"] for each in container["env"][:-1]}
     assert env == {
         "TZ": "UTC",
         "FRAZIL_KEEPER": "off",

@@ -1,0 +1,46 @@
+"""`frazil manifest`: the pod in which Kubernetes would run a stream's driver."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+import yaml
+
+from jobs.errors import FrazilError
+from jobs.spec.groups import group_of
+from jobs.spec.settings import SETTINGS_FILE
+from jobs.supervise.groups import DriverGroup, group_command
+from jobs.supervise.launcher import driver_command
+from jobs.supervise.launchers.kubernetes import KubernetesPods
+from jobs.supervise.launchers.launcher import DriverOrder
+from jobs.supervise.launches import Launch
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@click.pass_obj
+def manifest(deployment: Deployment, stream: str) -> None:
+    """Print the pod of STREAM's driver, or of its group's, as YAML. Nothing is started, and Kubernetes is not asked.
+
+    The attempt, and the name with it, are those of a first start.
+    """
+    settings, spec = deployment.settings(), deployment.stream(stream)
+    if settings.drivers.kubernetes is None:
+        raise FrazilError(
+            f"{SETTINGS_FILE} does not say how drivers would run in Kubernetes.",
+            fix=f"write drivers: {{launcher: kubernetes, kubernetes: {{image: …}}}} into {SETTINGS_FILE}",
+        )
+    pods, group, command = KubernetesPods(settings), group_of(spec, settings), driver_command()
+    label, what = (
+        (stream, ("--stream", stream))
+        if group is None
+        else (
+            DriverGroup.of(settings, group).label,
+            ("--group", group),
+        )
+    )
+    launch = Launch(1, "", "", 0, 0.0, handle=pods.handle(label, 1))
+    given = ("--home", str(settings.home), *what)
+    order = DriverOrder(label, launch, settings.state, command if group is None else group_command(command), given)
+    click.echo(yaml.safe_dump(msgspec.to_builtins(pods.manifest(order)), sort_keys=False), nl=False)
