@@ -386,3 +386,38 @@ def test_a_table_of_late_rows_that_was_dropped_is_begun_anew_once_that_is_accept
     after.land()
     assert offsets(after) == {"lake.a": [("a", 0)], "lake.a_late": [("a", 1)]}
     audited(after)
+
+
+def test_late_rows_of_branches_chosen_columns_steps_and_the_own_table(opened: Opened) -> None:
+    tables = [
+        {"match": "a", "table": OWN},
+        {"match": "b", "table": "lake.b", "branch": "ingest", "columns": {"drop": ["secret"]}},
+    ]
+    more: dict[str, Any] = {"transform": [{"rename": {"id": "key"}}]}
+    log: Log = {}
+    for topic in "ab":
+        LaneStream.produce(_Producer(log), topic, {"id": 1, "secret": 1, "at": at(12)})  # pyright: ignore[reportArgumentType]
+    one = opened({"by": "topic", "tables": tables}, first=log, **more)
+    one.land()
+    for topic in "ab":
+        one.produce(topic, {"id": 2, "secret": 2, "new": topic, "at": at(11)}, {"id": 3, "at": at(13)})
+    one.land(1)
+    assert offsets(one) == {
+        OWN: [("a", 0), ("a", 2)],
+        f"{OWN}_late": [("a", 1)],
+        "lake.b": [("b", 0), ("b", 2)],
+        "lake.b_late": [("b", 1)],
+    }
+    kept = {"key": "long", "at": "timestamptz", "new": "string"}
+    assert one.columns("lake.b_late") == kept and one.columns(f"{OWN}_late") == one.columns(OWN)
+    assert one.columns(OWN) == kept | {"secret": "long"}
+    # On main, whatever the branch of the timely ones.
+    rows = one.catalog.load_table("lake.b_late").scan().to_arrow().to_pylist()
+    assert [(each["key"], each["new"]) for each in rows] == [(2, "b")]
+    assert not len(one.catalog.load_table("lake.b").scan().to_arrow())
+    audited(one)
+    after = opened({"by": "topic", "tables": tables}, epoch=2, **more)
+    after.produce("b", {"id": 4, "more": {"x": 1}, "at": at(1)})
+    after.land()
+    assert after.columns("lake.b_late") == kept | {"more": "struct<x long>"}
+    audited(after)
