@@ -117,10 +117,16 @@ def metadata_of(columns: Schema, location: str = "") -> TableMetadata:
     return new_table_metadata(columns, PartitionSpec(), UNSORTED_SORT_ORDER, location, {"format-version": "2"})
 
 
-def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:
+def newest_contracts(
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    client: RegistryClient,
+    followers: Mapping[str, TableMetadata] = NO_TABLES,
+) -> Iterator[SubjectContract]:
     """The newest version of each of a stream's subjects, those of keys last, held against it.
 
     One question for each; two more of one whose fields are not those of the table, for the version before it.
+    Arguments as of `forecast`.
 
     Raises:
         OSError: The registry cannot be asked.
@@ -128,7 +134,7 @@ def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: Registry
     for subject in subjects_of(spec):
         # Otherwise nothing was produced as yet, or its producers use other names.
         if (found := _newest(client, subject)) is not None:
-            yield version_contract(spec, metadata, found, client)
+            yield version_contract(spec, metadata, found, client, followers)
     for subject in key_subjects_of(spec):
         if (found := _newest(client, subject)) is not None:
             as_value, columns = of_keys(spec, metadata)
@@ -174,19 +180,23 @@ def version_contract(
 
 
 def asked_contracts(
-    spec: StreamSpec, metadata: TableMetadata, registry: Callable[[], RegistryClient]
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    registry: Callable[[], RegistryClient],
+    followers: Mapping[str, TableMetadata] = NO_TABLES,
 ) -> tuple[list[SubjectContract], str | None]:
     """The newest versions of a stream's subjects held against it; and why the registry could not be asked.
 
     Args:
         registry: Connects to the registry; asked only for a stream whose records name schemas of it.
+        followers: Of the tables that follow its table, by name.
     """
     if not subjects_of(spec) and not key_subjects_of(spec):
         return [], None
     try:
         client = registry()
         try:
-            return list(newest_contracts(spec, metadata, client)), None
+            return list(newest_contracts(spec, metadata, client, followers)), None
         finally:
             client.close()
     except FrazilError as problem:

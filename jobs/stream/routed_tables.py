@@ -50,6 +50,12 @@ def ensure_routed_tables(
             elif timely not in without:
                 # Those of late rows are the last of all.
                 ensure_late_lane(spec, catalog, timely)
+            elif not catalog.table_exists(target.name):
+                raise FrazilError(
+                    f"stream {spec.stream}: table {target.name} is to have the late rows of {timely}, and cannot be "
+                    "made as long as that is parked.",
+                    fix=f"put back event_time.late as it was in streams/{spec.stream}.yaml until {timely} is unparked",
+                )
             continue
         try:
             ensure_routed_table(spec, catalog, target.name)

@@ -29,6 +29,7 @@ from jobs.stream.gone_tables import begin_dropped_anew
 from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parking_where_unable, take_places
+from jobs.stream.routed_tables import ensure_late_lane
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ def add_named_tables(stream: OpenStream) -> None:
     """Take tables for targets that the coordinator names and this driver has not seen yet.
 
     A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
+    That driver's file may have known no table for the late rows of such a one: it is made.
 
     Raises:
         TargetRecreatedError: One is gone.
@@ -118,6 +120,9 @@ def add_named_tables(stream: OpenStream) -> None:
                 uuid = newest.targets.get(name, "")
                 stream.targets[name] = parked_target(stream.spec, stream.anchor.catalog, name, uuid)
                 continue
+            timely = stream.spec.late_rows_of(name) if stream.spec.own_columns else None
+            if timely is not None and (newest is None or name not in newest.targets):
+                ensure_late_lane(stream.spec, stream.anchor.catalog, timely)
             try:
                 stream.targets[name] = Target(
                     stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name)

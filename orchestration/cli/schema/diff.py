@@ -60,7 +60,8 @@ def _compare(ctx: click.Context, spec: StreamSpec, settings: Settings, file: str
             click.echo(f"{stream}: {sentence}")
             _print_further(spec, further, file)
         ctx.exit(0 if fits else 1)
-    subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry))
+    others = {name: each.metadata for name, each in followers.items()}
+    subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry), others)
     evolves = evolving_schema(spec, table.metadata)
     proposed = proposals(stream_folder(settings, stream).store, evolves, spec.table.name)
     declared = spec.decode.declared is not None

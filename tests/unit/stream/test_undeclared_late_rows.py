@@ -19,7 +19,7 @@ from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.models import StreamSpec
-from jobs.stream import follower_tables, lane_tables, opening
+from jobs.stream import follower_tables, lane_tables, opening, takeover
 from jobs.stream.new_rows import NewColumns
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
@@ -420,4 +420,27 @@ def test_late_rows_of_branches_chosen_columns_steps_and_the_own_table(opened: Op
     after.produce("b", {"id": 4, "more": {"x": 1}, "at": at(1)})
     after.land()
     assert after.columns("lake.b_late") == kept | {"more": "struct<x long>"}
+    audited(after)
+
+
+def test_a_table_that_a_former_driver_has_made_meanwhile_gets_one_for_its_late_rows(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = opened(TOPICS, event_time=LATE | {"late": "land"})
+    former.produce("a", {"id": 1, "at": at(12)})
+    former.land()
+    claim = takeover.claim
+
+    def after_a_batch(*given: Any) -> None:
+        former.produce("c", {"id": 1, "at": at(12)})
+        former.land(1)
+        monkeypatch.setattr(takeover, "claim", claim)
+        claim(*given)
+
+    monkeypatch.setattr(takeover, "claim", after_a_batch)
+    after = opened(TOPICS, epoch=2)
+    assert {"lake.of_c", "lake.of_c_late"} <= set(after.stream.targets)
+    after.produce("c", {"id": 2, "at": at(11)}, {"id": 3, "at": at(13)})
+    after.land()
+    assert offsets(after) == {"lake.a": [("a", 0)], "lake.of_c": [("c", 0), ("c", 2)], "lake.of_c_late": [("c", 1)]}
     audited(after)
