@@ -46,9 +46,9 @@ def leaders(spec: StreamSpec) -> tuple[str, ...]:
     """The tables of a stream that others follow: its own one, or each that has columns and late rows of its own."""
     if spec.tables_follow:
         return (spec.table.name,)
-    if not spec.own_columns:
+    if not spec.own_columns or (late := spec.late_tables) is None:
         return ()
-    return tuple(timely for each in spec.targets if (timely := spec.late_rows_of(each.name)) is not None)
+    return tuple(timely for each in spec.targets if (timely := late.table_of(each.name)) is not None)
 
 
 def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:

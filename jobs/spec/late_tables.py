@@ -50,9 +50,10 @@ class LateTables:
         """Whether a table is one of the route, or may become one."""
         if self.route is None:
             return False
-        if table.lower() in {each.lower() for each in self.route.table_names}:
+        if self.route.to is not None and value_of_table(self.route.to, table) is not None:
             return True
-        return self.route.to is not None and value_of_table(self.route.to, table) is not None
+        lower = table.lower()
+        return table in self.route.table_names or any(each.lower() == lower for each in self.route.table_names)
 
 
 def late_tables(own: str, event_time: EventTime | None, route: Route | None, *, each: bool) -> LateTables | None:

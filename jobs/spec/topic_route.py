@@ -7,6 +7,7 @@ one topic, and is decoded by the columns of the table that the topic goes to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,8 +51,11 @@ class TopicValue(NamedTuple):
 
 def decided_by_topic(route: Route) -> bool:
     """Whether the topic alone says where a record goes: `topic`, or an expression over nothing but `_topic`."""
-    if (text := route.expression) is None:
-        return route.column is None
+    return route.column is None if (text := route.expression) is None else _of_topics_alone(text)
+
+
+@lru_cache(maxsize=64)
+def _of_topics_alone(text: str) -> bool:
     try:
         found = compiled(text, Columns(()))
     except TransformProblem:
