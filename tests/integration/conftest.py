@@ -29,6 +29,7 @@ LONGEST = tuple(
     for name in (
         *("supervision", "certify", "cluster", "keeper", "broker", "faults_world", "demo", "driver", "faults_state"),
         *("dagster", "shared_catalogs", "cli", "stops", "continues", "faults_tables", "letter_publishing"),
+        *("certify_settings",),
         *("faults_topics", "topic_identities"),
         *("kill", "replay", "outbox"),
         "earlier_release",
