@@ -38,6 +38,7 @@ from jobs.commit.table_access import permitted
 from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
+from jobs.write.file_access import seconds_left
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Target:
         self._backoff: Callable[[], Backoff] = backoff
         self._commit_once: Callable[..., int] = commit_once
         self._accessed: float = time.monotonic()
+        self._accessed_at: float = time.time()
 
     @property
     def uuid(self) -> str:
@@ -112,9 +114,11 @@ class Target:
     def renew_access(self, after_seconds: float = 600.0) -> None:
         """Take new credentials for the table's files from the catalog, if the last ones have this age.
 
-        A catalog may hand out credentials that live for an hour or less, and a driver lives for months.
+        A catalog may hand out credentials that live for an hour or less, and a driver lives for months. Where it says
+        when they end, new ones are taken in the middle of their life.
         """
-        if time.monotonic() - self._accessed < after_seconds:
+        age, life = time.monotonic() - self._accessed, seconds_left(self.table.io.properties, self._accessed_at)
+        if age < (after_seconds if life is None else min(after_seconds, life / 2)):
             return
         try:
             fresh = self._loaded()
@@ -122,7 +126,7 @@ class Target:
             raise table_gone(self.owner, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
             self.table.io = fresh.io
-        self._accessed = time.monotonic()
+        self._accessed, self._accessed_at = time.monotonic(), time.time()
 
     def seen(self) -> Seen:
         """The table as a task is about to see it."""

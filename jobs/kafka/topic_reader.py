@@ -12,10 +12,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.kafka.refusals import lacks_right, missing_rule, user_of
 from jobs.spec.kafka_options import reading_options
-from jobs.spec.security import librdkafka_options
+from jobs.spec.security import KafkaSecurity, librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
+_FIX = "check that the brokers run and that the user may read the topic, then run this again"
 # A batch waits that long for being full; behind aborted records it never will be.
 _POLL_SECONDS = 0.2
 _BATCH = 2000
@@ -31,6 +33,7 @@ class TopicReader:
 
     def __init__(self, settings: KafkaSettings, name: str) -> None:
         self._bootstrap: str = settings.require_bootstrap()
+        self._security: KafkaSecurity | None = settings.security
         self._timeout: float = settings.request_timeout.total_seconds()
         options: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap,
@@ -70,6 +73,9 @@ class TopicReader:
                 batch: list[Message] = []
                 for message in self._consumer.consume(min(_BATCH, range_.end - at), _POLL_SECONDS):
                     error, offset = message.error(), message.offset() or 0
+                    if error is not None and message.topic() is None:
+                        # Of the group's coordinator, whom nobody needs here, and whom the user may not ask.
+                        continue
                     if error is None:
                         at = offset + 1
                         if offset < range_.end:
@@ -77,6 +83,10 @@ class TopicReader:
                     elif error.code() == KafkaError._PARTITION_EOF:
                         # Behind the last record there may be marks of transactions only.
                         at = max(at, offset)
+                    elif lacks_right(error):
+                        user = user_of(self._security)
+                        missing, rule = missing_rule(error, self._bootstrap, user, ("Read",), partition.topic)
+                        raise self._failed(partition, at, f"{error.str()}: {missing}", rule)
                     elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                         raise self._failed(partition, at, error.str())
                     last = time.monotonic() if error is None or at >= range_.end else last
@@ -90,9 +100,9 @@ class TopicReader:
         finally:
             self._consumer.unassign()
 
-    def _failed(self, partition: TopicPartition, at: int, said: str) -> KafkaUnavailableError:
+    def _failed(self, partition: TopicPartition, at: int, said: str, fix: str = _FIX) -> KafkaUnavailableError:
         return KafkaUnavailableError(
             f"Kafka at {self._bootstrap}: topic {partition.topic}, partition {partition.partition} cannot be read at "
             f"offset {at}: {said}",
-            fix="check that the brokers run and that the user may read the topic, then run this again",
+            fix=fix,
         )

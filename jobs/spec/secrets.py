@@ -216,6 +216,34 @@ def revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
     return {key: reveal(value) for key, value in properties.items()}
 
 
+class PresentValues(Mapping[str, str]):
+    """Properties whose secrets are read whenever they are asked for, for clients that live longer than a secret.
+
+    Args:
+        properties: As a file has them. The values are in no form of it.
+    """
+
+    def __init__(self, properties: Mapping[str, str | Secret]) -> None:
+        self._properties: Mapping[str, str | Secret] = properties
+
+    def __getitem__(self, key: str) -> str:
+        """The present value.
+
+        Raises:
+            FrazilError: It cannot be had.
+        """
+        return reveal(self._properties[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._properties)
+
+    def __len__(self) -> int:
+        return len(self._properties)
+
+    def __repr__(self) -> str:
+        return f"PresentValues({ {key: str(value) for key, value in self._properties.items()} })"
+
+
 def secrets_in(value: object) -> Iterator[Secret]:
     """Yields every secret that a model, or anything that its fields are made of, refers to; one may come twice."""
     if isinstance(value, Secret):

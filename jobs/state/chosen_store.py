@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from jobs.spec.secrets import PresentValues, reveal
 from jobs.spec.state import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
 from jobs.state.shared_store import Documents, SharedStore
 
@@ -41,19 +42,21 @@ def documents_of(chosen: StateSettings) -> ObjectDocuments | PostgresDocuments:
     """A client of the service, of its own.
 
     Raises:
-        FrazilError: It is not installed, or an environment variable with a secret is not set.
+        FrazilError: It is not installed, or a secret cannot be had.
     """
-    url, properties = chosen.store or "", chosen.revealed()
+    chosen.revealed()
+    url, properties = chosen.store or "", dict(chosen.properties)
     seconds = chosen.timeout.total_seconds()
     if chosen.kind == "postgresql":
         from jobs.state.postgres_store import Database, PostgresDocuments
 
-        table = properties.pop("table", DEFAULT_TABLE)
-        return PostgresDocuments(Database(url, table, properties, seconds))
+        table = reveal(properties.pop("table", DEFAULT_TABLE))
+        return PostgresDocuments(Database(url, table, PresentValues(properties), seconds))
     from jobs.state.object_store import Bucket, ObjectDocuments
 
     parts = urlsplit(url)
     endpoint = properties.pop("s3.endpoint", None)
-    virtual = properties.pop("s3.force-virtual-addressing", "false").lower() == "true"
-    options = {S3_PROPERTIES[key]: value for key, value in properties.items()}
+    endpoint = None if endpoint is None else reveal(endpoint)
+    virtual = reveal(properties.pop("s3.force-virtual-addressing", "false")).lower() == "true"
+    options = PresentValues({S3_PROPERTIES[key]: value for key, value in properties.items()})
     return ObjectDocuments(Bucket(parts.netloc, parts.path.strip("/"), endpoint, options, virtual, seconds))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import FrazilError
+from jobs.state.object_keys import session_with_keys
 from jobs.state.shared_store import BusyStoreError, Expected, Version, matcher
 from jobs.state.store import NotWrittenError
 
@@ -30,7 +31,7 @@ class Bucket:
     Attributes:
         prefix: Of all objects, without a slash at its ends; may be empty.
         endpoint: Of a store that is not AWS's.
-        options: Further arguments of botocore's client, such as keys, which are secrets.
+        options: Further arguments of botocore's client: a region, and keys, which are secrets, read for each request.
         virtual_addressing: Whether the bucket's name is part of the host's name also with an endpoint.
         answer_seconds: How long an answer is waited for.
     """
@@ -58,7 +59,6 @@ class ObjectDocuments:
             # Imported here, at the first use of such a store: keepers and most commands have none.
             from botocore import exceptions
             from botocore.config import Config
-            from botocore.session import Session
         except ImportError:
             raise FrazilError(
                 "State in an object store needs the package botocore, which is not installed.",
@@ -89,9 +89,12 @@ class ObjectDocuments:
             response_checksum_validation="when_required",
             s3={"addressing_style": "path" if path_style else "auto"},
         )
-        options: dict[str, Any] = ({"region_name": "us-east-1"} if bucket.endpoint else {}) | dict(bucket.options)
+        region: str | None = bucket.options.get("region_name", "us-east-1" if bucket.endpoint else None)
         try:
-            self._client: Any = Session().create_client("s3", endpoint_url=bucket.endpoint, config=config, **options)
+            session = session_with_keys(bucket.options)
+            self._client: Any = session.create_client(
+                "s3", endpoint_url=bucket.endpoint, config=config, **({"region_name": region} if region else {})
+            )
         except (*self._problems, ValueError) as problem:
             raise FrazilError(f"State store s3://{bucket.name}: {problem}.", fix="frazil validate") from None
 

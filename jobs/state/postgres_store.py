@@ -38,7 +38,7 @@ class Database:
     Attributes:
         url: `postgresql://user@host:port/database`, without a password.
         table: Its name, with or without a schema; made with the first document.
-        options: Further arguments of psycopg, such as the password, which is a secret.
+        options: Further arguments of psycopg, such as the password, which is a secret; read for each connection.
         answer_seconds: How long an answer is waited for.
     """
 
@@ -174,6 +174,11 @@ class PostgresDocuments:
     def _open(self) -> Connection[tuple[Any, ...]]:
         seconds = self._database.answer_seconds
         try:
+            options = dict(self._database.options)
+        except FrazilError as problem:
+            # A file that is being replaced, perhaps.
+            raise NotWrittenError(errno.EIO, f"{self.place('')}: {problem.message}") from None
+        try:
             return self._kind.connect(
                 self._database.url,
                 autocommit=True,
@@ -185,7 +190,7 @@ class PostgresDocuments:
                 options=f"-c statement_timeout={int(seconds * 800)}",
                 tcp_user_timeout=int(seconds * 1000),
                 prepare_threshold=None,
-                **self._database.options,
+                **options,
             )
         except self._problems as problem:
             raise NotWrittenError.of(self._error(problem, sent=False)) from None

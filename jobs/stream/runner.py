@@ -14,8 +14,9 @@ from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.kafka.group_offsets import GroupOffsets
-from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.redaction import redacted
+from jobs.registry.errors import RegistryError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
@@ -36,6 +37,7 @@ from jobs.stream.query import POLL_SECONDS, StreamQuery
 from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
+from jobs.stream.secret_watch import SecretWatch, secret_files
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.supervise.control_request import ControlReader
@@ -50,6 +52,8 @@ log = logging.getLogger(__name__)
 
 _LONGEST_RETRY_SECONDS = 60.0
 _FRUITLESS_QUERIES = 3
+# A refused login may mean that a secret was changed there, and is not yet in its file here.
+_SECRET_SECONDS = 120.0
 _NO_TOPIC_SECONDS = 10.0
 # Each look is a call to the JVM, and fifty streams look.
 SHARED_POLL_SECONDS = 1.0
@@ -110,6 +114,7 @@ class StreamRunner:
         self._watch: JvmWatch | None = None
         self._bound: ByteBound = ByteBound(spec.source)
         self._flush: FlushWatch = FlushWatch(heartbeat)
+        self._secrets: SecretWatch = SecretWatch(())
 
     def run(self) -> None:
         """Run until asked to end.
@@ -134,7 +139,7 @@ class StreamRunner:
                 try:
                     self._run_open()
                 except Exception as problem:
-                    if not is_unavailable(problem):
+                    if not is_unavailable(problem) and not self._secret_changes(problem):
                         raise
                     self._wait_for(problem)
         if self._control.superseded():
@@ -143,6 +148,7 @@ class StreamRunner:
     def _run_open(self) -> None:
         """Open the stream and run its queries until it is asked to end."""
         settings = self._settings
+        self._secrets = SecretWatch(secret_files(self._spec, settings))
         of_stream = settings.kafka.with_options(self._spec.source.options)
         kafka, bootstrap = KafkaLog(of_stream), of_stream.require_bootstrap()
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
@@ -165,6 +171,9 @@ class StreamRunner:
 
         fruitless, decided = 0, True
         while not self.finished and (order := self._control.now()) != "end":
+            if self._secrets.changed():
+                log.info("a secret has changed in its file: the stream is opened anew with it")
+                return
             if not decided:
                 # The stamps and the topics say where a query begins; where the one before began may be months ago.
                 # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
@@ -216,7 +225,7 @@ class StreamRunner:
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
                     heartbeat.change(retries=0)
-                if self._control.now() != "run" or watch.outdated or _remade(stream):
+                if self._control.now() != "run" or watch.outdated or _remade(stream) or self._secrets.changed():
                     if self._control.now() == "end":
                         heartbeat.change(state="stopping")
                         step("after_stop_asked")
@@ -297,6 +306,17 @@ class StreamRunner:
             if not paused:
                 self._flush.look(kafka)
             self._control.wait_while(order, 1.0)
+
+    def _secret_changes(self, problem: Exception) -> bool:
+        """Whether a login was refused with a secret that is another one by now; a stream that has run waits for it."""
+        if not isinstance(problem, (KafkaUnavailableError, RegistryError, PermissionError)) or not self._secrets:
+            return False
+        if not self._secrets.changed(now=True) and self.query is not None:
+            message = f"{redacted(self._settings, str(problem))} (waits for another secret in its file)"
+            log.warning("%s", message)
+            self._heartbeat.change(state="retrying", error=LastError(message, "away", time.time(), None))
+            self._secrets.wait(self._control, _SECRET_SECONDS)
+        return self._secrets.changed()
 
     def _wait_for(self, problem: Exception) -> None:
         self._retries += 1

@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -68,20 +67,10 @@ class GuardedBroker:
         for future in self.admin.create_acls([_binding(*rule) for rule in rules]).values():
             future.result(30)
 
-    def forbid(self, user: str) -> None:
-        """Take all of a user's rules away."""
-        # Its stubs know no filter that leaves something open.
-        whatever: Any = None
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            whatever,
-            ResourcePatternType.ANY,
-            f"User:{user}",
-            whatever,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        self.admin.delete_acls([every])[every].result(30)
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The positions of a group."""
+        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+        return {(each.topic, each.partition): each.offset for each in answer.topic_partitions or ()}
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jobs.system.processes import start_time, stop_process
 from tests.helpers.ports import free_ports
@@ -82,21 +83,27 @@ def object_server(folder: Path) -> Iterator[ObjectServer]:
         process.wait()
 
 
-def _answers(endpoint: str) -> bool:
-    """Whether the bucket can be written, which is some time after the port is open."""
+def s3_client(server: ObjectServer | str) -> Any:
+    """A client with the server's keys, to be closed; of a server, or of its endpoint."""
     # Imported here: only tests with this server need it.
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError
     from botocore.session import get_session
 
-    client = get_session().create_client(
+    return get_session().create_client(
         "s3",
         region_name="us-east-1",
-        endpoint_url=endpoint,
+        endpoint_url=server if isinstance(server, str) else server.endpoint,
         aws_access_key_id=KEY,
         aws_secret_access_key=SECRET,
         config=Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1}),
     )
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether the bucket can be written, which is some time after the port is open."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = s3_client(endpoint)
     try:
         client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
         client.delete_object(Bucket=BUCKET, Key="ready")

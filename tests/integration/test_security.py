@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.stream.drain import DrainProgress
 from jobs.stream.retry import is_unavailable
+from orchestration.cli.main import main
+from tests.helpers.database_server import PASSWORD as DATABASE_PASSWORD
+from tests.helpers.database_server import DatabaseServer
 from tests.helpers.guarded_broker import GuardedBroker, guarded_broker
+from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
+from tests.helpers.registry_server import RegistryServer, serving
+from tests.helpers.secret_places import in_bucket, in_database, in_files, shown, watched_arguments
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
+from tests.integration.secret_stream import LETTERS, SecretStream
+from tests.integration.topics import messages_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,3 +164,82 @@ def test_an_identity_provider_that_is_away_is_waited_for_and_one_that_refuses_is
     with pytest.raises(KafkaUnavailableError, match=r"(?s)invalid_client.*check kafka.security") as refused:
         one.kafka().topics(one.spec().source)
     assert not is_unavailable(refused.value)
+
+
+def test_the_least_rights_are_enough_and_secrets_change_under_a_driver_and_are_found_nowhere(
+    guarded: GuardedBroker,
+    database: DatabaseServer,
+    objects: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET_OF_DAGSTER", "")
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with serving(RegistryServer()) as registry:
+        world = SecretStream(tmp_path / "home", guarded, database, objects, registry, tmp_path / "mounted")
+        one = world.pipeline
+
+        def told(*words: str) -> str:
+            result = CliRunner().invoke(main, ["--home", str(one.home), *words])
+            assert result.exit_code == 0, result.output
+            return result.output
+
+        with watched_arguments(world.values) as in_arguments:
+            world.produce(20)
+            said = told("start", one.stream)
+            try:
+                one.wait_until_landed()
+                first = one.beat()
+                for name in ("reader", "admin", "registry", "database"):
+                    world.change(name)
+                assert first.epoch is not None
+                wait_for(lambda: (one.beat().epoch or 0) > (first.epoch or 0), "the stream to be opened anew", 60)
+                world.produce(20)
+                one.wait_until_landed()
+                wait_for(lambda: len(list(messages_of(guarded.open_address, LETTERS))) == 2, "both letters", 30)
+                assert one.beat().pid == first.pid
+                os.environ["SECRET_OF_DAGSTER"] = world.present["database"]
+                said += told("status", one.stream)
+            finally:
+                said += told("stop", one.stream)
+        assert sum(one.landed().values()) == 40
+        positions = guarded.committed(f"lag-{one.stream}")
+        assert sum(positions.values()) == 42
+        # Without a place to look at, nothing would be found.
+        lake = database.url_of("secret_lake")
+        count, in_objects = in_bucket(world.values, s3_client(objects), BUCKET, world.folder.rpartition("/")[2])
+        assert count > 10 and next(one.home.rglob("spark.log")).stat().st_size >= 0
+        assert not in_objects and not in_arguments
+        assert not in_files(world.values, one.home)
+        assert not in_database(world.values, lake, DATABASE_PASSWORD)
+        assert not in_database(world.values, database.url_of("secret_dagster"), DATABASE_PASSWORD)
+        for letter in messages_of(guarded.open_address, LETTERS):
+            said += f"{letter.value()} {letter.headers()}"
+        assert not shown(world.values, (said + repr(one.settings())).encode())
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        (
+            "DESCRIBE",
+            r"User:frazil has no right to Describe on topic .*--allow-principal User:frazil --operation Des",
+        ),
+        ("READ", r"no right to Read on topic .*--operation Read --topic"),
+    ],
+)
+def test_a_missing_rule_is_told_with_the_command_that_adds_it(
+    guarded: GuardedBroker,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    lacking: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv("FRAZIL_TEST_PASSWORD", PASSWORD)
+    one = secured(Pipeline(tmp_path, guarded.address, f"lacks_{lacking.lower()}"), guarded)
+    produce(guarded, one.stream, 3)
+    if lacking == "READ":
+        guarded.allow([("frazil", "DESCRIBE", f"topic:{one.stream}")])
+    with pytest.raises(Exception, match=f"(?s){told}"):
+        one.drain(spark)
