@@ -51,7 +51,10 @@ class Version:
 
 
 class BusyStoreError(OSError):
-    """The service has not done what was asked, and wants to be asked again: it is overloaded, or has met a conflict."""
+    """The service has not done what was asked, and wants to be asked again: it is overloaded, or has met a conflict.
+
+    A `SharedStore` asks again. What is left of it then is EIO, as of a service that does not answer: waiting helps.
+    """
 
 
 class Documents(Protocol):
@@ -153,8 +156,10 @@ class SharedStore:
             # Written anew in seconds, and of no use by then.
             try:
                 self._documents.write(self._prefix + key, content, _nonce(), True)
-            except BusyStoreError as problem:
-                raise NotWrittenError.of(problem) from problem
+            except OSError as problem:
+                if problem.errno != errno.EAGAIN:
+                    raise
+                raise NotWrittenError.of(_in_the_end(problem)) from problem
             return
         self._write(key, content, lambda found: found)
 
@@ -197,7 +202,10 @@ class SharedStore:
 
     def prove(self, proof: Callable[[Documents, str], None]) -> None:
         """Let the service be tried below this store's prefix."""
-        proof(self._documents, self._prefix)
+        try:
+            proof(self._documents, self._prefix)
+        except OSError as problem:
+            raise _in_the_end(problem) from problem
 
     def _write(
         self, key: str, content: bytes, allowed: Callable[[Version | None], Version | Literal[False] | None]
@@ -224,10 +232,11 @@ class SharedStore:
             except OSError as unknown:
                 problem, unclear = unknown, unclear or sent
             if time.monotonic() >= deadline or problem.errno == errno.EACCES:
+                last = _in_the_end(problem)
                 if unclear:
-                    sentence = f"{problem.strerror or problem} (it may have been written all the same)"
-                    raise OSError(problem.errno, sentence) from problem
-                raise NotWrittenError.of(problem) from problem
+                    sentence = f"{last.strerror or last} (it may have been written all the same)"
+                    raise OSError(last.errno, sentence) from problem
+                raise NotWrittenError.of(last) from problem
             time.sleep(pause * random.random())
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -242,21 +251,26 @@ class SharedStore:
                 if self._silence.failed:
                     self._silence.failed, self._silence.heard_since = False, self._clock()
                 return answer
-            except BusyStoreError:
+            except BusyStoreError as problem:
                 if time.monotonic() - begun > READ_SECONDS:
-                    raise
+                    raise _in_the_end(problem) from problem
                 time.sleep(_FIRST_PAUSE * (1 + random.random()))
-            except OSError:
+            except OSError as problem:
                 self._silence.failed = True
                 # Whoever looks at many documents of many streams is not to wait for each of them.
                 if (now := time.monotonic()) - begun > _SLOW_SECONDS:
                     self._silence.until = now + _SILENCE_SECONDS
-                raise
+                raise _in_the_end(problem) from problem
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
     """A pattern of keys as a regular expression."""
     return re.compile("[^/]*".join(map(re.escape, pattern.split("*"))))
+
+
+def _in_the_end(problem: OSError) -> OSError:
+    """What is told of a problem when the service is not asked again: EAGAIN says of it what a full machine says too."""
+    return problem if problem.errno != errno.EAGAIN else OSError(errno.EIO, problem.strerror)
 
 
 def _nonce() -> str:

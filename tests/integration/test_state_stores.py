@@ -24,6 +24,7 @@ from jobs.state.own_store import own_store, remove_store, store_is_there
 from jobs.state.shared_store import SharedStore
 from jobs.state.store import NotWrittenError
 from jobs.state.store_proof import StoreRefusedError, prove_store
+from jobs.stream.retry import is_unavailable
 from orchestration.cli.validate.catalog_checks import check_state
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.faulty_proxy import Fault, FaultyProxy, faulty_proxy
@@ -274,6 +275,31 @@ def test_a_database_that_is_stuck_is_waited_for_no_longer_than_asked(database: D
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
     wait_for(lambda: _reads(store), "it to answer again")
+
+
+def test_a_database_that_gives_up_each_statement_is_one_to_wait_for(
+    database: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under locks or overload: it cancels what takes longer than `timeout` allows, and says so."""
+    import psycopg
+
+    monkeypatch.setattr("jobs.state.shared_store.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("jobs.state.shared_store.READ_SECONDS", 0.0)
+    chosen = database_state(database, timeout="500ms")
+    store = shared_store(chosen, tmp_path)
+    store.put("launch.json", b"1")
+    with psycopg.connect(database.url, password=PASSWORD) as other:
+        other.execute(f'LOCK TABLE "{chosen.properties["table"]}" IN ACCESS EXCLUSIVE MODE'.encode())
+        for ask in (
+            lambda: store.put("launch.json", b"2"),
+            lambda: store.put("launch.json", b"2", durable=False),
+            lambda: store.get("launch.json"),
+            lambda: prove_store(store),
+        ):
+            with pytest.raises(OSError, match="canceling statement due to statement timeout") as given_up:
+                ask()
+            assert is_unavailable(given_up.value)
+    assert store.get("launch.json") == b"1"
 
 
 def _reads(store: SharedStore) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from jobs.state import shared_store
 from jobs.state.local_store import LocalStore
-from jobs.state.shared_store import Expected, SharedStore
+from jobs.state.shared_store import BusyStoreError, Expected, SharedStore
 from jobs.state.store import NotWrittenError, StateStore
 from jobs.state.store_proof import UnsafeStoreError, prove_store
 from jobs.state.stream_folder import StreamFolder
+from jobs.stream.retry import is_unavailable
 from tests.helpers.late_service import LateService
 from tests.helpers.store_contract import StoreContract
 
@@ -87,6 +89,39 @@ def test_a_write_that_was_not_carried_out_is_told_from_one_that_may_have_been(
         with pytest.raises(NotWrittenError if plan != "refused" else OSError):
             write()
         assert service.documents == {}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.put(KEY, b"new"),
+        lambda store: store.put(KEY, b"new", durable=False),
+        lambda store: store.create_if_absent(KEY, b"new"),
+        lambda store: store.get(KEY),
+        lambda store: store.delete(KEY),
+        lambda store: store.keys("streams/*/launch.json"),
+        lambda store: store.written_at(KEY),
+        prove_store,
+    ],
+)
+@pytest.mark.parametrize("kind", [BusyStoreError, NotWrittenError])
+def test_a_service_that_stays_busy_is_one_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[StateStore], object], kind: type[OSError]
+) -> None:
+    """As the one that does not answer at all: a driver whose store is throttled waits for it, and does not end."""
+
+    def busy(*_: object) -> NoReturn:
+        raise kind(errno.EAGAIN, "SlowDown")
+
+    service = LateService()
+    for name in ("read", "write", "remove", "keys", "written_at"):
+        monkeypatch.setattr(service, name, busy)
+    monkeypatch.setattr(shared_store, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(shared_store, "READ_SECONDS", 0.0)
+    with pytest.raises(OSError, match="SlowDown") as left:
+        ask(SharedStore(service, tmp_path))
+    assert is_unavailable(left.value)
+    assert not is_unavailable(OSError(errno.EAGAIN, "fork")), "which is a matter of this machine"
 
 
 def test_a_refusal_is_not_tried_again_and_a_former_attempt_stays_in_doubt(
