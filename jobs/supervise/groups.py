@@ -226,7 +226,9 @@ class DriverGroup:
         failures = failures_in_a_row(actual.launch, actual.heartbeat, _STABLE_SECONDS)
         restart = Restart()
         pause = pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
-        return failures, pause - (actual.heartbeat_age if actual.heartbeat is not None else actual.launched_for)
+        # A beat of an earlier launch says nothing of the end of one that died before its own first.
+        beaten = actual.heartbeat is not None and not actual.awaited
+        return failures, pause - (actual.heartbeat_age if beaten else actual.launched_for)
 
     def _ask_to_end(self, attempt: int, former: ControlRequest, reason: str) -> None:
         request = ControlRequest(former.mode, attempt, "roll", reason, "frazil", time.time())

@@ -157,6 +157,18 @@ def test_the_pause_of_a_group_without_a_keeper_is_seen(tmp_path: Path) -> None:
     assert starts is not None and 20 < starts <= 40, "the fourth failure in a row"
 
 
+def test_the_pause_after_a_driver_without_a_beat_counts_from_its_launch(tmp_path: Path) -> None:
+    """The newest beat is an earlier driver's, of ten minutes ago; the one since then died before its first."""
+    settings = load_settings(None, home=tmp_path)
+    group = DriverGroup.of(settings, "small")
+    of_group = launched(group.folder.root, None, attempt=7, process=DEAD)
+    write_launch(of_group, Launch(7, "a", str(tmp_path), 3, time.time()), "")
+    now = time.time() - 600
+    who = ("s", "a", 6, *DEAD, boot_id(), socket.gethostname())
+    write_heartbeat(of_group, Heartbeat(*who, now, "running", now, boot_clock() - 600, now))
+    assert 20 < group.next_start().seconds <= 40, "the fourth failure in a row"
+
+
 def test_the_end_of_a_stream_is_awaited_and_that_of_its_process_is_not() -> None:
     driver = Driver(4, "a", *ME, "here", True, None, group="small")
     found: list[Driver | None] = [driver]
