@@ -1,4 +1,8 @@
-"""Copy of a deployment's documents from one state store to another: nothing is overwritten, all is read back."""
+"""Copy of a deployment's documents from one state store to another: all are read back, and hardly one is overwritten.
+
+Results of maintenance and of checks decide nothing, and both go on while the streams are stopped: they are copied as
+they are at the time, over those of an earlier copy.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ _ENDINGS = ("*.json", "*.parquet", "*.yaml")
 # A lease is of its store: whoever runs a stream takes one there. Keepers, logs and scratch are of a machine.
 _LEFT = re.compile(r"(.*/)?(lease-\d+|keeper)\.json|streams/[^/]+/(logs|checkpoints)/.*")
 _LEASE = re.compile(r"(.*/)?lease-\d+\.json")
+_RESULTS = re.compile(r"tables/.*|streams/[^/]+/checks/.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,10 @@ def documents_of(store: StateStore) -> list[str]:
 def copy_documents(source: StateStore, target: StateStore) -> Copied:
     """Copy the documents of all streams, groups and tables, and see that they are there.
 
-    A copy that was interrupted goes on: what stands there already has to be the same.
+    A copy that was interrupted goes on: what stands there already has to be the same, but for results.
 
     Args:
-        source: A whole store; nobody writes there meanwhile.
+        source: A whole store; nobody writes there meanwhile, but for results.
         target: Another whole store, which nobody uses.
 
     Raises:
@@ -56,9 +61,13 @@ def copy_documents(source: StateStore, target: StateStore) -> Copied:
     for key in keys:
         content = source.get(key)
         if content is None:
+            if _RESULTS.fullmatch(key):
+                continue
             raise _changed(source, key)
         contents[key] = content
-        if not target.create_if_absent(key, content) and target.get(key) != content:
+        if _RESULTS.fullmatch(key):
+            target.put(key, content)
+        elif not target.create_if_absent(key, content) and target.get(key) != content:
             raise _used(target, key)
     for key, content in contents.items():
         if target.get(key) != content:
@@ -66,12 +75,16 @@ def copy_documents(source: StateStore, target: StateStore) -> Copied:
                 f"{target.place(key)} is not what was written there.",
                 fix="see to that store, remove the copy, and run this again",
             )
-        if source.get(key) != content:
+        if not _RESULTS.fullmatch(key) and source.get(key) != content:
             raise _changed(source, key)
-    if documents_of(source) != keys:
+    if _deciding(documents_of(source)) != _deciding(keys):
         raise _changed(source, "")
     leases = sum(bool(_LEASE.fullmatch(key)) for key in _keys(source))
     return Copied(len(contents), sum(map(len, contents.values())), leases)
+
+
+def _deciding(keys: list[str]) -> list[str]:
+    return [key for key in keys if not _RESULTS.fullmatch(key)]
 
 
 def _keys(store: StateStore) -> Iterator[str]:
@@ -79,21 +92,23 @@ def _keys(store: StateStore) -> Iterator[str]:
 
 
 def _refuse_others(target: StateStore, keys: frozenset[str]) -> None:
-    # A lease says that somebody has used it, whatever else is there.
-    for key in _keys(target):
+    # A lease says that somebody has used it, whatever else is there; results that are gone may be an earlier copy's.
+    for key in _deciding(list(_keys(target))):
         if key not in keys and (_LEASE.fullmatch(key) or not _LEFT.fullmatch(key)):
             raise _used(target, key)
 
 
 def _used(target: StateStore, key: str) -> FrazilError:
     return FrazilError(
-        f"{target.place(key)} is there already, and is no part of this copy. Nothing is overwritten.",
+        f"{target.place(key)} is there already, and is no part of this copy. Nothing is overwritten but results of "
+        "maintenance and checks.",
         fix="name a store that no deployment has used: another folder, or another table",
     )
 
 
 def _changed(source: StateStore, key: str) -> FrazilError:
     return FrazilError(
-        f"{source.place(key)} was written or removed during the copy, so something runs.",
+        f"{source.place(key)} was written or removed during the copy, so something runs which is neither maintenance "
+        "nor a check.",
         fix="stop what runs (`frazil status`), remove the copy, and run this again",
     )

@@ -42,6 +42,7 @@ class ControlRequest(msgspec.Struct, frozen=True):
         action: What was asked for, such as `pause`.
         reason, by: Why, and who.
         at: Seconds since 1970.
+        paused: Of a stopped stream: the reason why it was paused until then; None if it was not.
     """
 
     mode: DesiredMode = msgspec.field(default="running", name="wish")
@@ -50,11 +51,16 @@ class ControlRequest(msgspec.Struct, frozen=True):
     reason: str = ""
     by: str = ""
     at: float = 0.0
+    paused: str | None = None
 
     def sentence(self, stream: str) -> str:
         """What was asked of a stream, by whom, and why."""
-        who = f" by {self.by}" if self.by else ""
-        return f"stream {stream} is {self.mode}{who}{f': {self.reason}' if self.reason else ''}."
+        return f"stream {stream} is {self.mode}{self.origin}."
+
+    @property
+    def origin(self) -> str:
+        """Who asked for it, and why, as the end of a sentence."""
+        return f"{f' by {self.by}' if self.by else ''}{f': {self.reason}' if self.reason else ''}"
 
 
 # Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.

@@ -152,8 +152,15 @@ class Lifecycle:
         self, now: Observation, action: str, reason: str, by: str, *, mode: DesiredMode, end_attempt: int = 0
     ) -> None:
         """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
-        ended = max(now.control.end_attempt, end_attempt)
-        write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time()), now.control)
+        former = now.control
+        ended = max(former.end_attempt, end_attempt)
+        # What the operator who stopped it had before, for whoever starts everything again.
+        paused = former.reason if former.mode == "paused" else former.paused
+        paused = paused if mode == "stopped" else None
+        if mode == former.mode == "stopped":
+            # Who has its driver end is not who stopped it.
+            reason, by = former.reason, former.by
+        write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time(), paused), former)
         step("after_wish")
 
     def launchable(self, now: Observation) -> Configuration:

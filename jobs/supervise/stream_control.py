@@ -179,14 +179,19 @@ class StreamControl:
         return ActionResult(f"{self._stream} is paused; its driver has ended, and none is started.", beat)
 
     def stop(self, reason: str, by: str) -> ActionResult:
-        """End the driver after its batch; none is started until somebody starts or resumes the stream."""
+        """End the driver after its batch; none is started until somebody starts or resumes the stream.
+
+        Who stopped it first, and why, stays: so `frazil stop --all` leaves standing what was stopped on purpose.
+        """
         with self._life.section() as now:
             already = now.control.mode == "stopped" and now.driver is None
-            self._life.request(now, "stop", reason, by, mode="stopped")
+            if now.control.mode != "stopped":
+                self._life.request(now, "stop", reason, by, mode="stopped")
         if now.driver is None:
             _refuse_while_drained(now)
             end_leftovers(now.actual.launched_process, self._stream)
-            return ActionResult(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
+            stopped = f"{self._stream} is stopped{f' already{now.control.origin}' if already else ''}."
+            return ActionResult(stopped, now.heartbeat)
         how = self._life.end(now, now.driver)
         return ActionResult(
             f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,7 +16,7 @@ from jobs.state.lease_record import read_lease
 from jobs.state.store_proof import prove_store
 from jobs.state.stream_folder import state_store, stream_folder, streams_with
 from jobs.supervise.actual import read_certain
-from jobs.supervise.control_request import read_control
+from jobs.supervise.control_request import KEY, read_control
 from jobs.supervise.groups import DriverGroup, known_groups
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.system.private_files import keep_private
@@ -42,7 +45,7 @@ def copy(deployment: Deployment, to: Path) -> None:
     settings = deployment.settings()
     others = load_settings(to.absolute(), home=deployment.home)
     source, target = state_store(settings), state_store(others)
-    if source.place("") == target.place(""):
+    if _where(settings) == _where(others):
         raise FrazilError(
             f"{to} names the state that is in effect: {source.place('')}.",
             fix="write down another `state`: docs/state-store.md",
@@ -50,23 +53,68 @@ def copy(deployment: Deployment, to: Path) -> None:
     keep_private(others.state)
     try:
         prove_store(source)
-        refuse_running(settings)
+        refuse_running(deployment, settings)
         prove_store(target)
         done = copy_documents(source, target)
-        refuse_running(settings)
+        refuse_running(deployment, settings)
+        restarts = list(_restarts(deployment, settings))
     except OSError as problem:
-        raise FrazilError(
-            f"A state store cannot be reached: {problem.strerror or problem}.", fix="run this again when it answers"
-        ) from None
+        raise _unusable(problem) from None
     click.echo(
         f"{done.documents:,} documents ({done.bytes:,} bytes) stand in {target.place('')} as in {source.place('')}; "
         f"all were read back. {done.leases} leases were left."
     )
-    click.echo(f"  Next: put the `state` of {to} into the settings, then frazil start --all")
+    click.echo(f"  Next: put the `state` of {to} into the settings. There, too, all streams are stopped; then")
+    for line in restarts:
+        click.echo(f"    {line}")
 
 
-def refuse_running(settings: Settings) -> None:
-    """Raise unless every stream is stopped, and no process holds one.
+def _where(settings: Settings) -> tuple[str, str]:
+    """What tells a state store from another one: its place, and the service where its name does not tell it."""
+    chosen = settings.state_store
+    endpoint = chosen.revealed().get("s3.endpoint", "") if chosen is not None else ""
+    return state_store(settings).place(""), endpoint.rstrip("/")
+
+
+def _unusable(problem: OSError) -> FrazilError:
+    """What it means that a store could not be read or written amid a copy."""
+    what = f"{problem.strerror or problem}{f' ({problem.filename})' if problem.filename else ''}"
+    again = "then run this again: it goes on with what is there"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FrazilError(f"There is no room for the copy: {what}.", fix=f"make room, {again}")
+    if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return FrazilError(f"A state store may not be used: {what}.", fix=f"give this user the right to, {again}")
+    return FrazilError(f"A state store cannot be reached: {what}.", fix="run this again when it answers")
+
+
+def _restarts(deployment: Deployment, settings: Settings) -> Iterator[str]:
+    """What has streams go on that are stopped: a line for each who and why, the newest first, and its commands."""
+    specs = {spec.stream: spec for spec in deployment.streams()[0]}
+    asked = {stream: read_control(stream_folder(settings, stream).store) for stream in streams_with(settings, KEY)}
+    stops = dict[tuple[str, str], list[str]]()
+    for stream, control in sorted(asked.items(), key=lambda each: -each[1].at):
+        stops.setdefault((control.by, control.reason), []).append(stream)
+    for (by, reason), streams in stops.items():
+        yield f"what was stopped by {by or 'somebody'}{f': {reason}' if reason else ''}"
+        mine = sorted(streams)
+        known = [stream for stream in mine if stream in specs]
+        going = [stream for stream in known if asked[stream].paused is None]
+        for command, chosen in (
+            ("start", [stream for stream in going if specs[stream].continuous]),
+            ("resume", [stream for stream in going if not specs[stream].continuous]),
+        ):
+            if chosen:
+                yield f"  frazil {command} {' '.join(chosen)}"
+        for stream in known:
+            if (why := asked[stream].paused) is not None:
+                yield f"  frazil pause {stream} --reason {shlex.quote(why)}"
+        for stream in mine:
+            if stream not in specs:
+                yield f"  {stream} has no file that can be read, and stays stopped"
+
+
+def refuse_running(deployment: Deployment, settings: Settings) -> None:
+    """Raise unless every stream is stopped, whether it was launched ever or not, and no process holds one.
 
     Raises:
         FrazilError: Names the stream and who runs it.
@@ -82,7 +130,9 @@ def refuse_running(settings: Settings) -> None:
                 f"stream {name} is run by process {lease.pid} on {lease.host}.",
                 fix=f"frazil stop --all; wait for what else runs, or stop process {lease.pid}; then run this again",
             )
-    for stream in streams_with(settings, LAUNCH_KEY):
+    # Those too that are drained now and then, by a schedule of Dagster.
+    declared = {spec.stream for spec in deployment.streams()[0]}
+    for stream in sorted(declared.union(streams_with(settings, LAUNCH_KEY))):
         store = stream_folder(settings, stream).store
         actual = read_certain(store, stream)
         driver = actual.driver
@@ -90,7 +140,7 @@ def refuse_running(settings: Settings) -> None:
             raise FrazilError(f"stream {stream} is run by {driver.name}.", fix="frazil stop --all")
         if read_control(store).mode != "stopped":
             raise FrazilError(
-                f"stream {stream} is not stopped, so its supervisor may start it at any time.", fix="frazil stop --all"
+                f"stream {stream} is not stopped, so it may be started at any time.", fix="frazil stop --all"
             )
     for name in known_groups(settings):
         driver = DriverGroup.of(settings, name).actual().driver

@@ -39,7 +39,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now_is_no_driver(world: World) -
     reused = msgspec.structs.replace(world.beat(), pid=os.getpid(), state="running")
     write_heartbeat(LocalStore(world.folder()), reused)
     assert read_actual(LocalStore(world.folder()), "payments").driver is None
-    assert world.control().stop(*WHY).sentence == "payments is stopped already."
+    assert world.control().stop(*WHY).sentence == "payments is stopped already by tester@here: a test."
 
 
 @pytest.mark.parametrize("host", [None, "another-container"])

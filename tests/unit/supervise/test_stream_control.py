@@ -44,13 +44,37 @@ def test_a_stream_is_stopped_after_its_batch_and_stays_stopped(world: World) -> 
     world.control().start(*WHY)
     assert "is stopped: attempt 1 ended after its batch" in world.control().stop(*WHY).sentence
     assert (world.beat().state, world.living()) == ("stopped", [])
-    assert world.control().stop(*WHY).sentence == "payments is stopped already."
+    assert (
+        world.control().stop("all stop", "ann@here").sentence == "payments is stopped already by tester@here: a test."
+    )
     with pytest.raises(FrazilError, match="payments is stopped by tester@here: a test") as caught:
         world.control().ensure_running("nothing runs", "supervisor")
     assert caught.value.fix == "frazil start payments"
     done = world.control().start(*WHY)
     assert done.heartbeat is not None
     assert done.heartbeat.attempt == 2
+
+
+def test_who_stopped_or_paused_a_stream_first_is_kept_when_all_are_stopped(world: World) -> None:
+    world.control().stop("a suspicion", "ann")
+    asked = world.request()
+    world.control().stop("its state moves", "bob")
+    assert world.request() == asked
+    world.control().drain_driver("its machine goes", "supervisor")
+    assert (world.request().by, world.request().reason, world.request().paused) == ("ann", "a suspicion", None)
+    world.control().pause("a look at it", "ann")
+    world.control().stop("its state moves", "bob")
+    world.control().stop("once more", "bob")
+    world.control().end("nobody wants it", "supervisor")
+    request = world.request()
+    assert (request.mode, request.by, request.reason, request.paused) == (
+        "stopped",
+        "bob",
+        "its state moves",
+        "a look at it",
+    )
+    world.control().pause("as before", "ann")
+    assert (world.request().mode, world.request().paused) == ("paused", None)
 
 
 def test_a_flush_is_asked_of_a_driver_that_reads_and_changes_no_wish(world: World) -> None:
