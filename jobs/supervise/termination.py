@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.errors import FrazilError
+from jobs.spec.launcher_name import LauncherName
 from jobs.supervise.driver import Driver
 from jobs.supervise.driver_session import end_leftovers_of
 from jobs.supervise.launchers.launcher import Launcher
@@ -13,7 +14,11 @@ from jobs.supervise.waiting import POLL_SECONDS, wait_until
 
 _DISTANT_POLL_SECONDS = 1.0
 _LEFTOVERS_SECONDS = 5.0
-_ASKED = {"local": "SIGTERM"}
+_ASKED: dict[LauncherName, str] = {
+    "local": "SIGTERM",
+    "spark_submit": "the order of Spark's master",
+    "kubernetes": "the removal of its pod",
+}
 _NOT_LISTENED = "did not listen and was killed"
 CANCEL_SECONDS = 30.0
 """How long a batch that a group's driver has cancelled may take to end."""
@@ -99,7 +104,7 @@ def end_driver(
         launcher.end(process, stream, 0.0)
     elif not gone:
         heard = launcher.end(process, stream, timeouts.term_seconds)
-        how = f"ended on {_ASKED.get(launcher.name, 'its launcher asking it to')}" if heard else _NOT_LISTENED
+        how = f"ended on {_ASKED[launcher.name]}" if heard else _NOT_LISTENED
     if driver.local:
         end_leftovers_of(driver.pid, stream, driver.attempt, _LEFTOVERS_SECONDS)
     return how

@@ -1,13 +1,18 @@
 """Kubernetes as far as a launcher speaks with it: an HTTP server that keeps pods, with faults on demand.
 
-It is no Kubernetes: it starts nothing, and checks of a manifest only what every pod has to have.
+It is no Kubernetes: it checks of a manifest only what every pod has to have. It starts nothing, unless a test wants a
+pod's container to be a process of this machine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +32,7 @@ class FakeKubernetes:
         requests: Method and path of each, in order, with its status.
         graces: What each removed pod was given to end, in seconds.
         deaf: Whether pods do not end when they are asked to.
+        given: The environment of containers that are processes of this machine; None: there are none.
     """
 
     address: str = ""
@@ -36,6 +42,9 @@ class FakeKubernetes:
     requests: list[tuple[str, str, int]] = field(default_factory=list)
     graces: list[int] = field(default_factory=list)
     deaf: bool = False
+    given: dict[str, str] | None = None
+    processes: dict[tuple[str, str], subprocess.Popen[bytes]] = field(default_factory=dict)
+    ending: dict[tuple[str, str], float] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def pod(self) -> dict[str, Any]:
@@ -49,6 +58,7 @@ class FakeKubernetes:
 
     def handle(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any]]:
         """Carry a request out; returns the status and the document of the answer."""
+        self._look_at_processes()
         parts = urlsplit(url)
         _, api, version, _, namespace, kind, *rest = parts.path.split("/")
         assert (api, version, kind) == ("api", "v1", "pods")
@@ -64,6 +74,10 @@ class FakeKubernetes:
         if method == "DELETE":
             assert body["kind"] == "DeleteOptions"
             self.graces.append(body["gracePeriodSeconds"])
+            if (process := self.processes.get(key)) is not None and process.poll() is None:
+                process.terminate()
+                self.ending.setdefault(key, time.monotonic() + body["gracePeriodSeconds"])
+                return 200, self.pods[key]
             return 200, self.pods[key] if self.deaf else self.pods.pop(key)
         return 200, self.pods[key]
 
@@ -76,7 +90,39 @@ class FakeKubernetes:
             return 409, failure(409, f'pods "{name}" already exists')
         created = {"creationTimestamp": f"2026-11-26T10:00:{len(self.requests):02d}Z"}
         self.pods[namespace, name] = pod | {"metadata": pod["metadata"] | created, "status": {"phase": "Pending"}}
+        if self.given is not None:
+            (container,) = containers
+            env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+            command = [*container["command"], *container["args"]]
+            process = subprocess.Popen(command, env=self.given | env, stdin=subprocess.DEVNULL, start_new_session=True)
+            self.processes[namespace, name] = process
         return 201, self.pods[namespace, name]
+
+    def _look_at_processes(self) -> None:
+        """Pods are as their processes are, and go once these have ended that were to be removed."""
+        for key, process in self.processes.items():
+            code = process.poll()
+            if code is None and time.monotonic() > self.ending.get(key, float("inf")):
+                process.kill()
+                code = process.wait()
+            if key not in self.pods:
+                continue
+            if code is not None and key in self.ending:
+                del self.pods[key]
+            elif code is None:
+                self.pods[key]["status"] = {"phase": "Running"}
+            else:
+                status = code if code >= 0 else 128 - code
+                over = {"terminated": {"reason": "Error" if code else "Completed", "exitCode": status}}
+                phase = "Failed" if code else "Succeeded"
+                self.pods[key]["status"] = {"phase": phase, "containerStatuses": [{"state": over}]}
+
+    def end(self) -> None:
+        """End what containers are processes."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def failure(status: int, message: str) -> dict[str, Any]:
@@ -130,3 +176,4 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
         finally:
             server.shutdown()
             thread.join()
+            state.end()

@@ -33,6 +33,7 @@ from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
 from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
+from jobs.supervise.launchers.driver_identity import take_launched_file
 from jobs.supervise.launches import SPEC_FILE
 
 _POLL_SECONDS = 0.02
@@ -53,6 +54,7 @@ def main() -> int:
         time.sleep(_POLL_SECONDS)
     settings = load_settings(options.settings, home=options.home)
     folder = stream_folder(settings, options.stream)
+    take_launched_file(folder)
     spec = load_stream(folder.root / SPEC_FILE)
     lease = Lease(folder.store, spec.stream, settings.lease_ttl.total_seconds())
     log = folder.root / "logs" / "driver.log"

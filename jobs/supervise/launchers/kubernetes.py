@@ -15,7 +15,7 @@ from jobs.spec.launcher_name import LauncherName
 from jobs.spec.settings import SETTINGS_FILE, Settings
 from jobs.supervise.launchers.kubernetes_api import KubernetesApi, KubernetesRefusedError
 from jobs.supervise.launchers.launcher import DriverOrder, Look, NotLaunchedError
-from jobs.supervise.launchers.pod_manifest import pod_manifest, pod_name
+from jobs.supervise.launchers.pod_manifest import MANAGED_BY, pod_manifest, pod_name
 from jobs.supervise.launches import LaunchedProcess
 from jobs.supervise.waiting import wait_until
 
@@ -49,6 +49,12 @@ class KubernetesPods:
                 fix=f"write drivers.kubernetes into {SETTINGS_FILE} again, until that driver has ended",
             )
         return chosen
+
+    def check(self) -> str:
+        """Ask for the pods of drivers; see `Launcher`."""
+        namespace = self._chosen.namespace
+        KubernetesApi(self._chosen, namespace).ended(f"app.kubernetes.io/managed-by={MANAGED_BY}")
+        return f"Kubernetes answers, and shows the pods of {namespace}"
 
     def handle(self, label: str, attempt: int) -> str:
         """The namespace and the name of the pod that is to be made."""
@@ -91,15 +97,14 @@ class KubernetesPods:
         api, name = self._found(process.handle)
         # Never 0: that would take the pod off the books while it may still run.
         api.delete(name, max(1, int(seconds)))
-        if wait_until(lambda: self.look(process).life == "ended", max(1.0, seconds), 0.5):
-            return seconds > 0
-        if not wait_until(lambda: self.look(process).life == "ended", _SAID_SECONDS, 0.5):
+        asked = time.monotonic()
+        if not wait_until(lambda: self.look(process).life == "ended", seconds + _SAID_SECONDS, 0.5):
             raise FrazilError(
                 f"stream {label}: pod {process.handle} was told to end, and is not known to have ended: "
                 f"{self.look(process).reason or 'it runs'}.",
                 fix=f"kubectl -n {api.namespace} describe pod {name}; where its node is lost for good, delete the node",
             )
-        return False
+        return time.monotonic() - asked < seconds
 
     def _found(self, handle: str) -> tuple[KubernetesApi, str]:
         namespace, _, name = handle.rpartition("/")

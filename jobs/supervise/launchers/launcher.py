@@ -100,6 +100,14 @@ class Launcher(Protocol):
         """As the settings have it."""
         ...
 
+    def check(self) -> str:
+        """Ask whether drivers can be started, without starting one; returns the answer as a sentence.
+
+        Raises:
+            FrazilError: They cannot, or nobody answers.
+        """
+        ...
+
     def handle(self, label: str, attempt: int) -> str:
         """By what a driver is found that is yet to be started; empty where only its start tells."""
         ...

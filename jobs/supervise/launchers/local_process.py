@@ -41,6 +41,10 @@ class LocalProcesses:
         """As the settings have it."""
         return LOCAL
 
+    def check(self) -> str:
+        """Nothing to ask."""
+        return "drivers are processes of this machine"
+
     def handle(self, label: str, attempt: int) -> str:
         """None: a process is told by its pid and when it started."""
         return ""

@@ -129,7 +129,7 @@ def overlaid(base: Any, over: Any) -> Any:
 
 
 def _named(members: list[Any]) -> bool:
-    return all(isinstance(each, dict) and "name" in each for each in members)
+    return all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in members)
 
 
 def _at(manifest: Mapping[str, Any], path: tuple[str, ...]) -> Any:

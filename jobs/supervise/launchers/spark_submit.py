@@ -93,6 +93,13 @@ class SparkSubmissions:
             )
         return master
 
+    def check(self) -> str:
+        """Ask whether the master listens, and whether its page says that it is in charge; see `Launcher`."""
+        master = self.master
+        self._require_master(master)
+        self._page()
+        return f"the master {master} takes drivers, and its page answers"
+
     def handle(self, label: str, attempt: int) -> str:
         """None: the master gives it."""
         return ""

@@ -26,6 +26,7 @@ from orchestration.cli.validate.catalog_checks import (
 )
 from orchestration.cli.validate.cluster_checks import check_cluster
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
+from orchestration.cli.validate.launcher_checks import check_launcher
 from orchestration.cli.validate.registry_checks import check_registry
 from orchestration.cli.validate.topic_checks import check_letter_topic, check_options, check_topics, connected_kafka
 from resources.deployment import Deployment
@@ -115,6 +116,7 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
     """
     yield from check_state(settings)
     yield from check_cluster(settings)
+    yield from check_launcher(settings)
     kafka = connected_kafka(specs, settings)
     catalog = connected_catalog(settings)
     for finding in (kafka, catalog):

@@ -17,7 +17,7 @@ class Finding:
 
     Attributes:
         stream: The stream's id; None where it concerns all.
-        subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `table`
+        subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `drivers`, `table`
             or `contract`.
         fix: What to do, where something can be done.
     """

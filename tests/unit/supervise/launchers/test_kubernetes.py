@@ -87,6 +87,14 @@ def test_a_token_that_was_replaced_is_read_again(
     assert "cannot be read" in pods.look(process).reason
 
 
+def test_whether_it_answers_is_asked_without_starting_anything(pods: KubernetesPods, cluster: FakeKubernetes) -> None:
+    assert pods.check() == "Kubernetes answers, and shows the pods of lake"
+    assert cluster.pods == {}
+    cluster.faults += [(403, False)]
+    with pytest.raises(FrazilError, match="answers 403"):
+        pods.check()
+
+
 def test_what_is_refused_was_not_launched(pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path) -> None:
     cluster.faults += [(0, True), (403, False)]
     with pytest.raises(NotLaunchedError, match="answers 403: a fault of the test") as refused:

@@ -128,6 +128,8 @@ def test_only_the_master_in_charge_is_believed(tmp_path: Path, pages: tuple[str,
     assert made.look(submitted(ID)).life == "alive"
     said[0] = {"status": "RECOVERING", "activedrivers": []}
     assert made.look(submitted(ID)).life == "unknown", "it may not know all yet"
+    with pytest.raises(FrazilError, match=r"does not answer at spark\.internal:7077"):
+        made.check()
     said[0] = {"status": "ALIVE"}
     assert made.look(submitted(ID)).life == "ended"
     assert made.end(submitted(ID), "orders", 1.0), "what has ended is not ended again"

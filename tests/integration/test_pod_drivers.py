@@ -1,0 +1,122 @@
+"""Drivers in pods, whose containers are processes of this machine, with the state in PostgreSQL.
+
+What answers as Kubernetes is a server of the tests. The deployment's folder is another one in the pods.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.errors import FrazilError
+from jobs.install.artifacts import cache_folder
+from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.termination import Timeouts
+from orchestration.reconcile.decide import decide
+from orchestration.reconcile.decision import Action, Decision
+from tests.helpers.catalogs import database_catalog
+from tests.helpers.database_server import PASSWORD, DatabaseServer
+from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.helpers.services import database_state
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import ROOT, Pipeline
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+NOBODY = "127.0.0.1:1"
+WHY = ("a test", "tester")
+STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
+TIMEOUTS = Timeouts(grace_seconds=6, term_seconds=2, first_heartbeat_seconds=60, ready_seconds=60, lock_seconds=20)
+
+
+@pytest.fixture
+def kubernetes() -> Iterator[FakeKubernetes]:
+    with fake_kubernetes() as served:
+        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
+        cache = {"FRAZIL_CACHE": str(cache_folder())}
+        served.given = kept | cache | {"FRAZIL_TEST_PASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
+        yield served
+
+
+@pytest.fixture
+def deployment(database: DatabaseServer, kubernetes: FakeKubernetes, tmp_path: Path) -> Callable[..., list[Pipeline]]:
+    """Makes streams whose drivers are pods; without a broker, if they only beat."""
+    home, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    (token := tmp_path / "token").write_text(kubernetes.token)
+    own = {"image": "frazil:1", "command": [sys.executable], "api": kubernetes.address, "token_file": str(token)}
+
+    def make(
+        *names: str, broker: str = "", environment: dict[str, str] | None = None, **settings: Any
+    ) -> list[Pipeline]:
+        catalog = database_catalog(database, tmp_path / "warehouse")
+        made = [Pipeline(home, broker or NOBODY, name, lease_ttl="5s", catalog_settings=catalog) for name in names]
+        drivers = {"launcher": "kubernetes", "home": str(elsewhere), "kubernetes": own}
+        written = yaml.safe_load((home / "frazil.yaml").read_text()) | settings
+        written |= {"drivers": drivers | {"environment": environment or {}}}
+        written |= {"state": database_state(database).model_dump(mode="json", exclude_none=True)}
+        (home / "frazil.yaml").write_text(yaml.safe_dump(written))
+        elsewhere.mkdir()
+        shutil.copy(home / "frazil.yaml", elsewhere)
+        for each in made:
+            if broker:
+                each.create_topic()
+            each.write_spec(trigger={"every": "1s"})
+        return made
+
+    return make
+
+
+def decided(made: Pipeline) -> Decision:
+    now = made.control().observe()
+    return decide(now.desired, now.actual, time.time())
+
+
+def test_a_pod_that_is_killed_is_followed_by_another_and_one_that_does_not_hear_is_removed(
+    deployment: Callable[..., list[Pipeline]], kubernetes: FakeKubernetes
+) -> None:
+    (made,) = deployment("poddriver", environment={"STANDIN": "lands"})
+    control = StreamControl(made.home, None, made.stream, timeouts=TIMEOUTS, command=STANDIN)
+    assert "poddriver runs: process" in control.start(*WHY).sentence
+    driver = control.observe().driver
+    assert driver is not None
+    assert driver.name.endswith(f", pod {driver.process.handle}")
+    assert not driver.local
+
+    # While Kubernetes does not answer nothing is concluded, and a driver that beats needs nobody.
+    kubernetes.token = "another"
+    assert decided(made).action is Action.ADOPT
+    assert "runs already" in control.ensure_running(*WHY).sentence
+    kubernetes.token = "first"
+
+    os.kill(driver.pid, signal.SIGKILL)
+    wait_for(lambda: decided(made).action is Action.START, "the supervisor to start it", 60)
+    assert "(Error, exit status 137)" in decided(made).sentence
+    control.ensure_running("it is gone", "supervisor")
+    beat = made.beat()
+    assert (beat.attempt, beat.state) == (2, "running")
+    assert "ended after its batch" in control.stop(*WHY).sentence
+    assert kubernetes.graces == [], "nobody had to remove it"
+
+
+def test_one_that_does_not_hear_is_removed_and_one_that_cannot_start_tells_why(
+    deployment: Callable[..., list[Pipeline]], kubernetes: FakeKubernetes
+) -> None:
+    (made,) = deployment("poddeaf", environment={"STANDIN": "deaf"})
+    control = StreamControl(made.home, None, made.stream, timeouts=TIMEOUTS, command=STANDIN)
+    control.start(*WHY)
+    pid = made.beat().pid
+    assert "did not listen and was killed" in control.stop(*WHY).sentence
+    assert kubernetes.graces == [2]
+    assert not Path(f"/proc/{pid}").exists()
+    text = (made.home / "frazil.yaml").read_text().replace("STANDIN: deaf", "STANDIN: die")
+    (made.home / "frazil.yaml").write_text(text)
+    with pytest.raises(FrazilError, match=r"ended before its first heartbeat: pod default/frazil-poddeaf-2-\w+: Error"):
+        control.start(*WHY)
