@@ -66,11 +66,11 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         return StepResult(step, found.listed, found.listed, detail=detail, done=aborted)
     refuse_too_many(context.name, found, context.policy.orphans)
     refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
-    _abort_uploads(context, table, older_than, detail)
     steps.step("maintain_before_removal")
     gone = context.procedures().remove_files([(file.path, file.changed) for file in found.orphans], older_than)
     sizes = {without_store(file.path): file.size for file in found.orphans}
     detail["deleted_files"] = len(gone)
+    _abort_uploads(context, table, older_than, detail)
     return StepResult(
         step,
         found.listed,
@@ -85,20 +85,22 @@ def _abort_uploads(
 ) -> bool:
     """Abort uploads within the location that were never finished, and say so; returns whether there were any.
 
-    Those of another table within it, or around it, are that one's.
-
-    Raises:
-        OrphansRefusedError: There is such a table, or it is not known.
+    Those of another table within it, or around it, are that one's: where there is such a table, or that is not known,
+    none is aborted. Nothing of this keeps files from being removed, or makes the step fail.
     """
     uploads = unfinished_uploads(table, older_than)
     if uploads is None:
         return False
     if uploads.found:
-        refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
-        uploads.abort()
+        try:
+            refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
+        except OrphansRefusedError as problem:
+            uploads.unknown = problem.message
+        else:
+            uploads.abort()
     detail["aborted_uploads"] = uploads.aborted
     if uploads.unknown:
-        detail["uploads"] = f"not all are known: {redacted(context.settings, uploads.unknown)}"
+        detail["uploads"] = f"not all are known or aborted: {redacted(context.settings, uploads.unknown)}"
         log.warning("table %s: uploads that were never finished: %s", context.name, detail["uploads"])
     return uploads.aborted > 0
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyiceberg.table import Table
+
+from jobs.maintain.table_files import store_of, without_store
 
 _SCHEMES = ("s3", "s3a", "s3n")
 # By a catalog's property, and by what PyIceberg takes for all services of AWS.
@@ -93,13 +94,11 @@ class UnfinishedUploads:
 
     def abort(self) -> None:
         """Abort them. What the store says against it is `unknown`."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
         assert self._client is not None
         try:
             for key, upload in self.found[:MOST]:
                 self.aborted += self._client.abort(key, upload)
-        except (BotoCoreError, ClientError) as problem:
+        except _problems() as problem:
             self.unknown = _words(problem)
             return
         if len(self.found) > MOST:
@@ -111,21 +110,31 @@ def unfinished_uploads(table: Table, older_than: datetime) -> UnfinishedUploads 
 
     Never raises for what the store answers: what nobody can see keeps no table from its maintenance.
     """
-    parts = urlsplit(table.location())
-    if parts.scheme not in _SCHEMES:
+    scheme, bucket = store_of(table.location())
+    if scheme not in _SCHEMES:
         return None
+    # A key may have `#` and `?` in it, which no URL's path has.
+    folder = without_store(table.location()).strip("/")
     properties = {key: str(value) for key, value in table.io.properties.items()}
     if given := [key for key in _OTHER_WAYS if properties.get(key, "false").lower() != "false"]:
         return UnfinishedUploads(f"with {given[0]} they are not looked for")
     try:
-        from botocore.exceptions import BotoCoreError, ClientError
+        problems = _problems()
     except ImportError:
         return UnfinishedUploads("botocore is not installed: pip install 'frazil[s3]'")
     try:
-        client = _Client(parts.netloc, properties)
-        return UnfinishedUploads("", client, client.before(f"{parts.path.strip('/')}/", older_than))
-    except (BotoCoreError, ClientError, ValueError) as problem:
+        client = _Client(bucket, properties)
+        return UnfinishedUploads("", client, client.before(f"{folder}/", older_than))
+    except (*problems, ValueError) as problem:
         return UnfinishedUploads(_words(problem))
+
+
+def _problems() -> tuple[type[Exception], ...]:
+    """What botocore raises; of an answer that is not S3's, as of a proxy, an error of its parser, which has no base."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    return BotoCoreError, ClientError, ResponseParserError
 
 
 def _words(problem: Exception) -> str:
