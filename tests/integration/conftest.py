@@ -31,7 +31,7 @@ LONGEST = tuple(
         *("dagster", "shared_catalogs", "cli", "stops", "continues", "faults_tables", "letter_publishing"),
         *("certify_settings",),
         *("faults_topics", "topic_identities"),
-        *("kill", "replay", "outbox"),
+        *("security", "kill", "replay", "outbox"),
         "earlier_release",
     )
 )
