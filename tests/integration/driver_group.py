@@ -58,9 +58,9 @@ class Group:
         keeper = read_keeper(self.group.folder.store.local)
         return keeper is not None and keeper.lives()
 
-    def complete(self) -> None:
+    def complete(self, seconds: float = 90.0) -> None:
         for each in self.streams:
-            each.wait_until_landed()
+            each.wait_until_landed(seconds)
             each.assert_exactly_once()
 
     def log(self) -> str:
