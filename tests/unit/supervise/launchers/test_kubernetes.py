@@ -11,9 +11,12 @@ import msgspec
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.state.stream_folder import StreamFolder
+from jobs.supervise.actual import read_actual
+from jobs.supervise.launcher import launched_driver
 from jobs.supervise.launchers.kubernetes import KubernetesPods, look_at
 from jobs.supervise.launchers.launcher import DriverOrder, NotLaunchedError
-from jobs.supervise.launches import LaunchedProcess
+from jobs.supervise.launches import LaunchedProcess, read_launch, read_launched_process
 from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.unit.supervise.launchers.orders import order, settings_with
 
@@ -103,6 +106,31 @@ def test_what_is_refused_was_not_launched(pods: KubernetesPods, cluster: FakeKub
     assert "service account" in refused.value.fix
     assert cluster.pods == {}
     assert pods.look(LaunchedProcess(3, "g", 0, "", "", "", 0.0, None, "kubernetes", "", "no")).life == "ended"
+
+
+def test_a_run_that_is_ended_while_it_waits_takes_no_pod_with_it(
+    pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    folder = StreamFolder.at(tmp_path / "state")
+    with pytest.raises(KeyboardInterrupt), launched_driver(folder, order(tmp_path), "stream: orders", pods):
+        raise KeyboardInterrupt
+    launch, noted = read_launch(folder.store), read_launched_process(folder.store)
+    assert launch is not None
+    assert noted is not None
+    assert (launch.launcher, launch.handle) == (noted.launcher, noted.handle)
+    assert pods.look(noted).life == "alive"
+    assert cluster.graces == []
+
+
+def test_why_a_launch_was_refused_is_kept(pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path) -> None:
+    folder = StreamFolder.at(tmp_path / "state")
+    cluster.faults += [(0, True), (422, False)]
+    with pytest.raises(NotLaunchedError), launched_driver(folder, order(tmp_path), "stream: orders", pods):
+        pass
+    noted = read_launched_process(folder.store)
+    assert noted is not None
+    assert "answers 422" in pods.look(noted).reason
+    assert read_actual(folder.store, "orders", pods.look).driver is None
 
 
 def test_without_an_answer_nobody_knows_and_nothing_is_concluded(
