@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
-import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,73 +12,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.spec.settings import Settings
-from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launches import LaunchedProcess, read_launch, read_launched_process
+from jobs.supervise.launches import read_launch
 from jobs.system.processes import session_members
 from tests.helpers.waiting import wait_for
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.driver_group import FAST, Group, driver_group
+from tests.integration.pipeline import GOOD, Pipeline, payment
+from tests.integration.topics import idempotent_producer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
-FAST = {"every": "1s"}
-
-
-class Group:
-    """Streams of one deployment, in one group."""
-
-    def __init__(self, home: Path, address: str, names: list[str]) -> None:
-        self.home: Path = home
-        self.streams: list[Pipeline] = [Pipeline(home, address, name, lease_ttl="10s") for name in names]
-        written = yaml.safe_load((home / "frazil.yaml").read_text()) | {"groups": {"default": "small"}}
-        (home / "frazil.yaml").write_text(yaml.safe_dump(written))
-        for each in self.streams:
-            each.create_topic()
-            each.write_spec(trigger=FAST)
-
-    @property
-    def settings(self) -> Settings:
-        return self.streams[0].settings()
-
-    @property
-    def group(self) -> DriverGroup:
-        return DriverGroup.of(self.settings, "small")
-
-    def start(self) -> None:
-        for each in self.streams:
-            each.control().start("the test begins", "tester")
-
-    def produce(self) -> None:
-        for each in self.streams:
-            each.produce({GOOD: 20, TRUNCATED: 2})
-
-    def process(self) -> LaunchedProcess:
-        found = read_launched_process(self.group.folder.store)
-        assert found is not None
-        return found
-
-    def complete(self) -> None:
-        for each in self.streams:
-            each.wait_until_landed()
-            each.assert_exactly_once()
-
-    def log(self) -> str:
-        return (self.group.folder.root / "logs" / "driver.log").read_text()
 
 
 @pytest.fixture
 def made(tmp_path: Path, broker: str) -> Iterator[Group]:
-    word = re.sub(r"[^a-z0-9]", "", tmp_path.name)[-12:]
-    group = Group(tmp_path, broker, [f"{name}{word}" for name in ("a", "b", "c")])
-    try:
+    with driver_group(tmp_path, broker) as group:
         yield group
-    finally:
-        for each in group.streams:
-            with contextlib.suppress(Exception):
-                each.control().stop("the test ends", "tester")
-        with contextlib.suppress(FileNotFoundError):
-            last = group.process()
-            wait_for(lambda: not session_members(last.pid), "the group's driver to end, as it has no stream left", 60)
 
 
 def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], seconds: float = 90.0) -> None:
@@ -198,3 +145,40 @@ def test_a_stream_of_which_drivers_die_is_left_out(made: Group) -> None:
     bad.control().start("it is mended", "tester")
     made.complete()
     assert made.process().attempt == before + 3
+
+
+def test_a_backlog_does_not_keep_its_neighbours_from_landing(made: Group) -> None:
+    """Its batches take every core, one after the other; a neighbour waits for the tasks at hand, not for their end."""
+    large, *small = made.streams
+    large.write_spec(trigger=FAST, source={"topics": [large.stream], "max_records_per_batch": 40_000})
+    made.produce()
+    made.start()
+    for each in made.streams:
+        each.wait_until_landed()
+    before = len(large.table().metadata.snapshots)
+    large.control().pause("a backlog is made", "tester")
+    producer, total = idempotent_producer(large.address, large.stream), 300_000
+    for number in range(total):
+        producer.produce(large.stream, value=payment(number, GOOD), partition=number % large.partitions)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+    def all_landed() -> bool:
+        for each in small:
+            producer.produce(each.stream, value=payment(1, GOOD), partition=0)
+        assert producer.flush(30) == 0
+        return large.beat().work.landed >= total
+
+    large.control().resume("it is there", "tester")
+    wait_for(all_landed, "the backlog to land", 240)
+    times = {
+        each.stream: [snapshot.timestamp_ms / 1000 for snapshot in each.table().metadata.snapshots]
+        for each in made.streams
+    }
+    batches = times[large.stream][before:]
+    longest = max(after - at for at, after in itertools.pairwise(batches))
+    for each in small:
+        inside = [at for at in times[each.stream] if batches[0] < at < batches[-1]]
+        waits = [after - at for at, after in itertools.pairwise([batches[0], *inside, batches[-1]])]
+        assert max(waits) < 2 * longest + 5, f"{waits} beside batches of {longest:.1f} s at most"
