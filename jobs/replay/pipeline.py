@@ -33,7 +33,7 @@ from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.outcome import ReplayOutcome
 from jobs.replay.routing import not_located, restricted_to, routed_to, without_table
-from jobs.replay.row_tables import RowTables
+from jobs.replay.row_tables import RowTables, names_beside
 from jobs.replay.whole_letters import WholeLetters, WholeRows
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.kept_fields import EXTRA_COLUMN
@@ -283,19 +283,23 @@ class ReplayPipeline:
         )
 
     def _lacking(self, rows: _Rows, letters: pa.RecordBatch) -> _Rows:
-        """Rows for one of a route's tables, without those of records that have one there."""
-        held, kafka = self._tables.held(rows.table), self._spec.kafka_columns
-        if not kafka.locate_rows_of(held.schema()):
-            raise not_located(self._spec, rows.table)
-        mine = letters.take(pa.array(rows.letters))
-        lacks = ~stand_in_table(held, mine, self._spec.stream, columns=kafka.instant_coordinates)
+        """Rows for one of a route's tables, without those of records that have one there, or among its late rows."""
+        kafka, mine = self._spec.kafka_columns, letters.take(pa.array(rows.letters))
+        lacks = np.ones(mine.num_rows, dtype=bool)
+        for name in names_beside(self._spec, rows.table):
+            held = self._tables.held(name)
+            if not kafka.locate_rows_of(held.schema()):
+                raise not_located(self._spec, name)
+            lacks &= ~stand_in_table(held, mine, self._spec.stream, columns=kafka.instant_coordinates)
         return rows if lacks.all() else _Rows(rows.table, rows.rows.filter(pa.array(lacks)), rows.letters[lacks])
 
     def _stands(self, table: Table, letters: pa.RecordBatch) -> np.ndarray:
-        """Which letters are of records that have landed in the stream's one table."""
-        kafka, sink = self._spec.kafka_columns, self._tables.held(self._spec.table.name)
-        if kafka.locate_rows_of(sink.schema()):
-            return stand_in_table(sink, letters, self._spec.stream, columns=kafka.instant_coordinates)
+        """Which letters are of records that have landed in the stream's one table, or among its late rows."""
+        kafka = self._spec.kafka_columns
+        sinks = [self._tables.held(name) for name in names_beside(self._spec, self._spec.table.name)]
+        if all(kafka.locate_rows_of(each.schema()) for each in sinks):
+            columns, stream = kafka.instant_coordinates, self._spec.stream
+            return np.logical_or.reduce([stand_in_table(each, letters, stream, columns=columns) for each in sinks])
         if "state" not in table.schema().column_names:
             return np.zeros(letters.num_rows, dtype=bool)
         replayed, discarded = EqualTo("state", "replayed"), are_discarded(letters)

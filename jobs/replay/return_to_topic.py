@@ -17,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.branch import stream_table
+from jobs.catalog import existing_table
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
@@ -31,6 +31,7 @@ from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_retur
 from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
 from jobs.replay.request import ReplayRequest, requested_batches, requested_tables
 from jobs.replay.result import ReplayProgress, ReturnResult
+from jobs.replay.row_tables import names_beside
 from jobs.replay.session import ReplaySession
 from jobs.replay.whole_letters import MASKED, UNREADABLE
 from jobs.spec.error_handling import DeadLetterTopic
@@ -154,9 +155,11 @@ def _returnable(
     if spec.source.reads(topic):
         # The stream reads them again: what has landed would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
-        sink, kafka = stream_table(catalog, spec, spec.table.name), spec.kafka_columns
-        if kafka.locate_rows_of(sink.schema()):
-            leave(STANDING, stand_in_table(sink, letters, spec.stream, columns=kafka.instant_coordinates))
+        kafka = spec.kafka_columns
+        for name in names_beside(spec, spec.table.name):
+            table = existing_table(catalog, name, spec.branch_of(name))
+            if table is not None and kafka.locate_rows_of(table.schema()):
+                leave(STANDING, stand_in_table(table, letters, spec.stream, columns=kafka.instant_coordinates))
     return np.flatnonzero(kept)
 
 

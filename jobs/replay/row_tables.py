@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -106,7 +106,7 @@ class SessionTables:
 
     def held(self, name: str) -> Table:
         """The table, which this replay has claimed: no earlier one can commit to it any more."""
-        return self._session.claimed(name).table
+        return _there(self._session.spec, name, lambda: self._session.claimed(name)).table
 
     def written(self, made: Mapping[str, pa.RecordBatch]) -> dict[str, ReplayedPart]:
         """Data files of the rows of each table; nothing refers to them yet."""
@@ -129,11 +129,22 @@ class SessionTables:
             raise
 
 
+def names_beside(spec: StreamSpec, name: str) -> Iterator[str]:
+    """The tables that may have the row of a record that is for one of the stream's: it, and that of its late rows.
+
+    A letter lands in the table that it is for, however late it is; the same record may stand among the late rows, as
+    after a rollback, or a reset, that had the stream land it.
+    """
+    yield name
+    if (late := spec.late_tables) is not None:
+        yield late.beside(name)
+
+
 def _there(spec: StreamSpec, name: str, load: Callable[[], T]) -> T:
     try:
         return load()
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: table {name}, which a letter's row is for, does not exist.",
+            f"stream {spec.stream}: table {name}, which a letter's row is for, or may stand in, does not exist.",
             fix=f"`frazil run {spec.stream}`, which makes it, or says what to answer where it was dropped",
         ) from None

@@ -17,6 +17,7 @@ from jobs.replay.connect.records import QueueRecords
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.result import COORDINATES
 from jobs.replay.routing import not_located
+from jobs.replay.row_tables import names_beside
 from jobs.spec.models import StreamSpec
 
 
@@ -42,12 +43,13 @@ def left_out(
         return
     (together,) = pa.Table.from_batches([each.records for each in fetched]).combine_chunks().to_batches()
     places = (together.column(name).to_pylist() for name in COORDINATES)
-    sink, letters = tables[spec.table.name], tables[spec.dead_letter_table]
+    letters = tables[spec.dead_letter_table]
     is_left = _is_left(spec, tables)
     left = np.array([is_left(*place) for place in zip(*places, strict=True)], dtype=bool)
     out = left | (first_of(together, by_time=False) != np.arange(together.num_rows))
     if not routed:
-        out |= already_landed(sink, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
+        for name in names_beside(spec, spec.table.name):
+            out |= already_landed(tables[name], together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
     out |= already_landed(letters, together, columns=LETTER_COLUMNS, by_time=False)
     at = 0
     for each in fetched:
@@ -57,25 +59,30 @@ def left_out(
 
 
 def lacked(
-    fetched: Sequence[QueueRecords], rows: Sequence[Indices], spec: StreamSpec, name: str, table: Table
+    fetched: Sequence[QueueRecords], rows: Sequence[Indices], spec: StreamSpec, name: str, tables: Mapping[str, Table]
 ) -> list[np.ndarray]:
     """Which of the records that are for one of a route's tables have no row there: a mask for each block of records.
+
+    One among its late rows is none that is lacking.
 
     Args:
         fetched: The blocks.
         rows: Of each, the records that are for the table.
         spec: The stream.
         name: Of the table.
-        table: As it is.
+        tables: All of the stream's, as they are.
 
     Raises:
         FrazilError: It does not say which records its rows are of.
     """
-    if not spec.kafka_columns.locate_rows_of(table.schema()):
-        raise not_located(spec, name)
     mine = [each.records.take(pa.array(at)) for each, at in zip(fetched, rows, strict=True)]
     (together,) = pa.Table.from_batches(mine).combine_chunks().to_batches() or [mine[0]]
-    lack = ~already_landed(table, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
+    lack = np.ones(together.num_rows, dtype=bool)
+    for each in names_beside(spec, name):
+        if not spec.kafka_columns.locate_rows_of(tables[each].schema()):
+            raise not_located(spec, each)
+        columns = spec.kafka_columns.instant_coordinates
+        lack &= ~already_landed(tables[each], together, columns=columns, by_time=False)
     return np.split(lack, np.cumsum([len(at) for at in rows])[:-1])
 
 

@@ -241,7 +241,7 @@ class QueueTask:
         none = np.zeros(0, np.int64)
         names = dict.fromkeys(name for each in made for name in each)
         places = {name: [each[name].positions if name in each else none for each in made] for name in names}
-        return {name: lacked(every, places[name], self._spec, name, tables[name]) for name in names}
+        return {name: lacked(every, places[name], self._spec, name, tables) for name in names}
 
 
 def _failures(block: Processed, fetched: QueueRecords, out: np.ndarray, refused: np.ndarray) -> list[Failure]:

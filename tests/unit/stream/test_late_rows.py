@@ -15,6 +15,8 @@ from jobs.commit.event_times import EventTimes
 from jobs.commit.stamp_history import history
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
+from jobs.operator.accept import Answer, record_answer
+from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.verify.audit import audit
@@ -259,3 +261,38 @@ def test_replayed_letters_are_not_judged_and_land_in_the_streams_own_table(tmp_p
     done = replay(after.spec, after.settings, after.catalog, ReplayRequest(Selection(reasons=("late",))))
     assert done is not None
     assert after.offsets(SINK) == list(range(15)) and not after.offsets(LATE)
+
+
+@pytest.mark.parametrize("route", [None, ROUTE], ids=["alone", "routed"])
+def test_a_replay_lands_no_record_that_has_landed_as_a_late_row_since(
+    tmp_path: Path, route: dict[str, Any] | None
+) -> None:
+    one = LateStream(tmp_path / "home", "table", route)
+    timely = SINK if route is None else "orders.changes"
+    one.land(document(0, 60, "INS"))
+    one.land(document(1, 0, "INS"), batch=1)
+    back = {name: one.catalog.load_table(name).metadata.current_snapshot_id for name in {SINK, timely, LATE}}
+    _alter(one, required=True)
+    one.stream.targets[LATE].read()
+    one.land({**document(2, 0, "INS"), "n": None}, document(3, 70, "INS"), batch=2)
+    assert one.placed() == {timely: [0, 3], LATE: [1], DEAD: [2]}
+    _alter(one, required=False)
+    for name, snapshot in back.items():
+        assert snapshot is not None
+        one.catalog.load_table(name).manage_snapshots().rollback_to_snapshot(snapshot).commit()
+    record_answer(one.spec, one.settings, lambda: pytest.fail("none"), Answer(rollback="reland"), "ada")
+    after = LateStream(tmp_path / "home", "table", route, epoch=9)
+    after.log = one.log
+    after.land(document(4, 80, "INS"), batch=3)
+    placed = {timely: [0, 3, 4], LATE: [1, 2], DEAD: [2]}
+    assert after.placed() == placed
+    told = dry_run(after.spec, after.catalog, ReplayRequest())
+    assert (told.replayed, told.standing) == (0, 1)
+    done = replay(after.spec, after.settings, after.catalog, ReplayRequest())
+    assert (done.replayed, done.standing) == (0, 1) and after.placed() == placed
+    audited(after)
+
+
+def _alter(one: LateStream, *, required: bool) -> None:
+    with one.catalog.load_table(LATE).update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("n", required=required)

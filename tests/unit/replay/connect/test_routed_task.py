@@ -114,3 +114,16 @@ def test_a_value_without_a_table_is_a_letter_that_says_how_it_gets_one(tmp_path:
     assert rows == {"orders.of_INS": 1, DEAD: 1} and (counts.landed, counts.dead) == (1, 1)
     (letter,) = dead(one)
     assert letter["error_class"] == "unrouted" and "--to-topic" in letter["message"]
+
+
+@pytest.mark.parametrize("route", [None, ROUTE], ids=["alone", "routed"])
+def test_a_record_that_stands_among_late_rows_is_known(tmp_path: Path, route: dict[str, Any] | None) -> None:
+    """They have it where the stream itself landed it, after a rollback or a reset."""
+    schema = "id string not null, type string, n int, at timestamptz as iso"
+    times = {"column": "at", "grace": "1m", "late": "table"}
+    one = RoutedStream(tmp_path / "home", route, event_time=times, decode={"value": "json", "schema": schema})
+    one.land({"id": "a", "type": "INS", "at": "2026-03-01T12:00:00Z"})
+    one.land({"id": "b", "type": "INS", "at": "2026-03-01T11:00:00Z"}, batch=1)
+    assert one.offsets(f"{SINK}_late") == [1]
+    rows, counts, _ = taken(one, Letter(1, topic="payments"), Letter(0, topic="payments"))
+    assert rows == {} and (counts.landed, counts.known) == (0, 2)
