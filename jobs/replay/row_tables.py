@@ -145,6 +145,6 @@ def _there(spec: StreamSpec, name: str, load: Callable[[], T]) -> T:
         return load()
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: table {name}, which a letter's row is for, or may stand in, does not exist.",
+            f"stream {spec.stream}: table {name}, which a letter's row is for, does not exist.",
             fix=f"`frazil run {spec.stream}`, which makes it, or says what to answer where it was dropped",
         ) from None

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
@@ -18,7 +19,14 @@ from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.row_table import ensure_row_table
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made_property, differs, is_as_made, made_for_late_rows
+from jobs.write.table_remaking import (
+    as_made_property,
+    differs,
+    is_as_made,
+    late_rows_property,
+    made_for,
+    made_for_late_rows,
+)
 from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
@@ -79,13 +87,21 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
     of_table = spec.for_table(timely)
     if (name := of_table.late_table) is None:
         raise TypeError("no late rows of this table have a table")
-    if (there := existing_table(catalog, name)) is not None:
-        refuse_other_rows(spec, there, timely)
-    return ensure_follower(of_table, catalog, stream_table(catalog, spec, timely).metadata, name)
+    own = stream_table(catalog, spec, timely).metadata
+    try:
+        if (there := existing_table(catalog, name)) is not None:
+            refuse_other_rows(spec, there, timely)
+        return ensure_follower(of_table, catalog, own, name)
+    except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+        # A view, or a table of another format.
+        raise _other_table(spec, name, timely, "it is there and is no table of Iceberg's") from None
 
 
 def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
-    """Refuse a table for the late rows of one that a topic names, if it was not made for these.
+    """Refuse a table for the late rows of one, if it has other rows.
+
+    Of a table that a topic names it has to be one that was made for its late rows. Of one that the file names it may be
+    anybody's, but none that the stream made for others: another topic's, say.
 
     Args:
         spec: The stream.
@@ -95,14 +111,16 @@ def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
     Raises:
         FrazilError: It is somebody else's, or has the rows of another topic.
     """
-    if spec.route is None or timely in spec.route.table_names:
+    if spec.route is None or made_for_late_rows(there.metadata, spec.stream, timely):
         return
-    if made_for_late_rows(there.metadata, spec.stream, timely):
+    if timely in spec.route.table_names and not made_for(there.metadata, spec.stream):
         return
-    name = ".".join(there.name())
-    raise FrazilError(
-        f"stream {spec.stream}: table {name} would have the late rows of {timely}, and it is there and was not made "
-        "for them.",
+    raise _other_table(spec, ".".join(there.name()), timely, "it is there and was not made for them")
+
+
+def _other_table(spec: StreamSpec, name: str, timely: str, what: str) -> FrazilError:
+    return FrazilError(
+        f"stream {spec.stream}: table {name} would have the late rows of {timely}, and {what}.",
         fix=f"write event_time.late: {{table: …}} with another name around {{table}} in streams/{spec.stream}.yaml",
     )
 
@@ -127,12 +145,13 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
         return ensure_follower(spec, catalog, stream_table(catalog, spec, spec.table.name).metadata, name)
     schema, settings = spec.table_schema_for(name), spec.table_settings(name)
     partitions = partition_spec(settings.partition_by, schema)
+    late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
     table = ensure_table(
         catalog,
         name,
         schema,
         partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream),
+        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
         location=settings.location,
         order=sort_order(settings.sort_by, schema),
     )

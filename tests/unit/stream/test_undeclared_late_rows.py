@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchPropertyException, TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -217,6 +219,83 @@ def test_a_table_of_another_topic_gets_no_late_rows(opened: Opened) -> None:
     placed = offsets(other)
     assert placed["lake.of_c_late__behind"] == [("c_late", 1)] and placed["lake.of_c__behind"] == [("c", 1)]
     audited(other)
+
+
+@pytest.mark.parametrize("timely_is_there", [True, False])
+def test_a_table_of_another_topic_gets_no_late_rows_of_one_that_the_file_names(
+    opened: Opened, timely_is_there: bool
+) -> None:
+    route = {"by": "topic", "tables": [{"match": "c", "table": "lake.of_c"}], "to": "lake.of_{value}"}
+    one = opened(route, event_time=LATE | {"late": "land"})
+    one.produce("c_late", {"id": 1, "at": at(12)})
+    if timely_is_there:
+        one.produce("c", {"id": 1, "at": at(12)})
+    one.land()
+
+    def on() -> None:
+        after = opened(route, epoch=2)
+        after.produce("c", {"id": 2, "at": at(1), "more": 1})
+        after.land(1)
+
+    with pytest.raises(FrazilError, match=r"lake\.of_c_late would have the late rows of lake\.of_c, .* not made for"):
+        on()
+    assert set(one.columns("lake.of_c_late")) == {"id", "at"} and offsets(one)["lake.of_c_late"] == [("c_late", 0)]
+
+
+@pytest.mark.parametrize("there", ["view", "format"])
+def test_what_is_no_iceberg_table_gets_no_late_rows(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    one = opened(TOPICS)
+    catalog = one.stream.anchor.catalog
+    create, load = catalog.create_table, catalog.load_table
+
+    def refuse_create(identifier: Any, *arguments: Any, **more: Any) -> Any:
+        if there == "view" and "_late" in str(identifier):
+            raise TableAlreadyExistsError("View with same name already exists")
+        return create(identifier, *arguments, **more)
+
+    def refuse_load(identifier: Any) -> Any:
+        if there == "format" and "_late" in str(identifier):
+            raise NoSuchPropertyException("Property table_type missing, could not determine type")
+        return load(identifier)
+
+    monkeypatch.setattr(catalog, "create_table", refuse_create)
+    monkeypatch.setattr(catalog, "load_table", refuse_load)
+    one.produce("c", {"id": 1, "at": at(12)})
+    one.land()
+    told = r"{0}_late would have the late rows of {0}, and it is there and is no table of Iceberg's"
+    assert told.format("lake.of_c") in one.letters()["c", 0]
+    # The file names this one.
+    one.produce("a", {"id": 1, "at": at(12)})
+    with pytest.raises(FrazilError, match=told.format("lake.a")):
+        one.land(1)
+
+
+def test_a_replay_lands_no_record_that_has_landed_as_a_late_row_since(opened: Opened) -> None:
+    one = opened(TOPICS, decode=DECODE | {"unknown_fields": "fail"}, evolve={"add": "ignore"})
+    one.produce("a", {"id": 1, "at": at(12)})
+    one.land()
+    one.produce("a", {"id": 2, "at": at(11)}, {"id": 3, "at": at(13)})
+    one.land(1)
+    one.produce("a", {"id": 4, "at": at(11), "more": 1}, {"id": 5, "at": at(13)})
+    one.land(2)
+    before = {"lake.a": [("a", 0), ("a", 2), ("a", 4)], "lake.a_late": [("a", 1)], DEAD: [("a", 3)]}
+    assert offsets(one) == before
+    # As a reset leaves it: the stream itself has landed the record among the late rows, and its letter is there still.
+    late = one.catalog.load_table("lake.a_late")
+    rows = late.scan().to_arrow()
+    place = rows.schema.get_field_index("_kafka_offset")
+    stamps = one.catalog.load_table(DEAD).scan().to_arrow().column("timestamp")
+    rows = rows.set_column(place, rows.schema.field(place), pa.array([3], rows.schema.field(place).type))
+    place = rows.schema.get_field_index("_kafka_timestamp")
+    late.append(rows.set_column(place, rows.schema.field(place), stamps.cast(rows.schema.field(place).type)))
+    with one.catalog.load_table("lake.a").update_schema() as update:
+        update.add_column("more", LongType())
+    after = opened(TOPICS, 2, decode=DECODE | {"unknown_fields": "fail"}, evolve={"add": "ignore"})
+    done = replay(after.stream.spec, after.settings, after.catalog, ReplayRequest())
+    assert (done.replayed, done.standing, done.failed_again) == (0, 1, 0)
+    assert offsets(after) == before | {"lake.a_late": [("a", 1), ("a", 3)]}
 
 
 def test_it_is_added_to_a_stream_that_has_landed_and_taken_away_again(opened: Opened) -> None:
