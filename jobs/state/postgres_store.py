@@ -71,6 +71,8 @@ class PostgresDocuments:
         self._made_by_another: tuple[type[Exception], ...] = (
             psycopg.errors.UniqueViolation,
             psycopg.errors.DuplicateTable,
+            # Of the type that goes with the table.
+            psycopg.errors.DuplicateObject,
         )
         self._kind: Any = _kind_of_connection(database.answer_seconds)
         self._database: Database = database
