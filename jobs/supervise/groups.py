@@ -10,7 +10,7 @@ import contextlib
 import importlib.metadata
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.errors import FrazilError
@@ -140,7 +140,7 @@ class DriverGroup:
         with self._locked(timeouts):
             with open(self.folder.root / BELL, "w", opener=private_opener):
                 pass
-            actual = self.actual()
+            actual = self.asked(self.actual())
             driver, control = actual.driver, read_control(self.folder.store)
             if driver is not None:
                 beat = driver.heartbeat
@@ -161,6 +161,15 @@ class DriverGroup:
             except LaunchedElsewhereError as problem:
                 # Not of the stream, which was launched nowhere.
                 raise FrazilError(f"group {self.name}: {problem.message}", fix="run this again in a moment") from None
+
+    def asked(self, actual: ActualState) -> ActualState:
+        """What there is of its driver, by its launcher's word also where it has only just fallen silent."""
+        driver = actual.driver
+        if driver is None or not driver.process.remote:
+            return actual
+        look = looker(self.settings)(driver.process)
+        gone = look.life == "ended"
+        return replace(actual, process=False, launched_process_lives=False, look=look) if gone else actual
 
     def next_start(self) -> NextStart:
         """When a driver of the group is started again, as far as its documents say.

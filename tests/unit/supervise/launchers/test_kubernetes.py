@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.actual import read_actual
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
 from jobs.supervise.launcher import launched_driver
 from jobs.supervise.launchers.kubernetes import KubernetesPods, look_at
 from jobs.supervise.launchers.launcher import DriverOrder, NotLaunchedError
 from jobs.supervise.launches import LaunchedProcess, read_launch, read_launched_process
+from jobs.system.boot import boot_clock
 from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.unit.supervise.launchers.orders import order, settings_with
 
@@ -120,6 +124,23 @@ def test_a_run_that_is_ended_while_it_waits_takes_no_pod_with_it(
     assert (launch.launcher, launch.handle) == (noted.launcher, noted.handle)
     assert pods.look(noted).life == "alive"
     assert cluster.graces == []
+
+
+def test_no_stream_is_given_to_the_pod_of_a_group_that_has_just_ended(
+    pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    folder = StreamFolder.at(tmp_path / "state")
+    group = DriverGroup("small", folder, pods.settings)
+    with launched_driver(folder, order(tmp_path, "group:small"), "", pods):
+        pass
+    now, clock = time.time(), boot_clock()
+    who = ("group:small", "g", 3, 17, "1", "another boot", "node-7")
+    write_heartbeat(folder.store, Heartbeat(*who, now, "running", now, clock, now))
+    cluster.becomes("Running")
+    assert group.asked(group.actual()).driver is not None
+    cluster.becomes("Failed", reason="Evicted")
+    assert group.actual().driver is not None, "its heartbeat is fresh"
+    assert group.asked(group.actual()).driver is None
 
 
 def test_why_a_launch_was_refused_is_kept(pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path) -> None:
