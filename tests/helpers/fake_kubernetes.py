@@ -87,7 +87,7 @@ class FakeKubernetes:
         if not containers or any(not each.get("image") for each in containers):
             return 422, failure(422, f'Pod "{name}" is invalid: spec.containers[0].image: Required value')
         if (namespace, name) in self.pods:
-            return 409, failure(409, f'pods "{name}" already exists')
+            return 409, failure(409, f'pods "{name}" already exists') | {"reason": "AlreadyExists"}
         created = {"creationTimestamp": f"2026-11-26T10:00:{len(self.requests):02d}Z"}
         self.pods[namespace, name] = pod | {"metadata": pod["metadata"] | created, "status": {"phase": "Pending"}}
         if self.given is not None:

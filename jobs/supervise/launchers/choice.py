@@ -40,7 +40,7 @@ def looker(settings: Settings) -> Looker:
         if time.monotonic() < until:
             return said
         looked = launcher.look(process)
-        if looked.life == "unknown" and process.remote:
+        if looked.away:
             _away[key] = (time.monotonic() + AWAY_SECONDS, looked)
         return looked
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +17,14 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import SPEC_FILE, LaunchedProcess, read_launched_process, write_launched_process
 
+log = logging.getLogger(__name__)
 LAUNCHER_VARIABLE = "FRAZIL_LAUNCHER"
 HANDLE_VARIABLE = "FRAZIL_DRIVER_HANDLE"
 # The supervisor starts such a driver again, and a keeper beside it would do so behind its launcher's back.
 KEEPER_OFF: Mapping[str, str] = {"FRAZIL_KEEPER": "off"}
 _NAMES: Mapping[str, LauncherName] = {"spark_submit": "spark_submit", "kubernetes": "kubernetes"}
+_STORE_SECONDS = 600.0
+_STORE_PAUSE_SECONDS = 2.0
 _SUBMISSION = re.compile(r"driver-[0-9]+-[0-9]+")
 
 
@@ -55,10 +60,24 @@ def submission_of(folder: Path) -> str:
 def take_launched_file(folder: StreamFolder) -> None:
     """Have the configuration that was launched on this machine, where another one launched it.
 
+    A store that does not answer is waited for, as by a driver that runs, for as long as a start may take.
+
     Raises:
         FrazilError, OSError: It cannot be read, or written.
     """
-    if own_identity().remote and folder.store.shared and (content := folder.store.get(SPEC_FILE)) is not None:
+    if not (own_identity().remote and folder.store.shared):
+        return
+    deadline = time.monotonic() + _STORE_SECONDS
+    while True:
+        try:
+            content = folder.store.get(SPEC_FILE)
+            break
+        except OSError as problem:
+            if isinstance(problem, PermissionError) or time.monotonic() > deadline:
+                raise
+            log.warning("the launched file cannot be read, and is tried again: %s", problem)
+            time.sleep(_STORE_PAUSE_SECONDS)
+    if content is not None:
         folder.store.local.put(SPEC_FILE, content)
 
 

@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from jobs.errors import FrazilError
 from jobs.spec.drivers import KubernetesSettings
 from jobs.spec.launcher_name import LauncherName
 from jobs.spec.settings import SETTINGS_FILE, Settings
-from jobs.supervise.launchers.kubernetes_api import KubernetesApi, KubernetesRefusedError
+from jobs.supervise.launchers.kubernetes_api import KubernetesApi, KubernetesAwayError, KubernetesRefusedError
 from jobs.supervise.launchers.launcher import DriverOrder, Look, NotLaunchedError
 from jobs.supervise.launchers.pod_manifest import MANAGED_BY, pod_manifest, pod_name
 from jobs.supervise.launches import LaunchedProcess
@@ -87,8 +88,9 @@ class KubernetesPods:
             api, name = self._found(process.handle)
             pod = api.read(name)
         except FrazilError as problem:
-            return Look("unknown", problem.message.rstrip("."))
-        return look_at(pod)
+            away = isinstance(problem, KubernetesAwayError)
+            return Look("unknown", problem.message.rstrip("."), away=away)
+        return look_at(pod, time.time())
 
     def end(self, process: LaunchedProcess, label: str, seconds: float) -> bool:
         """Remove a pod, which asks its driver first; see `Launcher`."""
@@ -118,8 +120,13 @@ class KubernetesPods:
             api.delete(pod["metadata"]["name"], 1)
 
 
-def look_at(pod: Mapping[str, Any] | None) -> Look:
-    """What a pod says of the driver in it; None: there is no such pod."""
+def look_at(pod: Mapping[str, Any] | None, now: float) -> Look:
+    """What a pod says of the driver in it; None: there is no such pod.
+
+    Args:
+        pod: As Kubernetes has it.
+        now: Seconds since 1970.
+    """
     if pod is None:
         return Look("ended", "there is no such pod")
     status, place = pod.get("status", {}), str(pod.get("spec", {}).get("nodeName") or "")
@@ -128,9 +135,16 @@ def look_at(pod: Mapping[str, Any] | None) -> Look:
         return Look("ended", _why_ended(status) or f"the pod has {phase.lower()}", place)
     if phase == "Unknown":
         return Look("unknown", f"node {place} does not say how the pod is", place)
+    if (until := pod.get("metadata", {}).get("deletionTimestamp")) and now > _seconds(until) + _SAID_SECONDS:
+        # Its node would have said so: of one that is lost, its last word stays, which is mostly that the pod runs.
+        return Look("unknown", f"the pod was to be gone at {until}, and node {place} does not say that it is", place)
     if phase == "Pending":
         return Look("alive", _why_pending(status) or "the pod waits to be started", place)
     return Look("alive", "", place)
+
+
+def _seconds(instant: str) -> float:
+    return datetime.fromisoformat(instant).timestamp()
 
 
 def _why_ended(status: Mapping[str, Any]) -> str:

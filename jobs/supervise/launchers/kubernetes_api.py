@@ -21,7 +21,7 @@ from jobs.spec.settings import SETTINGS_FILE
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAUSE_SECONDS = 0.5
 # What may be tried again: whether it was done is seen by then, since a pod's name is of one launch alone.
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504})
 
 
 class KubernetesRefusedError(FrazilError):
@@ -102,7 +102,8 @@ class KubernetesApi:
             except requests.RequestException as problem:
                 said = f"Kubernetes does not answer at {self._address} ({type(problem).__name__})"
             else:
-                if answer.status_code in also:
+                there = answer.status_code != 409 or _document(answer).get("reason") == "AlreadyExists"
+                if answer.status_code in also and there:
                     return None
                 if answer.ok:
                     return _document(answer)

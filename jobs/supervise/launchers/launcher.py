@@ -32,11 +32,13 @@ class Look:
             tell does not answer.
         reason: Why, as a part of a sentence; empty where there is nothing to say.
         place: The machine on which it runs; empty where that is not known.
+        away: Whether who could tell answers nobody, so that asking about another driver only takes time.
     """
 
     life: Life
     reason: str = ""
     place: str = ""
+    away: bool = False
 
 
 Looker: TypeAlias = Callable[[LaunchedProcess], Look]

@@ -141,7 +141,7 @@ class SparkSubmissions:
         try:
             page = self._page()
         except FrazilError as problem:
-            return Look("unknown", problem.message)
+            return Look("unknown", problem.message, away=True)
         return look_in(page, process.handle)
 
     def end(self, process: LaunchedProcess, label: str, seconds: float) -> bool:

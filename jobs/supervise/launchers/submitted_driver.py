@@ -7,6 +7,8 @@ killed if it does not; and nothing of it is left behind when it has ended.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -21,6 +23,9 @@ from jobs.system.processes import start_time
 
 TERM_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+# Who has lost its parent is this one's child.
+_ORPHANS = 1
+_SET_PARENT_DEATH_SIGNAL = 1
 # Of the JVM that has started this process. The driver has one of its own, by the deployment's settings.
 _OF_THE_RUNNER = frozenset(
     {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET", "OLD_PYTHONHASHSEED"}
@@ -40,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         env=driver_environment(os.environ, handle),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=_end_with_parent,
     )
     started = str(start_time(process.pid))
     deadline: float | None = None
     while process.poll() is None:
-        if deadline is None and (asked or os.getppid() != parent):
+        if deadline is None and (asked or os.getppid() != parent or parent == _ORPHANS):
             process.terminate()
             deadline = time.monotonic() + TERM_SECONDS
         elif deadline is not None and time.monotonic() > deadline:
@@ -54,6 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kill_session(process.pid, started, label, int(attempt or 0))
     code = process.wait()
     return code if code >= 0 else 128 - code
+
+
+def _end_with_parent() -> None:
+    """Have Linux end the driver where this process is killed: nobody else would. Other systems have no such thing."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def driver_environment(environment: Mapping[str, str], handle: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jobs.supervise.actual import read_actual
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
 from jobs.supervise.launcher import launched_driver
+from jobs.supervise.launchers.choice import looker
 from jobs.supervise.launchers.kubernetes import KubernetesPods, look_at
 from jobs.supervise.launchers.launcher import DriverOrder, NotLaunchedError
 from jobs.supervise.launches import LaunchedProcess, read_launch, read_launched_process
@@ -179,6 +181,35 @@ def test_a_pod_that_does_not_end_is_not_taken_for_ended(
     assert problem.value.fix.startswith("kubectl -n lake describe pod frazil-orders-3-")
 
 
+@pytest.mark.parametrize(("now", "life"), [("10:00:29", "alive"), ("10:00:31", "unknown")])
+def test_of_a_pod_that_was_to_be_gone_nobody_knows(now: str, life: str) -> None:
+    """Its node is lost, so what it said last stays, which is that the pod runs."""
+    pod = {
+        "metadata": {"deletionTimestamp": "2026-11-26T10:00:00Z"},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
+    assert look_at(pod, datetime.fromisoformat(f"2026-11-26T{now}Z").timestamp()).life == life
+
+
+def test_a_conflict_with_something_else_has_made_no_pod(
+    pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    cluster.faults += [(409, False)]
+    pods.start(ordered(pods, tmp_path))
+    assert len(cluster.pods) == 1, "it was asked for again"
+
+
+def test_one_pod_that_nobody_knows_of_says_nothing_of_the_others(
+    pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    first = pods.start(ordered(pods, tmp_path))
+    cluster.becomes("Unknown")
+    second = pods.start(ordered(pods, tmp_path, "others", 1))
+    look = looker(pods.settings)
+    assert [look(first).life, look(second).life] == ["unknown", "alive"]
+
+
 def test_pods_that_have_ended_stay_for_a_while(pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path) -> None:
     for attempt in range(1, 6):
         pods.start(ordered(pods, tmp_path, attempt=attempt))
@@ -222,5 +253,5 @@ LOOKS: list[tuple[dict[str, Any] | None, str, str]] = [
 
 @pytest.mark.parametrize(("status", "life", "reason"), LOOKS)
 def test_what_a_pod_says_of_its_driver(status: dict[str, Any] | None, life: str, reason: str) -> None:
-    looked = look_at(None if status is None else {"spec": {"nodeName": "n"}, "status": status})
+    looked = look_at(None if status is None else {"spec": {"nodeName": "n"}, "status": status}, 0.0)
     assert (looked.life, looked.reason) == (life, reason)
