@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -50,7 +51,9 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     excluded = {"home", "ledger", "maintenance", "groups", "drivers"}
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
     if settings.drivers.remote:
-        configured["drivers"] = settings.drivers.meaning()
+        # The deployment's folder may be another one there: what lies in it is the same configuration.
+        home = re.compile(rf"(?<![^/:=,;]){re.escape(str(settings.home))}(?=/)")
+        configured = _from_home(configured, home) | {"drivers": settings.drivers.meaning()}
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     if not settings.kafka.options:
@@ -69,6 +72,15 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
         configured.pop("state")
         configured["state_store"].pop("folder")
     return configured
+
+
+def _from_home(value: Any, home: re.Pattern[str]) -> Any:
+    """A document in which paths and addresses of a folder have a dot in its place."""
+    if isinstance(value, dict):
+        return {key: _from_home(each, home) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_from_home(each, home) for each in value]
+    return home.sub(".", value) if isinstance(value, str) else value
 
 
 def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:

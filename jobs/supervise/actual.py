@@ -140,9 +140,9 @@ class ActualState:
         """Whether the newest launch may still say something for the first time."""
         remote = self.launch is not None and self.launch.launcher != LOCAL
         if remote and not (self.noted and self.launched_process_lives is False):
-            # A cluster may have no place for it yet; and a start that is not noted yet takes longer than a process's.
-            placed = self.noted and self.launched_process_lives is True
-            return self.awaited and (placed or self.launched_for < START_SECONDS)
+            # A cluster may have no place for it yet, and may not be asked; a start takes longer to be noted than a
+            # process's.
+            return self.awaited and (self.noted or self.launched_for < START_SECONDS)
         limit = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
         return self.awaited and self.launched_for < limit
 
@@ -239,7 +239,7 @@ def read_actual(store: StateStore, stream: str, look: Looker = nobody_looks) -> 
     launched = read(lambda: read_launched_process(store))
     if launch is not None and (launched is None or launched.attempt < launch.attempt):
         planned = planned_process(launch)
-        if planned is not None and look(planned).life == "alive":
+        if planned is not None and look(planned).life != "ended":
             # Whoever has started it was killed before it could say so.
             launched = planned
     lives, seen = launched.process_lives() if launched is not None else None, None

@@ -146,7 +146,7 @@ class DriverGroup:
                 beat = driver.heartbeat
                 ends = control.end_attempt >= driver.attempt or (beat is not None and beat.state in _ENDS)
                 if not ends and driver.generation == self.generation:
-                    return self._process(actual, driver)
+                    return driver.process
                 if not ends:
                     self._ask_to_end(driver.attempt, control, f"its settings have changed; {reason}")
                 raise GroupRollsError(self, driver)
@@ -242,17 +242,6 @@ class DriverGroup:
     def _ask_to_end(self, attempt: int, former: ControlRequest, reason: str) -> None:
         request = ControlRequest(former.mode, attempt, "roll", reason, "frazil", time.time())
         write_control(self.folder.store, request, former)
-
-    def _process(self, actual: ActualState, driver: Driver) -> LaunchedProcess:
-        launched = read_launched_process(self.folder.store)
-        beat = actual.heartbeat
-        if launched is not None and launched.attempt == driver.attempt:
-            return launched
-        if beat is None:
-            raise FrazilError(f"the driver of group {self.name} cannot be told.", fix="run this again")
-        return LaunchedProcess(
-            beat.attempt, beat.generation, beat.pid, beat.started, beat.boot, beat.host, beat.since, self.name
-        )
 
     def _launch(
         self,

@@ -67,3 +67,18 @@ def test_a_deployment_that_says_nothing_goes_on_as_it_was(tmp_path: Path) -> Non
     assert generation(tmp_path, {"launcher": "spark_submit", "spark_submit": other}) == submitted
     larger = PAGES | {"memory": "4g"}
     assert generation(tmp_path, {"launcher": "spark_submit", "spark_submit": larger}) != submitted
+
+
+def test_the_deployments_folder_may_be_another_one_there(tmp_path: Path) -> None:
+    drivers = {"launcher": "kubernetes", "kubernetes": POD, "home": "/srv/lake"}
+    security = {"protocol": "SSL", "ca": "certs/ca.pem"}
+    found: list[str] = []
+    for name in ("here", "there"):
+        (home := tmp_path / name).mkdir()
+        document = {"state": STATE, "drivers": drivers, "kafka": {"bootstrap_servers": "k:9", "security": security}}
+        (home / "frazil.yaml").write_text(yaml.safe_dump(document))
+        found.append(group_generation(load_settings(None, home=home), "1"))
+        document["kafka"]["security"] = security | {"ca": "certs/other.pem"}
+        (home / "frazil.yaml").write_text(yaml.safe_dump(document))
+        assert group_generation(load_settings(None, home=home), "1") != found[-1]
+    assert found[0] == found[1], "a driver there is what is wanted here"

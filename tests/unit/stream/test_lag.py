@@ -10,7 +10,7 @@ import pytest
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.kafka.metadata import LogEnds
-from jobs.spec.models import Source
+from jobs.spec.source import Source
 from jobs.stream.lag import LagWatch
 from jobs.stream.progress import WorkLog
 

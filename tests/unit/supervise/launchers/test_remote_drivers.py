@@ -106,10 +106,11 @@ def test_one_that_waits_for_a_place_is_on_its_way_however_long(tmp_path: Path, a
         (True, "ended", 1.0, True),  # so long it may still be noted by somebody else
         (True, "ended", 10.0, False),
         (True, "unknown", 10.0, True),
-        (True, "unknown", 100.0, False),
+        (True, "unknown", 3600.0, True),  # it may wait for a place, and nobody can be asked
         (False, "ended", 10.0, True),  # it may be about to be made
         (False, "ended", 100.0, False),
         (False, "unknown", 10.0, True),
+        (False, "unknown", 3600.0, True),
         (False, "alive", 3600.0, True),  # whoever made it could not say so
     ],
 )

@@ -1,0 +1,143 @@
+"""The tables of a stream: those that its file names, and those that its records have named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Self
+
+from jobs.spec.late_tables import LateTables, late_tables
+from jobs.spec.named_tables import value_of_table
+from jobs.spec.parking import parks
+from jobs.spec.stream_file import StreamFile
+from jobs.spec.stream_targets import branch_in, stream_targets, table_settings
+from jobs.spec.table import Table
+from jobs.spec.targets import TargetSpec
+from jobs.spec.topic_route import decided_by_topic
+
+
+class StreamTables(StreamFile):
+    """A stream's file, with the tables that it commits to."""
+
+    @property
+    def targets(self) -> tuple[TargetSpec, ...]:
+        """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
+        of_file = (self.table, self.dead_letter_table, self.publish, self.route, self._named, self.late_tables)
+        return stream_targets(*of_file, self._absent)
+
+    def with_named_tables(self, tables: Iterable[str]) -> Self:
+        """The same stream with tables among its targets that have become some as records came.
+
+        These are tables that values of its records have named. Where each table has columns of its own, also those of
+        the file: they are made with the columns of their first records.
+
+        Args:
+            tables: Those that are known; what is a target anyway, or none of the route, is left aside.
+        """
+        to, known = self.route.to if self.route else None, tuple(tables)
+        given = {self.table.name, self.dead_letter_table, *(self.route.table_names if self.route else ())}
+        others = [each for each in known if each not in given and not self.has_late_rows(each)]
+        named = [each for each in others if to and value_of_table(to, each) is not None]
+        made = self.model_copy()
+        made._named = tuple(dict.fromkeys([*self._named, *named]))
+        made._absent = self._absent.difference(known)
+        return made
+
+    def with_present_tables(self, tables: Collection[str]) -> Self:
+        """The same stream with those tables of its file among its targets that are some, beside those that it has.
+
+        Args:
+            tables: The targets by the coordinator's newest stamp. Only where each table has columns of its own one of
+                the file may be none yet.
+        """
+        if not self.own_columns or self.route is None:
+            return self
+        made = self.model_copy()
+        made._absent = frozenset({*self.route.table_names} - {self.table.name, *tables})
+        return made
+
+    @property
+    def own_columns(self) -> bool:
+        """Whether each table of rows has columns of its own: no file declares them, and the topic says the table."""
+        return self._read_by_topic and self.topics_decide
+
+    @property
+    def topics_decide(self) -> bool:
+        """Whether each table of rows has columns of its own by the file, whatever says where records go."""
+        return self.route is not None and not self.decode.declares_all and decided_by_topic(self.route)
+
+    def read_by_headers(self) -> Self:
+        """The same stream, of which the headers of records, and not the topics that are read, say where they go."""
+        made = self.model_copy()
+        made._read_by_topic = False
+        return made
+
+    @property
+    def tables_follow(self) -> bool:
+        """Whether the stream's own table says the columns of all its tables of rows: neither file nor topics do.
+
+        They are those of a route, and that of late rows. Those of a queue of a stream do so as the stream's do, though
+        headers say where its records go.
+        """
+        if self.decode.declares_all or self.topics_decide:
+            return False
+        return self.route is not None or self.late_table is not None
+
+    @property
+    def grows(self) -> bool:
+        """Whether tables become targets as records come for them."""
+        return self.route is not None and (self.route.to is not None or self.own_columns)
+
+    @property
+    def coordinator_has_rows(self) -> bool:
+        """Whether rows may go to the stream's own table."""
+        return self.route is None or self.table.name in self.route.table_names
+
+    def without_named_tables(self, tables: Collection[str]) -> Self:
+        """The same stream without tables among its targets that values of its records have named."""
+        made = self.model_copy()
+        made._named = tuple(each for each in self._named if each not in tables)
+        return made
+
+    @property
+    def named_tables(self) -> tuple[str, ...]:
+        """The tables among the targets that values of records have named, as far as they are known."""
+        return self._named
+
+    def table_settings(self, name: str) -> Table:
+        """What the file says of one of the stream's tables of rows, with which it is created."""
+        return table_settings(self.table, self.route, self.late_tables, name)
+
+    @property
+    def late_table(self) -> str | None:
+        """The table that all late rows have of their own; None of a stream that has none, or one for each table."""
+        return late.beside(late.own) if (late := self.late_tables) and late.route is None else None
+
+    @property
+    def late_tables(self) -> LateTables | None:
+        """The tables of late rows; None of a stream that has none."""
+        return late_tables(self.table.name, self.event_time, self.route, each=self.topics_decide)
+
+    def late_rows_of(self, table: str) -> str | None:
+        """The table whose late rows one has, of one for all the stream's own; None of one that has no late rows."""
+        return late.table_of(table) if (late := self.late_tables) else None
+
+    def has_late_rows(self, table: str) -> bool:
+        """Whether a table is one of late rows."""
+        return self.late_rows_of(table) is not None
+
+    def parks(self, table: str) -> bool:
+        """Whether a table that rows are routed to is parked where it is gone or refuses its commit."""
+        if self.route is None or table in (self.coordinator, self.dead_letter_table) or self.has_late_rows(table):
+            return False
+        return table in (*self.route.table_names, *self._named) and parks(self.route, table)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the targets, in their order."""
+        return tuple(target.name for target in self.targets)
+
+    def branch_of(self, table: str) -> str:
+        """The branch of a table that the stream writes; main of one that it does not name."""
+        if self.publish and table == self.table.name:
+            return self.publish.branch
+        return branch_in(self.table, self.dead_letter_table, self.route, self.late_tables, table)
