@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.accept import signed_answer
-from jobs.commit.errors import NothingToAcceptError, RolledBackError
+from jobs.commit.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
 from jobs.commit.recovery import half_committed
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
@@ -135,8 +135,13 @@ def ensure_parked_table(
     Raises:
         FrazilError: It cannot be made, or cannot hold the rows; it stays parked.
     """
+    again = "then give the same answer again"
     if not spec.own_columns:
-        ensure_routed_table(spec, catalog, name)
+        try:
+            ensure_routed_table(spec, catalog, name)
+        except SchemaChangeError as refused:
+            # The stream would go on, and the table would stay parked.
+            raise SchemaChangeError(refused.message, fix=f"alter table {name} so that it can; {again}") from refused
         return
 
     def columns() -> NewColumns:
@@ -147,7 +152,7 @@ def ensure_parked_table(
         ensure_row_table(spec.for_table(name), catalog, columns)
     except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
         # It is no table that waits by itself.
-        raise FrazilError(awaited.message, fix=f"create table {name}; then give the same answer again") from awaited
+        raise FrazilError(awaited.message, fix=f"create table {name}; {again}") from awaited
 
 
 def _refuse_half(spec: StreamSpec, targets: Mapping[str, Target], stamps: NewestStamps, catalog: Catalog) -> None:

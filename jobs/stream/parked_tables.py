@@ -128,7 +128,8 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
 
 def next_command(stream: str, table: str) -> str:
     """What an operator does about a parked table."""
-    return f"put {table} back, or see that it takes commits; stop the stream, `frazil accept {stream} --unpark {table}`"
+    back = f"put {table} back, or see that it takes commits, and the columns of the stream's rows"
+    return f"{back}; stop the stream, `frazil accept {stream} --unpark {table}`"
 
 
 def _note(unable: Mapping[str, str]) -> str:

@@ -181,8 +181,9 @@ def test_one_that_cannot_take_the_columns_of_the_own_table_is_parked(opened: Ope
     assert held == ([5] if open_ else [6]), "of what it has there is no letter"
     assert all("more" in after.columns(each) for each in (OWN, CHANGES)) and "more" not in after.columns(UPDATES)
     audited(after)
-    with pytest.raises(SchemaChangeError, match=f"further table {UPDATES} cannot take the columns"):
+    with pytest.raises(SchemaChangeError, match=f"further table {UPDATES} cannot take the columns") as told:
         unpark(after, UPDATES)
+    assert told.value.fix == f"alter table {UPDATES} so that it can; then give the same answer again"
     with after.catalog.load_table(UPDATES).update_schema() as update:
         update.delete_column("type")
     unpark(after, UPDATES)

@@ -15,8 +15,11 @@ from pyiceberg.exceptions import ForbiddenError
 from jobs.commit.errors import SchemaChangeError, TableUnableError
 from jobs.commit.stamp_history import history
 from jobs.deadletter.parked_letters import TABLE_PARKED
+from jobs.deadletter.selection import parse_selection
+from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError, StreamStopped
 from jobs.operator.accept import Answer, record_answer
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
@@ -99,6 +102,35 @@ def refuses_commits(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], 
 
     monkeypatch.setattr(SqlCatalog, "commit_table", refused)
     return lambda: monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+
+
+def test_what_a_step_drops_when_it_comes_back_waits_until_it_is_dismissed(opened: Opened) -> None:
+    more: dict[str, Any] = {"transform": [{"where": "id > 0"}], "errors": {"replay": {"park_after": 1}}}
+    one = opened(**more)
+    one.produce("a", {"id": 1})
+    one.land()
+    one.catalog.rename_table(A, "lake.aside")
+    after = opened(20, **more)
+    after.produce("a", {"id": 0}, {"id": 2})
+    after.land()
+    held = waiting(after, A)
+    assert held[-2:] == [1, 2]
+    after.catalog.rename_table("lake.aside", A)
+    unpark(after, A)
+    third = opened(40, **more)
+    assert replayed(third).replayed == 1
+    assert offsets(third)[A] == [0, 2]
+    letters = third.catalog.load_table(DEAD)
+    assert tally_dead_letters(letters, "shop").waiting_for
+    chosen: dict[str, Any] = {"stages": (), "fields": (), "since": None, "until": None, "offsets": (), "limit": None}
+    where = "replay_error_class = 'filtered'"
+    selection = parse_selection(
+        **chosen, reasons=(TABLE_PARKED,), states=(), where=where, default_states=("new", "failed_again", "parked")
+    )
+    dismissed = StateChange("dismissed", "ada", "no row any more")
+    assert change_dead_letters(third.stream.spec, third.settings, third.catalog, selection, dismissed) == 1
+    assert not tally_dead_letters(third.catalog.load_table(DEAD), "shop").waiting_for
+    audited(third)
 
 
 @pytest.mark.parametrize("route", [PARK, FILED], ids=["named by topics", "of the file"])
