@@ -294,13 +294,22 @@ class GroupDriver:
             return False
         try:
             with self._group.locked_at_once():
-                rung = (self._group.folder.root / BELL).stat().st_mtime
-                if time.time() - rung < self._idle_seconds:
+                if time.time() - self._rung() < self._idle_seconds:
                     return False
                 self._on_ending()
                 return True
         except (TimeoutError, OSError):
             return False
+
+    def _rung(self) -> float:
+        """When somebody of this machine last came to give it a stream; 0 where its launches are of other machines.
+
+        A stream that one of those gives it meanwhile is started anew there, as its launcher knows that this has ended.
+        """
+        try:
+            return (self._group.folder.root / BELL).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     def _is_wanted_by_any(self) -> bool:
         try:

@@ -19,6 +19,9 @@ import yaml
 
 from jobs.errors import FrazilError
 from jobs.install.artifacts import cache_folder
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.heartbeat import read_heartbeat
+from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
 from orchestration.reconcile.decide import decide
@@ -28,7 +31,7 @@ from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.helpers.services import database_state
 from tests.helpers.waiting import wait_for
-from tests.integration.pipeline import ROOT, Pipeline
+from tests.integration.pipeline import GOOD, ROOT, TRUNCATED, Pipeline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 NOBODY = "127.0.0.1:1"
@@ -120,3 +123,49 @@ def test_one_that_does_not_hear_is_removed_and_one_that_cannot_start_tells_why(
     (made.home / "frazil.yaml").write_text(text)
     with pytest.raises(FrazilError, match=r"ended before its first heartbeat: pod default/frazil-poddeaf-2-\w+: Error"):
         control.start(*WHY)
+
+
+def test_a_group_is_a_pod_and_is_followed_by_another_with_all_its_streams(
+    deployment: Callable[..., list[Pipeline]], kubernetes: FakeKubernetes, broker: str
+) -> None:
+    """With drivers as they are: a JVM, and both streams."""
+    streams = deployment("podone", "podtwo", broker=broker, groups={"default": "small"})
+    for each in streams:
+        each.produce({GOOD: 20, TRUNCATED: 2})
+        each.control().start(*WHY)
+    for each in streams:
+        each.wait_until_landed(120)
+    group = DriverGroup.of(streams[0].settings(), "small")
+    process = read_launched_process(group.folder.store)
+    assert process is not None
+    assert process.handle.startswith("default/frazil-group-small-1-")
+    assert len(kubernetes.pods) == 1
+    names = {driver.name for each in streams if (driver := each.control().observe().driver) is not None}
+    assert names == {f"process {streams[0].beat().pid} on {streams[0].beat().host}, pod {process.handle}"}
+
+    # One stream ends, and the pod goes on with the other.
+    assert "ended after its batch" in streams[1].control().stop(*WHY).sentence
+    streams[0].produce({GOOD: 20})
+    streams[0].wait_until_landed(60)
+    streams[1].control().start(*WHY)
+    assert len(kubernetes.pods) == 1
+
+    (running,) = kubernetes.processes.values()
+    os.killpg(running.pid, signal.SIGKILL)
+    for each in streams:
+        each.produce({GOOD: 20})
+
+        def due(each: Pipeline = each) -> bool:
+            return decided(each).action is Action.START
+
+        wait_for(due, f"the supervisor to start {each.stream}: {decided(each)}", 90)
+        each.control().ensure_running("it is gone", "supervisor")
+    for each in streams:
+        each.wait_until_landed(120)
+        each.assert_exactly_once()
+        assert "ended after its batch" in each.control().stop(*WHY).sentence
+    # Without a stream it ends by itself.
+    wait_for(lambda: all(each.poll() is not None for each in kubernetes.processes.values()), "the pods' end", 60)
+    last = read_heartbeat(group.folder.store)
+    assert last is not None
+    assert last.state == "finished"
