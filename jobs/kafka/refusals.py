@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from confluent_kafka import KafkaError
@@ -13,6 +14,8 @@ LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 # A broker's answer to a token that has just run out, or to a login that is renewed while it ends the connection.
 _PASSING = ('"status":"invalid_token"', "Request not valid in current SASL state")
+# What a broker says, in the middle of TLS, of a client's certificate that is missing or that it does not take.
+_CERTIFICATE_ALERT = re.compile(r"alert (bad certificate|certificate required|unknown ca|certificate (un|exp|rev)\w+)")
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 # What an identity provider answers to somebody whom it does not know, or who asks for what he may not have (RFC 6749).
 _UNKNOWN_CLIENT = ("invalid_client", "unauthorized_client", "invalid_scope", "invalid_request", "access_denied")
@@ -31,9 +34,11 @@ def is_refusal(error: KafkaError) -> bool:
 
     A token that has run out, and an identity provider that is away, pass by themselves.
     """
+    said = error.str()
+    if _CERTIFICATE_ALERT.search(said):
+        return True
     if error.code() not in LOGIN_CODES:
         return False
-    said = error.str()
     if _NO_TOKEN in said:
         return any(word in said for word in _UNKNOWN_CLIENT)
     return not any(text in said for text in _PASSING)

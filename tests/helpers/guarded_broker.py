@@ -74,12 +74,13 @@ class GuardedBroker:
 
 
 @contextlib.contextmanager
-def guarded_broker(folder: Path, *, token_seconds: int = 5) -> Iterator[GuardedBroker]:
+def guarded_broker(folder: Path, *, token_seconds: int = 5, certificates: bool = False) -> Iterator[GuardedBroker]:
     """Run it until the end.
 
     Args:
         folder: For all of it.
         token_seconds: How long tokens live.
+        certificates: Whether clients prove themselves by one that its authority has signed, and by nothing else.
     """
     tls = make_tls(folder)
     with token_server(folder, tls.keystore, {}, token_seconds) as tokens:
@@ -97,6 +98,14 @@ def guarded_broker(folder: Path, *, token_seconds: int = 5) -> Iterator[GuardedB
             "super.users": "User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "false",
         }
+        if certificates:
+            secure = "listener.name.sasl_ssl.ssl"
+            properties |= {
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SSL",
+                f"{secure}.client.auth": "required",
+                f"{secure}.truststore.type": "PEM",
+                f"{secure}.truststore.location": str(tls.ca),
+            }
         broker = LocalBroker(folder / "broker", properties=properties, secure=SecureListener(tls.keystore, {}))
         with _java_options(f"-D{_ALLOWED}.urls={tokens.keys.as_uri()} -D{_ALLOWED}.files={tokens.keys}"):
             broker.start()

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.stream.drain import DrainProgress
 from jobs.stream.retry import is_unavailable
@@ -22,6 +23,7 @@ from tests.helpers.guarded_broker import GuardedBroker, guarded_broker
 from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.helpers.secret_places import in_bucket, in_database, in_files, shown, watched_arguments
+from tests.helpers.tls import CLIENT_PASSWORD
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 from tests.integration.secret_stream import LETTERS, SecretStream
@@ -97,6 +99,31 @@ def test_drains_over_sasl_ssl(
     )
     assert PASSWORD not in said + written
     assert "p'a" not in said + written
+
+
+def test_a_certificate_is_a_login(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAZIL_TEST_KEY", CLIENT_PASSWORD)
+    with guarded_broker(tmp_path / "guarded", certificates=True) as broker:
+        one = secured(Pipeline(tmp_path, broker.address, "by_certificate"), broker)
+        broker.allow([("CN=localhost", "READ", f"topic:{one.stream}")])
+        produce(broker, one.stream, 50)
+        file = one.home / "frazil.yaml"
+        settings = yaml.safe_load(file.read_text())
+
+        def logs_in_with(**security: str) -> None:
+            settings["kafka"]["security"] = {"protocol": "SSL", "ca": str(broker.tls.ca), **security}
+            file.write_text(yaml.safe_dump(settings))
+
+        logs_in_with()
+        with pytest.raises(KafkaUnavailableError, match=r"(?is)ssl.*kafka.security"):
+            one.drain(spark)
+        # As OpenSSL 3 encrypts keys: librdkafka takes it, and Java does not.
+        logs_in_with(certificate=str(broker.tls.client), key_password="${env:FRAZIL_TEST_KEY}")
+        with pytest.raises(FrazilError, match="openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"):
+            one.drain(spark)
+        logs_in_with(certificate=str(broker.tls.keystore))
+        drained = one.drain(spark)
+        assert (drained.counts.landed, drained.counts.dead) == (49, 1)
 
 
 def test_wrong_password_is_named(

@@ -17,6 +17,13 @@ from jobs.spec.security import KafkaSecurity
         (KafkaError._AUTHENTICATION, "SASL SCRAM-SHA-512 authentication failed", True),
         (KafkaError._SSL, "certificate verify failed", True),
         (KafkaError._TRANSPORT, "Connection refused", False),
+        (
+            KafkaError._TRANSPORT,
+            "SSL routines::ssl/tls alert bad certificate: SSL alert number 42",
+            True,
+        ),
+        (KafkaError._TRANSPORT, "SSL routines::tlsv13 alert certificate required: SSL alert number 116", True),
+        (KafkaError._TRANSPORT, "SSL routines::sslv3 alert handshake failure", False),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed", False),
         (KafkaError._AUTHENTICATION, 'SASL authentication error: {"status":"invalid_token"} (after 3ms)', False),
         (

@@ -140,3 +140,13 @@ def test_what_a_task_raised_is_told_without_its_stack_trace() -> None:
         "local file '/lake/dead/data/x.parquet'. Detail: Permission denied"
     )
     assert query_failure_text(ValueError("plain")) == "plain"
+
+
+def test_a_key_that_java_cannot_read_is_told_with_the_command_that_makes_it_one_that_it_can() -> None:
+    said = query_failure_text(
+        ValueError(
+            "[STREAM_FAILED] terminated with exception: Failed to create new KafkaAdminClient\nJVM stacktrace:\n"
+            "Caused by: java.security.NoSuchAlgorithmException: PBES2 SecretKeyFactory not available\n"
+        )
+    )
+    assert "openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES" in said
