@@ -89,7 +89,6 @@ def test_a_store_that_is_away_for_longer_than_a_lease_holds_is_waited_for(
             wait_for(lambda: one.beat().state == "running", "it to say that it runs")
             beat = one.beat()
             assert (beat.pid, beat.attempt, beat.epoch) == (before.pid, before.attempt, (before.epoch or 0) + 1)
-            assert "the state store did not take the lease's renewal for 3 s" in log.read_text()
             one.assert_exactly_once()
         finally:
             proxy.arm("", 0)

@@ -244,6 +244,7 @@ class World:
             name=lambda: name,
             metadata=self.tables[name].metadata(),
             io=SimpleNamespace(
+                properties={},
                 delete=lambda path: self.files.pop(path, None),
                 new_input=lambda path: SimpleNamespace(exists=lambda: path in self.files),
             ),
