@@ -19,7 +19,7 @@ import yaml
 from jobs.local_broker.broker import LocalBroker
 from tests.helpers.bucket_listing import keys_with
 from tests.helpers.database_server import DATABASE, PASSWORD, USER, DatabaseServer, database_server
-from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server
+from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server, warehouse_properties
 from tests.helpers.rest_server import rest_server
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, spark_cluster
 
@@ -106,18 +106,7 @@ def shared_deployment(
 
 def _rest(services: ExitStack, folder: Path, objects: ObjectServer) -> dict[str, str]:
     """A REST catalog that hands out the keys of its tables' files."""
-    behind = {
-        "warehouse": f"s3://{BUCKET}/warehouse",
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "s3.endpoint": objects.endpoint,
-        "s3.path-style-access": "true",
-        "s3.access-key-id": KEY,
-        "s3.secret-access-key": SECRET,
-        "client.region": "us-east-1",
-        "http-client.type": "urlconnection",
-        "s3.chunked-encoding-enabled": "false",
-    }
-    server = services.enter_context(rest_server(folder / "rest", behind))
+    server = services.enter_context(rest_server(folder / "rest", warehouse_properties(objects, "warehouse")))
     return {"type": "rest", "uri": server.uri, "s3.endpoint": objects.endpoint, "s3.region": "us-east-1"}
 
 

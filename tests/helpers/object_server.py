@@ -112,3 +112,18 @@ def _answers(endpoint: str) -> bool:
     finally:
         client.close()
     return True
+
+
+def warehouse_properties(server: ObjectServer, folder: str) -> dict[str, str]:
+    """What a REST catalog's server is told of tables that lie in a folder of the bucket, in Iceberg's own words."""
+    return {
+        "warehouse": f"s3://{BUCKET}/{folder}",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": server.endpoint,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": KEY,
+        "s3.secret-access-key": SECRET,
+        "client.region": "us-east-1",
+        "http-client.type": "urlconnection",
+        "s3.chunked-encoding-enabled": "false",
+    }

@@ -17,7 +17,7 @@ from jobs.spec.state import StateSettings
 from jobs.state.chosen_store import shared_store
 from jobs.state.shared_store import SharedStore
 from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
-from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server
+from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server, warehouse_properties
 from tests.helpers.rest_server import RestServer, rest_server
 
 _numbers = itertools.count()
@@ -40,17 +40,7 @@ def database() -> Iterator[DatabaseServer]:
 @pytest.fixture(scope="session")
 def rest_catalog(objects: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
     """A REST catalog whose tables are in the S3 server; whoever loads a table is handed the keys."""
-    properties = {
-        "warehouse": f"s3://{BUCKET}/rest-{os.getpid()}",
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "s3.endpoint": objects.endpoint,
-        "s3.path-style-access": "true",
-        "s3.access-key-id": KEY,
-        "s3.secret-access-key": SECRET,
-        "client.region": "us-east-1",
-        "http-client.type": "urlconnection",
-        "s3.chunked-encoding-enabled": "false",
-    }
+    properties = warehouse_properties(objects, f"rest-{os.getpid()}")
     with rest_server(tmp_path_factory.mktemp("rest"), properties) as server:
         yield server
 
