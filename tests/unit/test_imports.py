@@ -19,8 +19,8 @@ ROOMS = {
         "commit", "state", "rest_catalog", "catalog", "translate", "registry", "kafka", "generate", "deadletter",
         "install", "spark", "local_broker", "local_registry", "pipeline", "task", "supervise", "stream", "group",
         "preview", "schema_contract", "replay",
-        "publish", "verify", "time_travel", "operator", "maintain", "promote", "increment", "contract", "certify",
-        "runtime",
+        "publish", "verify", "time_travel", "operator", "maintain", "promote", "increment", "mirror", "contract",
+        "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

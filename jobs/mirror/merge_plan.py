@@ -1,0 +1,237 @@
+"""Merge plan: what a merge of an increment into a mirror is told, and what came of it; its state goes into a stamp.
+
+An order token (the mirror's column `_change_order`) says which of two changes of one key is the later one. It is
+`GGGG.POSITION.K.OFFSET`: the generation in four hex digits, the position in the source, 0 for a row of a snapshot and
+1 for a change, Kafka's offset in 16 hex digits. A generation is the stretch of a partition's log within which
+positions can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jobs.commit.offsets import TopicPartition
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
+
+Deletes = Literal["hard", "soft"]
+Scope = Literal["source", "key"]
+"""What positions are compared within: the whole log of a source, or the changes of one key, as a row's version is."""
+
+MOST_GENERATIONS = 16
+"""So many of a partition are kept; what is older belongs to the oldest of them."""
+ORDER_COLUMN = "_change_order"
+DELETED_COLUMN = "_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A stretch of a partition's log within which positions can be compared.
+
+    Attributes:
+        number: The mirror's number for it, greater than that of every stretch before it in this partition.
+        since: The first offset.
+        lineage: What its positions belong to; None if they have none.
+    """
+
+    number: int
+    since: int
+    lineage: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """How far a mirror has come in one partition of the changelog's topic.
+
+    Attributes:
+        next_offset: Changes from here on were not seen.
+        position: The greatest position of the present generation; None without positions.
+        at: When the change with the greatest position happened at the source, in µs since 1970; None if it is unknown.
+        generations: Oldest first; the last is the present one.
+    """
+
+    next_offset: int
+    position: str | None
+    at: int | None
+    generations: tuple[Generation, ...]
+
+    @property
+    def generation(self) -> int:
+        """The number of the present generation."""
+        return self.generations[-1].number
+
+    @property
+    def lineage(self) -> str | None:
+        """What the present positions belong to."""
+        return self.generations[-1].lineage
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateFloor:
+    """The newest truncate of the tables of one topic: what is older is gone, whenever it arrives.
+
+    Attributes:
+        token: Rows with a lower order token go.
+        generations: Only those whose token begins with one of these numbers; others came from another source.
+    """
+
+    token: str
+    generations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """What a mirror has to remember of the log for its next merge.
+
+    Attributes:
+        partitions: By partition of the changelog's topics.
+        lineages: By lineage, its newest generation in any partition.
+        floors: By topic.
+    """
+
+    partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    lineages: Mapping[str, int] = field(default_factory=dict)
+    floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Changes from these offsets on were not seen."""
+        return {partition: each.next_offset for partition, each in self.partitions.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Compact and in a stable order: two equal states are the same text."""
+        named = sorted({g.lineage for each in self.partitions.values() for g in each.generations if g.lineage})
+        named = [*named, *sorted(set(self.lineages) - set(named))]
+        number = {lineage: n for n, lineage in enumerate(named)}
+        topics: dict[str, dict[str, Any]] = {}
+        for partition, each in sorted(self.partitions.items()):
+            generations = [
+                [g.number, g.since] if g.lineage is None else [g.number, g.since, number[g.lineage]]
+                for g in each.generations
+            ]
+            entry = [each.next_offset, each.position, each.at, generations]
+            topics.setdefault(partition.topic, {})[str(partition.partition)] = entry
+        packed: dict[str, Any] = {
+            "partitions": topics,
+            "lineages": [[lineage, self.lineages.get(lineage, -1)] for lineage in named],
+            "floors": {topic: [floor.token, *floor.generations] for topic, floor in sorted(self.floors.items())},
+        }
+        return {key: value for key, value in packed.items() if value}
+
+    @staticmethod
+    def from_json(packed: Mapping[str, Any]) -> MirrorState:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError: It is not what `to_json` gives.
+        """
+        named = packed.get("lineages", [])
+        partitions = {
+            TopicPartition(topic, int(n)): _partition(entry, [lineage for lineage, _ in named])
+            for topic, entries in packed.get("partitions", {}).items()
+            for n, entry in entries.items()
+        }
+        floors = {topic: TruncateFloor(token, tuple(g)) for topic, (token, *g) in packed.get("floors", {}).items()}
+        return MirrorState(partitions, {lineage: newest for lineage, newest in named if newest >= 0}, floors)
+
+    def accepted(self) -> MirrorState:
+        """The state in which every partition begins a new generation at its next offset, whatever position comes.
+
+        An operator has it so after the source was restored from a backup.
+        """
+        number = 1 + max((each.generation for each in self.partitions.values()), default=-1)
+        number = max(number, 1 + max(self.lineages.values(), default=-1))
+        partitions = {
+            partition: PartitionState(
+                each.next_offset,
+                None,
+                None,
+                (*each.generations, Generation(number, each.next_offset, each.lineage))[-MOST_GENERATIONS:],
+            )
+            for partition, each in self.partitions.items()
+        }
+        return MirrorState(partitions, dict.fromkeys(self.lineages, number), self.floors)
+
+
+def _partition(entry: list[Any], named: list[str]) -> PartitionState:
+    next_offset, position, at, generations = entry
+    return PartitionState(
+        next_offset,
+        position,
+        at,
+        tuple(Generation(number, since, named[rest[0]] if rest else None) for number, since, *rest in generations),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """What a merge is told, beside the tables and the files.
+
+    Attributes:
+        stream: The stream's name, for messages.
+        key: Columns of the row that tell its rows apart; at least one.
+        columns: The row's columns that the mirror has, the key's among them, in the mirror's order.
+        state: Of the mirror's newest stamp.
+        snapshot_id: The changelog's snapshot that the increment reaches up to.
+        deletes: Whether a deleted row goes, or stays with `_deleted` true.
+        where: A condition in frazil's expressions over the row's columns; rows that do not fulfil it are not in the
+            mirror.
+        scope: What positions are compared within.
+        coordinates: The changelog's columns of topic, partition and offset.
+    """
+
+    stream: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    state: MirrorState
+    snapshot_id: int
+    deletes: Deletes = "hard"
+    where: str | None = None
+    scope: Scope = "source"
+    coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCounts:
+    """What a merge did, in numbers of changes or keys.
+
+    Attributes:
+        read: Changes in the increment's files.
+        repeats: Of these, what the source had sent before, and was left out.
+        late: Of these, what came behind later changes of its partition, by a replay of dead letters; their keys were
+            folded again from the changelog.
+        truncates: Of these, truncates.
+        upserts: Keys that were set, or would have been had the mirror not been newer.
+        deletes: Keys that were deleted, those that no longer fulfil the filter among them.
+        filtered: Of the deletes, keys whose row does not fulfil the filter.
+        refolded: Keys that were folded again from the changelog.
+        unresolved: Values that no change in the changelog has, and that are null in the mirror.
+    """
+
+    read: int = 0
+    repeats: int = 0
+    late: int = 0
+    truncates: int = 0
+    upserts: int = 0
+    deletes: int = 0
+    filtered: int = 0
+    refolded: int = 0
+    unresolved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge came to.
+
+    Attributes:
+        state: For the mirror's next stamp.
+        counts: What it did.
+        snapshots: Ids of the snapshots that it added to the branch, oldest first: the first one's parent is where the
+            branch stood, each one's parent is the one before it. None if nothing changed, two after a truncate (the
+            rows below it, then the rest).
+    """
+
+    state: MirrorState
+    counts: MergeCounts = field(default_factory=MergeCounts)
+    snapshots: tuple[int, ...] = ()

@@ -1,0 +1,59 @@
+"""The state of a mirror as it stands in a stamp."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.commit.offsets import TopicPartition
+from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, TruncateFloor
+
+P0, P1 = TopicPartition("shop", 0), TopicPartition("shop", 1)
+STATE = MirrorState(
+    {
+        P0: PartitionState(7, "0A", 12, (Generation(0, 0, "old"), Generation(1, 5, "new"))),
+        P1: PartitionState(3, None, None, (Generation(0, 0, None),)),
+    },
+    {"old": 0, "new": 1, "elsewhere": 2},
+    {"shop": TruncateFloor("0001.0A.1.0000000000000005", (0, 1))},
+)
+
+texts = st.text(max_size=3)
+lineages = st.none() | texts.filter(bool)
+numbers = st.integers(0, 2**40)
+generations = st.builds(Generation, st.integers(0, 9), numbers, lineages)
+partitions = st.builds(
+    PartitionState, numbers, st.none() | texts, st.none() | numbers, st.lists(generations, min_size=1).map(tuple)
+)
+states = st.builds(
+    MirrorState,
+    st.dictionaries(st.builds(TopicPartition, texts, st.integers(0, 30)), partitions, max_size=4),
+    st.dictionaries(texts.filter(bool), st.integers(0, 9), max_size=3),
+    st.dictionaries(texts, st.builds(TruncateFloor, texts, st.lists(st.integers(0, 9)).map(tuple)), max_size=2),
+)
+
+
+@given(states)
+def test_what_a_stamp_says_is_read_as_it_was_written(state: MirrorState) -> None:
+    assert MirrorState.from_json(json.loads(json.dumps(state.to_json()))) == state
+
+
+def test_it_is_compact() -> None:
+    assert STATE.to_json() == {
+        "partitions": {"shop": {"0": [7, "0A", 12, [[0, 0, 1], [1, 5, 0]]], "1": [3, None, None, [[0, 0]]]}},
+        "lineages": [["new", 1], ["old", 0], ["elsewhere", 2]],
+        "floors": {"shop": ["0001.0A.1.0000000000000005", 0, 1]},
+    }
+    assert MirrorState().to_json() == {}
+
+
+def test_an_accepted_restore_begins_a_generation_above_all_others() -> None:
+    accepted = STATE.accepted()
+    assert [each.generation for each in accepted.partitions.values()] == [3, 3]
+    assert accepted.partitions[P0] == PartitionState(
+        7, None, None, (Generation(0, 0, "old"), Generation(1, 5, "new"), Generation(3, 7, "new"))
+    )
+    assert accepted.lineages == {"old": 3, "new": 3, "elsewhere": 3}
+    assert accepted.next_offsets == STATE.next_offsets
