@@ -45,7 +45,8 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
         name: `spark` (to hand to Spark as `spark.jars`), `postgresql` and `aws` (the same, where the catalog or its
             tables are there), `broker` (the local broker's class path), `registry` (an archive with the local
             registry), `connect` (the class path of the worker that `make bench` compares frazil with), `transforms`
-            (that of the worker that makes the tables of `tests/smt`) or `rest_catalog` (of a server that tests start).
+            (that of the worker that makes the tables of `tests/smt`), `rest_catalog` (of a server that tests start) or
+            `debezium` (of a worker that tests start, and the archive of its connector).
         repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
         on_progress: Called with a line of text now and then while something is fetched.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 ArtifactSet: TypeAlias = Literal[
-    "spark", "postgresql", "aws", "broker", "connect", "registry", "transforms", "rest_catalog"
+    "spark", "postgresql", "aws", "broker", "connect", "registry", "transforms", "rest_catalog", "debezium"
 ]
 
 PYSPARK_MINIMUM = (4, 1, 4)
@@ -224,6 +224,21 @@ TRANSFORMS: tuple[Coordinate, ...] = (
     Coordinate("org.apache.logging.log4j", "log4j-slf4j2-impl", "2.25.4", "The worker's log.", transitive=True),
 )
 
+# The source of changes that tests and `bench.mirror` start: a worker, and beside its class path the connector, which is
+# one archive with all its jars.
+DEBEZIUM: tuple[Coordinate, ...] = (
+    Coordinate("org.apache.kafka", "connect-runtime", "4.3.1", "The worker, of the broker's release.", transitive=True),
+    Coordinate("org.apache.logging.log4j", "log4j-slf4j2-impl", "2.25.4", "The worker's log.", transitive=True),
+    Coordinate(
+        "io.debezium",
+        "debezium-connector-postgres",
+        "3.7.0.Final",
+        "Changes of PostgreSQL, as most of those who run Debezium have them. It runs on Java 17.",
+        classifier="plugin",
+        packaging="tar.gz",
+    ),
+)
+
 # A schema registry with Confluent's API, for the demo and the tests: one archive with all its jars.
 REGISTRY: tuple[Coordinate, ...] = (
     Coordinate(
@@ -245,6 +260,7 @@ SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {
     "registry": REGISTRY,
     "transforms": TRANSFORMS,
     "rest_catalog": REST_CATALOG,
+    "debezium": DEBEZIUM,
 }
 # The others are fetched by whatever needs them.
 FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tarfile
 from pathlib import Path
 
+from jobs.install.archive import unpacked
 from jobs.install.artifacts import ArtifactError, OnProgress, resolve_jars
-from jobs.system.locks import exclusive
-
-_LOCK_DEADLINE_SECONDS = 300.0
 
 
 def registry_application(on_progress: OnProgress | None = None) -> Path:
@@ -23,21 +19,8 @@ def registry_application(on_progress: OnProgress | None = None) -> Path:
         PreflightError: Fetching needs Java and PySpark, and one is not there.
     """
     (archive,) = resolve_jars("registry", on_progress=on_progress)
-    folder = archive.parent / "unpacked"
-    if not folder.exists():
-        with exclusive(archive.parent / ".unpacking.lock", deadline_seconds=_LOCK_DEADLINE_SECONDS):
-            if not folder.exists():
-                _unpack(archive, folder)
+    folder = unpacked(archive)
     found = sorted(folder.glob("*-runner.jar"))
     if len(found) != 1:
         raise ArtifactError(f"{folder} has no registry in it", fix=f"rm -r {folder}; it is unpacked anew")
     return found[0]
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    # The folder gets its name only when all is in it.
-    partial = folder.with_name(".unpacking")
-    shutil.rmtree(partial, ignore_errors=True)
-    with tarfile.open(archive) as file:
-        file.extractall(partial, filter="data")
-    partial.rename(folder)

@@ -46,8 +46,12 @@ class DatabaseServer:
 
 
 @contextlib.contextmanager
-def database_server() -> Iterator[DatabaseServer]:
-    """Run PostgreSQL, with its data in a folder that goes with it, until the end."""
+def database_server(*settings: str) -> Iterator[DatabaseServer]:
+    """Run PostgreSQL, with its data in a folder that goes with it, until the end.
+
+    Args:
+        settings: Each as `name=value`, over those of a small server.
+    """
     with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
         folder, (port,) = Path(name), free_ports(1)
         (folder / "password").write_text(PASSWORD)
@@ -73,6 +77,7 @@ def database_server() -> Iterator[DatabaseServer]:
                 [
                     *(binaries / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"),
                     *("-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"),
+                    *(part for each in settings for part in ("-c", each)),
                 ],
                 **as_user,
                 stdout=log,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.install import archive as install_archive
 from jobs.install.artifacts import ArtifactError
 from jobs.local_registry import archive
 
@@ -31,8 +32,8 @@ def found(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
 def test_it_is_unpacked_once_by_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, packed(tmp_path / "jars", "app-runner.jar", "lib/a.jar"))
     unpacked: list[Path] = []
-    real = archive._unpack
-    monkeypatch.setattr(archive, "_unpack", lambda of, to: unpacked.append(to) or real(of, to))
+    real = install_archive._unpack
+    monkeypatch.setattr(install_archive, "_unpack", lambda of, to: unpacked.append(to) or real(of, to))
     # What an interrupted attempt left is in nobody's way.
     (tmp_path / "jars" / ".unpacking" / "half").mkdir(parents=True)
     with ThreadPoolExecutor(4) as pool:

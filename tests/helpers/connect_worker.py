@@ -1,0 +1,197 @@
+"""Worker of Kafka Connect on the loopback, from resolved jars: standalone, with its connectors from files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from jobs.errors import FrazilError
+from jobs.install.preflight import check_java
+from jobs.local_broker.config import HOST, free_ports
+from jobs.system.processes import start_time, stop_process
+
+CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
+SMALL_JVM = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+LOG4J2 = """\
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = connect.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{ISO8601} %p %m (%c{1})%n
+rootLogger.level = WARN
+rootLogger.appenderRef.file.ref = file
+"""
+_READY_SECONDS = 90.0
+_GRACE_SECONDS = 20.0
+_POLL_SECONDS = 0.1
+
+
+class ConnectWorker:
+    """A worker and its connectors; as a context manager it runs for its length.
+
+    Entering returns at once: `wait_until_running` waits until the connectors and their tasks run. What it says is in
+    `connect.log` and `connect.out` of its folder; where its sources are in their logs is in `offsets`, so that it goes
+    on from there when it is started again.
+
+    Args:
+        folder: Its own, made if it is not there.
+        address: The broker.
+        jars: Its class path.
+        settings: The worker's own, over the address, the REST listener and the file of offsets.
+        connectors: The configuration of each by its name, `tasks.max` included.
+        options: Of the JVM.
+        log4j2: What it logs, and where.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        jars: Sequence[Path],
+        *,
+        settings: Mapping[str, str],
+        connectors: Mapping[str, Mapping[str, str]],
+        options: Sequence[str] = SMALL_JVM,
+        log4j2: str = LOG4J2,
+    ) -> None:
+        self.folder: Path = folder
+        self.log: Path = folder / "connect.log"
+        self.rest: str = f"http://{HOST}:{free_ports(secure=False).plain}"
+        self._jars: Sequence[Path] = jars
+        self._settings: Mapping[str, str] = {
+            "bootstrap.servers": address,
+            "listeners": self.rest,
+            "offset.storage.file.filename": "offsets",
+            **settings,
+        }
+        self._connectors: Mapping[str, Mapping[str, str]] = connectors
+        self._options: Sequence[str] = options
+        self._log4j2: str = log4j2
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started: str | None = None
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The JVM."""
+        assert self._process is not None, "it has not been started"
+        return self._process.pid
+
+    def prepare(self) -> None:
+        """Make the files, so that only the worker itself is left to start."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        written(self.folder / "worker.properties", self._settings)
+        for name, properties in self._connectors.items():
+            written(self.folder / f"{name}.properties", {"name": name, **properties})
+        (self.folder / "log4j2.properties").write_text(self._log4j2)
+
+    def start(self) -> None:
+        """Start the JVM."""
+        with (self.folder / "connect.out").open("ab") as output:
+            self._process = subprocess.Popen(
+                # The Iceberg sink looks for the worker's file on this command line.
+                [
+                    *(str(check_java().executable), *self._options, "-Dlog4j2.configurationFile=log4j2.properties"),
+                    *("-cp", os.pathsep.join(map(str, self._jars)), CONNECT_MAIN, "worker.properties"),
+                    *(f"{name}.properties" for name in self._connectors),
+                ],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        self._started = start_time(self._process.pid)
+
+    def stop(self) -> None:
+        """End the JVM; nothing happens if it is not there."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            stop_process(self._process.pid, self._started, _GRACE_SECONDS)
+        self._process.wait()
+
+    def kill(self) -> None:
+        """End the JVM with SIGKILL: what it has not written to `offsets` it does again."""
+        assert self._process is not None, "it has not been started"
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def wait_until_running(self) -> None:
+        """Until all connectors and their tasks run.
+
+        Raises:
+            FrazilError: They do not within a minute and a half, or one has failed.
+        """
+        expected = sum(1 + int(each.get("tasks.max", "1")) for each in self._connectors.values())
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            states = self.states()
+            if len(states) == expected and set(states) == {"RUNNING"}:
+                return
+            self.check()
+            time.sleep(_POLL_SECONDS)
+        raise self._error(f"The Connect worker was not ready within {_READY_SECONDS:.0f} s")
+
+    def lives(self) -> bool:
+        """Whether the JVM is there; asks nothing of it."""
+        return self._process is not None and self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise if the worker has ended or something in it has failed.
+
+        Raises:
+            FrazilError: With the end of its log.
+        """
+        if self._process is not None and self._process.poll() is not None:
+            raise self._error(f"The Connect worker ended with status {self._process.returncode}")
+        for part in self._parts():
+            if part["state"] == "FAILED":
+                raise self._error(f"A connector has failed: {part.get('trace', 'it does not say why')}")
+
+    def states(self) -> list[str]:
+        """The states of the connectors and their tasks; none while the worker does not answer."""
+        return [part["state"] for part in self._parts()]
+
+    def _parts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for name in self._connectors:
+            try:
+                with urllib.request.urlopen(f"{self.rest}/connectors/{name}/status", timeout=5) as answer:
+                    status: dict[str, Any] = json.load(answer)
+            except (urllib.error.URLError, OSError, ValueError):
+                return []
+            found += [status["connector"], *status["tasks"]]
+        return found
+
+    def _error(self, message: str) -> FrazilError:
+        tail = ""
+        for path in (self.log, self.folder / "connect.out"):
+            with contextlib.suppress(FileNotFoundError):
+                tail += "".join(path.read_text(errors="replace").splitlines(keepends=True)[-15:])
+        return FrazilError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}")
+
+
+def written(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a file of Java properties."""
+    # Java takes a backslash as the start of an escape; no other value here has anything to escape.
+    path.write_text("".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items()))
