@@ -1,0 +1,248 @@
+"""Order of the changes of an increment: generations, order tokens, repeats, late changes, truncate floors.
+
+Positions are compared within a generation only. A generation belongs to a lineage; where another lineage begins in the
+log of a partition, a new one begins there. Generations are numbered for the whole mirror, since a key may come to
+another partition of the topic.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.commit.offsets import TopicPartition
+from jobs.mirror.errors import NullKeyError, RestoredSourceError, UnorderedTruncateError
+from jobs.mirror.log_scan import LogScan
+from jobs.mirror.merge_plan import (
+    MOST_GENERATIONS,
+    Generation,
+    MirrorState,
+    PartitionState,
+    Scope,
+    TruncateFloor,
+)
+from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_token
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Changes with their order.
+
+    Attributes:
+        tokens: One for each change.
+        late: Whether it came behind later changes of its partition.
+        dropped: Whether it is no change of a row any more: a repeat, a truncate, or below a truncate.
+    """
+
+    tokens: pa.Array
+    late: Mask
+    dropped: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is known of the order of an increment's changes, and of all before them; can be pickled.
+
+    Attributes:
+        state: The mirror's after the increment.
+        scans: By partition with changes in the increment.
+        scope: What positions are compared within.
+    """
+
+    state: MirrorState
+    scans: Mapping[TopicPartition, LogScan]
+    scope: Scope = "source"
+
+    @staticmethod
+    def of(
+        stream: str, key: tuple[str, ...], before: MirrorState, scans: Mapping[TopicPartition, LogScan], scope: Scope
+    ) -> Order:
+        """The order of an increment.
+
+        Args:
+            stream, key: For messages.
+            before: The mirror's state.
+            scans: By partition, of all changes of the increment.
+
+        Raises:
+            NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+        """
+        nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
+        if nulls:
+            partition, scan = nulls[0]
+            raise NullKeyError(stream, key, (partition, scan.null_key or 0), sum(each.null_keys for _, each in nulls))
+        for partition, scan in sorted(scans.items()):
+            if scan.restored is not None:
+                raise RestoredSourceError(stream, partition, *scan.restored)
+        partitions, lineages = _generations(before, scans)
+        state = MirrorState(partitions, lineages, before.floors)
+        floors = _floors(stream, state, scans)
+        return Order(MirrorState(partitions, lineages, floors), scans, scope)
+
+    def of_rows(
+        self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array, ops: pa.Array, positions: pa.Array
+    ) -> Ordered:
+        """The order of changes of the increment, in any sequence of any partitions.
+
+        Args:
+            topics, partitions, offsets: Where each is in Kafka; of partitions that `state` knows.
+            ops, positions: Of each; a position may be null.
+        """
+        rows = len(offsets)
+        numbers = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
+        codes, sources = _sources(topics, partitions)
+        for code, source in enumerate(sources):
+            mine = np.flatnonzero(codes == code)
+            here = numbers[mine]
+            of_source = self.state.partitions[source].generations
+            found = np.searchsorted([each.since for each in of_source[1:]], here, side="right")
+            generations[mine] = np.array([each.number for each in of_source])[found]
+            if (scan := self.scans.get(source)) is None:
+                continue
+            late[mine] = here < scan.unseen
+            repeated[mine] = _inside(here, scan.repeats)
+            positions = _carried(positions, mine, here, scan)
+        tokens = _tokens(generations, positions, ops, numbers)
+        truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
+        return Ordered(tokens, late, repeated | truncate | self.below_floor(topics, generations, tokens))
+
+    def below_floor(self, topics: pa.Array, generations: np.ndarray[Any, Any], tokens: pa.Array) -> Mask:
+        """Which changes a truncate has removed."""
+        below = np.zeros(len(tokens), bool)
+        for topic, floor in self.state.floors.items():
+            lower = pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token))
+            below |= _mask(lower) & np.isin(generations, floor.generations)
+        return below
+
+
+def _generations(
+    before: MirrorState, scans: Mapping[TopicPartition, LogScan]
+) -> tuple[dict[TopicPartition, PartitionState], dict[str, int]]:
+    """The partitions' states after the increment, and the newest generation of each lineage."""
+    lineages = dict(before.lineages)
+    found: dict[TopicPartition, list[Generation]] = {}
+    # Where nothing has a position, a key that comes to a new partition is newer there than where it was.
+    newest = max((each.generation for each in before.partitions.values()), default=-1)
+    fresh = newest + 1
+    for partition, scan in sorted(scans.items()):
+        state = before.partitions.get(partition)
+        own = list(state.generations) if state else []
+        for since, lineage in scan.lineages:
+            known = lineages.get(lineage)
+            last = own[-1] if own else None
+            if last is None:
+                number = fresh if known is None else known
+            elif last.lineage is None:
+                number = max(last.number, last.number if known is None else known)
+            else:
+                number = known if known is not None and known > last.number else max(newest, fresh - 1) + 1
+            newest = max(newest, number)
+            lineages[lineage] = max(number, lineages.get(lineage, -1))
+            if last is not None and last.lineage is None and number == last.number:
+                own[-1] = Generation(number, last.since, lineage)
+            else:
+                own.append(Generation(number, since, lineage))
+        if not own:
+            own = [Generation(fresh, scan.first or 0, None)]
+            newest = max(newest, fresh)
+        found[partition] = own
+    states = dict(before.partitions)
+    for partition, own in found.items():
+        _raise_to_newest(own, scans[partition], lineages)
+        scan = scans[partition]
+        states[partition] = PartitionState(scan.next_offset, scan.position, scan.at, tuple(own[-MOST_GENERATIONS:]))
+    return states, lineages
+
+
+def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str, int]) -> None:
+    """Another partition has seen the lineage come back: from the first new change on, this one follows."""
+    last = own[-1]
+    newest = lineages.get(last.lineage, -1) if last.lineage else -1
+    if newest <= last.number or scan.first is None:
+        return
+    if last.since >= scan.first:
+        own[-1] = Generation(newest, last.since, last.lineage)
+    else:
+        own.append(Generation(newest, scan.first, last.lineage))
+
+
+def _floors(stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan]) -> dict[str, TruncateFloor]:
+    floors = dict(state.floors)
+    for partition, scan in sorted(scans.items()):
+        several = sum(each.topic == partition.topic for each in state.partitions) > 1
+        for offset, position in scan.truncates:
+            if position is None and several:
+                raise UnorderedTruncateError(stream, partition, offset)
+            token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
+            there = floors.get(partition.topic)
+            if there is None or token > there.token:
+                numbers = {
+                    each.number
+                    for other, known in state.partitions.items()
+                    if other.topic == partition.topic
+                    for each in known.generations
+                }
+                earlier = there.generations if there else ()
+                floors[partition.topic] = TruncateFloor(token, tuple(sorted({*numbers, *earlier})))
+    return floors
+
+
+def generation_at(state: PartitionState, offset: int) -> int:
+    """The number of the generation that a change belongs to."""
+    reached = [each.number for each in state.generations if each.since <= offset]
+    return reached[-1] if reached else state.generations[0].number
+
+
+def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:
+    """For each row the number of its partition, and the partitions."""
+    named = topics.dictionary_encode()
+    codes = named.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
+    codes += partitions.to_numpy(zero_copy_only=False).astype(np.int64)
+    values, inverse = np.unique(codes, return_inverse=True)
+    names = named.dictionary.to_pylist()
+    return inverse, [TopicPartition(names[each >> 32], each & 0xFFFFFFFF) for each in values.tolist()]
+
+
+def _inside(offsets: np.ndarray[Any, Any], ranges: tuple[tuple[int, int], ...]) -> Mask:
+    """Which offsets are in one of the ranges, which ascend and do not overlap."""
+    if not ranges:
+        return np.zeros(len(offsets), bool)
+    starts, ends = np.array(ranges).T
+    place = np.searchsorted(starts, offsets, side="right") - 1
+    return (place >= 0) & (offsets < ends[place])
+
+
+def _carried(positions: pa.Array, mine: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], scan: LogScan) -> pa.Array:
+    """Positions, with that of the change before for those that have none of their own."""
+    inside = _inside(offsets, tuple((start, end) for start, end, _ in scan.carried))
+    if not inside.any():
+        return positions
+    starts = np.array([start for start, _, _ in scan.carried])
+    place = np.full(len(positions), -1)
+    place[mine[inside]] = np.searchsorted(starts, offsets[inside], side="right") - 1
+    chosen = pa.array(place, mask=place < 0)
+    return pc.coalesce(positions, pa.array([position for _, _, position in scan.carried]).take(chosen))
+
+
+def _tokens(
+    generations: np.ndarray[Any, Any], positions: pa.Array, ops: pa.Array, offsets: np.ndarray[Any, Any]
+) -> pa.Array:
+    kinds = pc.if_else(pc.fill_null(pc.equal(ops, "r"), False), SNAPSHOT_ROW, STREAMED)
+    return pc.binary_join_element_wise(
+        hex_text(generations, 4), pc.fill_null(positions, "-").cast(pa.string()), kinds, hex_text(offsets, 16), "."
+    )
+
+
+def _mask(values: pa.Array) -> Mask:
+    return values.to_numpy(zero_copy_only=False).astype(bool)

@@ -1,0 +1,208 @@
+"""The order of changes: against one change at a time, and what is decided across partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.commit.offsets import TopicPartition
+from jobs.mirror.errors import NullKeyError, RestoredSourceError, UnorderedTruncateError
+from jobs.mirror.log_scan import SCANNED, LogScan
+from jobs.mirror.merge_plan import Generation, MirrorState, Scope
+from jobs.mirror.order import Order
+from tests.unit.mirror.order_reference import Change, Log
+
+P0, P1, P2 = (TopicPartition("shop", number) for number in range(3))
+Logs = dict[TopicPartition, list[Change]]
+
+
+def chunk(changes: Sequence[Change]) -> pa.Table:
+    rows = [
+        {"offset": c.offset, "op": c.op, "at": c.at, "position": c.position, "lineage": c.lineage, "null_key": False}
+        for c in changes
+    ]
+    return pa.Table.from_pylist(rows, SCANNED)
+
+
+def ordered(state: MirrorState, logs: Logs, *, cut: int = 1000, scope: Scope = "source") -> Order:
+    """The order of an increment, whose partitions are scanned in chunks of so many changes."""
+    scans = {}
+    for partition, changes in logs.items():
+        scan = LogScan.after(state.partitions.get(partition), scope)
+        for start in range(0, len(changes), cut):
+            scan = scan.scanned(chunk(changes[start : start + cut]))
+        scans[partition] = scan
+    return Order.of("shop", ("id",), state, scans, scope)
+
+
+def kept(order: Order, logs: Logs) -> dict[TopicPartition, dict[int, str]]:
+    """Tokens of the changes that count, by partition and offset."""
+    rows = [(partition, change) for partition, changes in logs.items() for change in changes]
+    if not rows:
+        return {}
+    found = order.of_rows(
+        pa.array([partition.topic for partition, _ in rows]),
+        pa.array([partition.partition for partition, _ in rows], pa.int32()),
+        pa.array([change.offset for _, change in rows], pa.int64()),
+        pa.array([change.op for _, change in rows]),
+        pa.array([change.position for _, change in rows], pa.string()),
+    )
+    tokens: dict[TopicPartition, dict[int, str]] = {partition: {} for partition in logs}
+    for (partition, change), token, dropped in zip(rows, found.tokens.to_pylist(), found.dropped, strict=True):
+        if not dropped:
+            tokens[partition][change.offset] = token
+    return tokens
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Change]:
+    offsets = sorted(draw(st.sets(st.integers(0, 40), max_size=14)))
+    changes, lineage = [], "a"
+    for offset in offsets:
+        lineage = draw(st.sampled_from([lineage, lineage, lineage, "a", "b"]))
+        position = draw(st.none() | st.sampled_from(["1", "2", "3", "4"]))
+        at = draw(st.none() | st.sampled_from([0, 500_000, 2_000_000]))
+        op = draw(st.sampled_from(["u", "u", "u", "r", "t"]))
+        changes.append(Change(offset, op, at, position, lineage if position else None))
+    return changes
+
+
+@given(logs(), st.integers(1, 5), st.lists(st.integers(0, 14), max_size=3))
+def test_one_partition_is_ordered_as_one_change_at_a_time(changes: list[Change], chunks: int, cuts: list[int]) -> None:
+    log = Log()
+    for change in changes:
+        log.see(change)
+    state, found = MirrorState(), dict[int, str]()
+    bounds = [0, *sorted(min(cut, len(changes)) for cut in cuts), len(changes)]
+    for start, end in pairwise(bounds):
+        part = {P0: changes[start:end]} if end > start else {}
+        if log.restored and end > start and log.restored[0] <= changes[end - 1].offset:
+            with pytest.raises(RestoredSourceError) as caught:
+                ordered(state, part, cut=chunks)
+            assert log.restored == (caught.value.offset, caught.value.position, caught.value.greatest)
+            return
+        order = ordered(state, part, cut=chunks)
+        found |= kept(order, part).get(P0, {})
+        state = MirrorState.from_json(order.state.to_json())
+    assert log.restored is None
+    floor = state.floors["shop"].token if state.floors else ""
+    assert floor == log.floor
+    # What was kept in an earlier increment goes by the floor of a later one.
+    assert {offset: token for offset, token in found.items() if token >= floor} == log.kept(changes)
+    if changes:
+        mine = state.partitions[P0]
+        assert (mine.next_offset, mine.generation, mine.lineage) == (
+            changes[-1].offset + 1,
+            log.generation,
+            log.lineage,
+        )
+        assert (mine.position, mine.at) == (log.position, log.at)
+
+
+def at(offset: int, position: str | None = None, lineage: str | None = "a", op: str = "u", when: int = 0) -> Change:
+    return Change(offset, op, when, position, lineage if position else None)
+
+
+def test_a_lineage_has_one_number_in_all_partitions() -> None:
+    order = ordered(
+        MirrorState(),
+        {P0: [at(0, "5"), at(1, "1", "b")], P1: [at(0, "7"), at(4, "2", "b")], P2: [at(0, "3", "b")]},
+    )
+    assert {p: each.generation for p, each in order.state.partitions.items()} == {P0: 1, P1: 1, P2: 1}
+    assert order.state.partitions[P1].generations == (Generation(0, 0, "a"), Generation(1, 4, "b"))
+    later = ordered(order.state, {P2: [at(1, "9", "c")]})
+    assert later.state.partitions[P2].generation == 2
+    assert later.state.partitions[P0] == order.state.partitions[P0]
+
+
+def test_where_a_lineage_comes_back_a_partition_that_saw_no_other_follows() -> None:
+    first = ordered(MirrorState(), {P0: [at(0, "5")], P1: [at(0, "6")]}).state
+    logs = {P0: [at(1, "1", "b"), at(2, "8")], P1: [at(1, "7")]}
+    order = ordered(first, logs)
+    assert kept(order, logs)[P1] == {1: "0002.7.1.0000000000000001"}
+    assert order.state.partitions[P1].generations == (Generation(0, 0, "a"), Generation(2, 1, "a"))
+    # Its position goes on: what is sent twice is known.
+    again = {P1: [at(2, "6"), at(3, "8")]}
+    assert kept(ordered(order.state, again), again) == {P1: {3: "0002.8.1.0000000000000003"}}
+
+
+def test_without_positions_a_partition_that_comes_later_has_the_newer_changes() -> None:
+    first = ordered(MirrorState(), {P0: [at(7)], P1: [at(3)]}).state
+    assert [each.generation for each in first.partitions.values()] == [0, 0]
+    logs = {P0: [at(8)], P2: [at(0)]}
+    assert kept(ordered(first, logs), logs) == {
+        P0: {8: "0000.-.1.0000000000000008"},
+        P2: {0: "0001.-.1.0000000000000000"},
+    }
+
+
+def test_a_truncate_takes_what_is_older_in_every_partition_and_whenever_it_comes() -> None:
+    logs = {P0: [at(0, "1"), at(1, "5", op="t"), at(2, "6")], P1: [at(0, "4"), at(1, "7")]}
+    order = ordered(MirrorState(), logs)
+    assert {p: [*tokens] for p, tokens in kept(order, logs).items()} == {P0: [2], P1: [1]}
+    late = {P2: [at(0, "4"), at(1, "9")]}
+    assert kept(ordered(order.state, late), late) == {P2: {1: "0000.9.1.0000000000000001"}}
+
+
+def test_a_truncate_of_one_source_leaves_the_rows_of_another() -> None:
+    other = TopicPartition("shop2", 0)
+    logs = {P0: [at(0, "1")], other: [at(0, "8", "z"), at(1, "9", "z", op="t")]}
+    order = ordered(MirrorState(), logs)
+    assert {p: [*tokens] for p, tokens in kept(order, logs).items()} == {P0: [0], other: []}
+
+
+def test_a_truncate_without_a_position_needs_one_partition() -> None:
+    assert kept(ordered(MirrorState(), alone := {P0: [at(0), at(1, op="t"), at(2)]}), alone)[P0].keys() == {2}
+    with pytest.raises(UnorderedTruncateError, match=r"offset 1 of topic shop, partition 0"):
+        ordered(MirrorState(), {P0: [at(1, op="t")], P1: [at(0)]})
+
+
+def test_what_comes_behind_later_changes_is_late_and_moves_nothing() -> None:
+    first = ordered(MirrorState(), {P0: [at(0, "1"), at(9, "5")]}).state
+    logs = {P0: [at(4, "3"), at(10, "6")]}
+    order = ordered(first, logs)
+    found = order.of_rows(*(pa.array(each) for each in (["shop"] * 2, [0, 0], [4, 10], ["u"] * 2, ["3", "6"])))
+    assert (found.late.tolist(), found.dropped.tolist()) == ([True, False], [False, False])
+    only = ordered(first, {P0: [at(4, "3")]})
+    assert only.state == first
+
+
+def test_versions_of_rows_are_not_held_against_those_of_other_rows() -> None:
+    logs = {P0: [at(0, "9"), at(1, "1", when=10_000_000)]}
+    assert kept(ordered(MirrorState(), logs, scope="key"), logs)[P0].keys() == {0, 1}
+
+
+def test_a_restored_source_stops_the_mirror_until_it_is_accepted() -> None:
+    first = ordered(MirrorState(), {P0: [at(0, "5")]}).state
+    logs = {P0: [at(1, "2", when=5_000_000)]}
+    with pytest.raises(RestoredSourceError, match=r"2 after 5.*\n  Next: frazil mirror accept shop --new-generation"):
+        ordered(first, logs)
+    assert kept(ordered(first.accepted(), logs), logs) == {P0: {1: "0001.2.1.0000000000000001"}}
+
+
+def test_a_null_in_the_key_is_named() -> None:
+    rows = chunk([at(3), at(4), at(5, op="t")]).set_column(5, "null_key", pa.array([False, True, True]))
+    with pytest.raises(NullKeyError, match=r"1 changes have a null in the mirror's key \(id\), the first at offset 4"):
+        Order.of("shop", ("id",), MirrorState(), {P0: LogScan().scanned(rows)}, "source")
+
+
+def test_many_changes_are_scanned_side_by_side() -> None:
+    count = 300_000
+    rows = pa.table(
+        {
+            "offset": range(count),
+            "op": ["u"] * count,
+            "at": range(count),
+            "position": [f"{n:016x}/{n:016x}" for n in range(count)],
+            "lineage": ["a"] * count,
+            "null_key": [False] * count,
+        },
+        schema=SCANNED,
+    )
+    scan = LogScan().scanned(rows)
+    assert (scan.rows, scan.next_offset, scan.repeats, scan.lineages) == (count, count, (), ((0, "a"),))
