@@ -287,6 +287,20 @@ STEPS: dict[str, Step] = {
         "The branch is remade, and nobody was told; the next run finds that there is nothing to do.",
         "action",
     ),
+    "mirror_before_merge": Step(
+        "mirror",
+        "The mirror has a branch for this attempt, and nothing is merged there; it goes at the next opening.",
+        "action",
+    ),
+    "mirror_after_merge": Step(
+        "mirror", "The attempt's branch has the merge, main does not; it is dropped, and merged anew.", "action"
+    ),
+    "mirror_before_publish": Step(
+        "mirror", "The manifests that make the merge main's are written; the catalog has not been asked.", "action"
+    ),
+    "mirror_after_publish": Step(
+        "mirror", "main has the merge, and says how far; nobody was told. It is never merged again.", "action"
+    ),
     "discard_after_mark": Step(
         "publish",
         "main says what is being discarded, and no letter is written; nothing is published until that is finished.",

@@ -64,10 +64,10 @@ COMMIT_KINDS = ("commit", "dead letters")
 # Tried where it is asked for by name: what dies runs on a cluster, which is somebody's.
 EXECUTORS = "executor"
 # Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
-# the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
+# the stream's own, quiet streams, tags and mirrors are no part of a certificate: the project's own tests kill those.
 NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
-    *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
+    *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group", "mirror"),
 )
 # Nor are discards, answers and remakes of what is published.
 _HOLDS = ("inside_hold", "publish_after_hold")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.commit.operations import Append, Operation, RemakeBranch, ReplaceFiles
+from jobs.commit.operations import Append, Operation, PublishBranch, RemakeBranch, ReplaceFiles
 from jobs.commit.stamps import Stamp
 from jobs.steps import step
 
@@ -13,6 +13,8 @@ def pass_written(operation: Operation, stamp: Stamp | None) -> None:
         step("inside_life_change")
     elif isinstance(operation, RemakeBranch):
         step("inside_remake")
+    elif isinstance(operation, PublishBranch):
+        step("mirror_before_publish")
     elif stamp and stamp.kind == "claim":
         step("inside_claim")
     elif stamp and stamp.kind == "accept":

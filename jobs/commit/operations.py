@@ -68,6 +68,23 @@ class RemakeBranch:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishBranch:
+    """The commit operation by which what was made on a branch becomes main, under a snapshot without files on top.
+
+    Main has to stand at `base` and the branch at `merged`; the branch is removed in the same commit.
+
+    Attributes:
+        branch: Beside main, begun at main's head and written by nobody else.
+        base: Main's head, from which the branch began.
+        merged: The branch's head; `base` if nothing was changed there.
+    """
+
+    branch: str
+    base: int
+    merged: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSchema:
     """The commit operation by which a table gets another schema; its files and its head stay as they are.
 
@@ -85,4 +102,4 @@ class ChangeSchema:
     token: str
 
 
-Operation = Append | ReplaceFiles | RemakeBranch | ChangeSchema
+Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | ChangeSchema

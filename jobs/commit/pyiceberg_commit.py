@@ -1,16 +1,12 @@
-"""Commit of an operation through PyIceberg, once: the only module that touches its commit path's privates.
+"""Commit of an operation through PyIceberg, once: with `snapshot_producers` all that touches its commit path.
 
 PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
 nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
 catalog once.
 
-Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`: `_MergeAppendFiles(operation, transaction, io,
-snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
-`_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
-`_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
-`delete_by_predicate` as well; producers read `Transaction.table_metadata` and change nothing of it;
-the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
-updates)`; `Catalog._delete_old_metadata`.
+Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`, beside what `snapshot_producers` relies on: the
+snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements, updates)`;
+`Catalog._delete_old_metadata`.
 """
 
 from __future__ import annotations
@@ -19,9 +15,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation as Operations
@@ -32,24 +26,23 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemoveSnapshotRefUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
-from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
 from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
-from jobs.commit.operations import Append, ChangeSchema, Operation, RemakeBranch, ReplaceFiles
+from jobs.commit.operations import Append, ChangeSchema, Operation, PublishBranch, RemakeBranch, ReplaceFiles
 from jobs.commit.prepared_commit import PreparedCommit, landed
 from jobs.commit.property_limit import property_limit
 from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.schema_commit import schema_commit
+from jobs.commit.snapshot_producers import ExactMergeAppend, UnchangedTransaction, producer_of
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.schema.long_properties import properties_in_parts
-from jobs.write.manifest_doubles import exact_entries, positions_of_type, widen_zeros
 
 _COLUMNS_KEY = "frazil.columns"
 
@@ -90,6 +83,8 @@ def commit_once(
             commit = schema_commit(table, operation)
         elif isinstance(operation, RemakeBranch):
             commit = _remake_commit(table, operation, properties)
+        elif isinstance(operation, PublishBranch):
+            commit = _publish_commit(table, operation, summary, properties)
         else:
             commit = _file_commit(table, operation, summary, properties)
     except FileNotFoundError as missing:
@@ -113,7 +108,7 @@ def commit_once(
 def _file_commit(
     table: Table, operation: Append | ReplaceFiles, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
-    producer = _producer_of(operation, table, summary)
+    producer = producer_of(operation, table, summary)
     beside, alter = (operation.beside, operation.alter) if isinstance(operation, Append) else ({}, ())
     try:
         updates, requirements = producer._commit()
@@ -156,7 +151,7 @@ def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[st
         table: As it is, not as a branch has it.
     """
     metadata, branch = table.metadata, operation.branch
-    producers: list[_ExactMergeAppend] = []
+    producers: list[ExactMergeAppend] = []
     added: list[AddSnapshotUpdate] = []
     ref: SetSnapshotRefUpdate | None = None
 
@@ -168,8 +163,8 @@ def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[st
         at = head_alone(metadata)
         for each in operation.snapshots:
             seen = Table(table.name(), at, table.metadata_location, table.io, table.catalog)
-            producer = _ExactMergeAppend(
-                Operations.APPEND, _UnchangedTransaction(seen), table.io, snapshot_properties=dict(each.summary)
+            producer = ExactMergeAppend(
+                Operations.APPEND, UnchangedTransaction(seen), table.io, snapshot_properties=dict(each.summary)
             )
             producers.append(producer)
             for file in each.files:
@@ -203,6 +198,28 @@ def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[st
     )
 
 
+def _publish_commit(
+    table: Table, operation: PublishBranch, summary: Mapping[str, str], properties: Mapping[str, str]
+) -> PreparedCommit:
+    """An empty snapshot on a branch's head, which becomes main's head; the branch goes in the same commit.
+
+    Args:
+        table: As it is, not as a branch has it.
+    """
+    metadata, branch = table.metadata, operation.branch
+    moved = {**metadata.refs, MAIN_BRANCH: metadata.refs[branch]}
+    seen = metadata.model_copy(update={"refs": moved, "current_snapshot_id": operation.merged})
+    on_branch = Table(table.name(), seen, table.metadata_location, table.io, table.catalog)
+    commit = _file_commit(on_branch, Append(), summary, properties)
+    heads = {MAIN_BRANCH: operation.base, branch: operation.merged}
+    asserted = (AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": head}) for each, head in heads.items())
+    return replace(
+        commit,
+        updates=(*commit.updates, RemoveSnapshotRefUpdate.model_validate({"ref-name": branch})),
+        requirements=_as_read(metadata, *asserted),
+    )
+
+
 def _with_next(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
     """Metadata of one snapshot as they are with another one on top of it, which is then the only one."""
     head = SnapshotRef.model_validate({"snapshot-id": snapshot.snapshot_id, "type": SnapshotRefType.BRANCH})
@@ -214,59 +231,6 @@ def _with_next(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
             "last_sequence_number": snapshot.sequence_number,
         }
     )
-
-
-def _producer_of(
-    operation: Append | ReplaceFiles, table: Table, summary: Mapping[str, str]
-) -> _ExactMergeAppend | _OverwriteFiles:
-    transaction, properties = _UnchangedTransaction(table), dict(summary)
-    match operation:
-        case Append(files=added):
-            producer = _ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
-        case ReplaceFiles(removed, added):
-            producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
-            specs = table.metadata.specs()
-            for file in removed:
-                producer.delete_data_file(file)
-                if specs[file.spec_id].is_unpartitioned():
-                    # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
-                    producer.delete_by_predicate(AlwaysTrue())
-    for file in added:
-        producer.append_data_file(file)
-    return producer
-
-
-class _UnchangedTransaction(Transaction):
-    """A transaction to which nothing is staged: its metadata is the table's.
-
-    PyIceberg makes a deep copy each time that it is asked for, which is fifteen times a commit: with a table's first
-    snapshot a quarter of what a commit takes, with 300 of them most of it.
-    """
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        return super().table_metadata if self._updates else self._table.metadata
-
-
-class _ExactMergeAppend(_MergeAppendFiles):
-    """An append whose merged manifests have the partition values that their files have, doubles and zeros included."""
-
-    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-        entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
-        spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
-        exact_entries(self._io, manifest, entries, spec, schema)
-        return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
-
-    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        merged = super()._process_manifests(manifests)
-        schema = self._transaction.table_metadata.schema()
-        for manifest in merged:
-            if manifest.added_snapshot_id == self.snapshot_id:
-                spec = self.spec(manifest.partition_spec_id)
-                widen_zeros(
-                    manifest, positions_of_type(DoubleType, spec, schema) + positions_of_type(FloatType, spec, schema)
-                )
-        return merged
 
 
 def head_alone(metadata: TableMetadata) -> TableMetadata:

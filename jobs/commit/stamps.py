@@ -116,6 +116,8 @@ class Stamp:
             without the table's properties, those of a stamp that holds bitmaps are not told.
         held: On the anchor: how many letters the place of each of them has, once all targets have the batch; read
             likewise. Stamps of earlier versions have none.
+        mirror: Of a mirror: through which snapshot of the changelog it is true, and what its next merge has to know,
+            see `jobs.mirror.mirror_stamp`; stays with a claim, as `rows` does.
     """
 
     stream: str
@@ -155,6 +157,7 @@ class Stamp:
     batch_ms: int | None = None
     parked: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
+    mirror: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def last_move(self) -> int | None:
@@ -287,6 +290,7 @@ class Stamp:
             "schemas": dict(self.schemas),
             "aliases": {name: pack_names(names) for name, names in self.further_names.items()},
             "decodes": dict(self.decoded_of),
+            "mirror": dict(self.mirror),
         }
         if directory is not None and self.in_bitmaps:
             receiving = [name for name, count in self.rows.items() if count]
@@ -371,4 +375,5 @@ class Stamp:
             batch_ms=document.get("now"),
             parked=document.get("parked", {}),
             held=document.get("held", {}),
+            mirror=document.get("mirror", {}),
         )

@@ -17,7 +17,7 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from jobs.commit import prepared_commit, pyiceberg_commit
+from jobs.commit import prepared_commit, pyiceberg_commit, snapshot_producers
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
@@ -99,7 +99,7 @@ def test_a_producer_changes_nothing_of_what_it_reads(table: Table, monkeypatch: 
 
 
 def test_what_is_staged_counts_in_an_unchanged_transaction(table: Table) -> None:
-    transaction = pyiceberg_commit._UnchangedTransaction(table)
+    transaction = snapshot_producers.UnchangedTransaction(table)
     assert transaction.table_metadata is table.metadata
     transaction.set_properties({"a": "b"})
     assert transaction.table_metadata.properties["a"] == "b" and "a" not in table.properties

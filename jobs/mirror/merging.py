@@ -1,0 +1,284 @@
+"""Merging: what a mirror lacks of its changelog is merged on a branch of its own, and published by compare-and-swap.
+
+Each attempt has a branch that begins at main's head, so no reader of main sees half a merge, and no other process
+merges into the same branch. The commit that publishes it asserts both heads: whoever was killed before it has
+published nothing, and of two at once one finds main moved, drops its branch, and looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.accept import signed_answer
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.lineage import ancestors
+from jobs.commit.offsets import pointwise_max
+from jobs.commit.operations import PublishBranch
+from jobs.commit.proposals import Proposal
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamps import Stamp
+from jobs.errors import FrazilError
+from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
+from jobs.mirror.mirror_stamp import MirrorStamp, attempt_branch, mirrored
+from jobs.mirror.mirror_table import (
+    mirror_columns_operation,
+    mirror_fitting,
+    mirror_key,
+    mirror_schema,
+    refuse_unfit,
+    row_columns,
+)
+from jobs.mirror.session import MirrorSession
+from jobs.schema.schema_change import SchemaChange
+from jobs.spec.models import StreamSpec
+from jobs.steps import step
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+
+
+class Merger(Protocol):
+    """What merges changes into a branch of a mirror: Spark, or a stand-in of a test."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        """Merge the changes of files into a branch, in commits that stand on each other."""
+        ...
+
+    def clear(self, mirror: Table, branch: str) -> None:
+        """Delete all rows of a branch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge came to.
+
+    Attributes:
+        snapshot_id: Main's new head; None if there was nothing to merge.
+        increment: What the mirror lacked.
+        result: What the merge did; None if there was nothing.
+        stamp: What the mirror says now; None of one without a merge.
+        attempts: How often it was made.
+    """
+
+    snapshot_id: int | None
+    increment: ChangelogIncrement
+    result: MergeResult | None = None
+    stamp: MirrorStamp | None = None
+    attempts: int = 0
+
+
+def merge_new(
+    session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, anew: bool = False
+) -> Merged:
+    """Merge what is new in the changelog into the mirror, and publish it.
+
+    Args:
+        session: Held.
+        merger: Makes the merge on a branch.
+        letters: Counts the stream's dead letters that have not come back; asked before the changelog is read.
+        anew: Make the mirror of the whole changelog, whatever it has now.
+
+    Raises:
+        ChangelogMovedError: The changelog was moved back to before what the mirror has.
+        RolledBackError: The mirror was.
+        FencedError: Another process has taken the mirror over.
+        CommitRefusedError: Others have committed to the mirror each time.
+        FrazilError: Its table cannot take the changelog's columns, or the changes cannot be ordered.
+    """
+    spec, mirror, target = session.spec, session.mirror, session.target
+    for attempt in range(1, ATTEMPTS + 1):
+        pending = letters()
+        changelog = load_changelog(target.catalog, spec)
+        newest = _newest(session, anew=anew)
+        known = None if anew else mirrored(newest, spec.stream, mirror.table)
+        found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
+        if found.until is None or (known is not None and not found.files):
+            return Merged(None, found, None, known)
+        key = mirror_key(spec, mirror, changelog.schema())
+        refuse_other_rows(session, known, key)
+        evolve(session, changelog)
+        session.claim(newest)
+        base = target.snapshot_id
+        assert base is not None, "it is claimed"
+        session.attempts += 1
+        branch = attempt_branch(session.epoch, session.attempts)
+        session.begin_branch(branch, base)
+        step("mirror_before_merge")
+        try:
+            if anew:
+                merger.clear(target.catalog.load_table(mirror.table), branch)
+            plan = MergePlan(
+                spec.stream,
+                key,
+                row_columns(spec, changelog.schema()),
+                known.state if known else MirrorState(),
+                found.until.snapshot_id,
+                mirror.deletes,
+                mirror.where,
+                coordinates=spec.kafka_columns.coordinates,
+            )
+            result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
+            step("mirror_after_merge")
+            stamp = MirrorStamp(
+                str(changelog.metadata.table_uuid),
+                found.until.snapshot_id,
+                found.until.sequence_number or 0,
+                found.until.timestamp_ms,
+                key,
+                mirror.deletes,
+                mirror.where,
+                pending,
+                result.state,
+                found.positions,
+            )
+            done = _publish(session, branch, base, found, result, stamp, anew=anew)
+        except Exception:
+            _drop(session, branch)
+            # Whoever has opened the mirror since has removed the branch, which merges fail for in many ways.
+            target.refuse_later_claim(session.epoch)
+            raise
+        if done:
+            step("mirror_after_publish")
+            return Merged(target.snapshot_id, found, result, stamp, attempt)
+        log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
+        _drop(session, branch)
+    raise CommitRefusedError(
+        f"stream {spec.stream}: others have committed to mirror {mirror.table} each of {ATTEMPTS} times while a merge "
+        "was made. Nothing was published.",
+        fix=f"let them finish, then frazil mirror run {spec.stream}",
+    )
+
+
+def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
+    """The stream's changelog.
+
+    Raises:
+        FrazilError: It is not there yet.
+    """
+    try:
+        return catalog.load_table(spec.table.name)
+    except NoSuchTableError:
+        raise FrazilError(
+            f"stream {spec.stream}: changelog {spec.table.name} is not there yet.", fix=f"frazil run {spec.stream}"
+        ) from None
+
+
+def refuse_other_rows(session: MirrorSession, known: MirrorStamp | None, key: tuple[str, ...]) -> None:
+    """Refuse to go on where the file says another mirror than the one that is there.
+
+    Raises:
+        FrazilError: It has another key, another condition, or deletes otherwise.
+    """
+    spec, mirror = session.spec, session.mirror
+    if known is None:
+        return
+    changed = {
+        "key": (", ".join(known.key), ", ".join(key)),
+        "where": (known.where, mirror.where),
+        "deletes": (known.deletes, mirror.deletes),
+    }
+    for name, (before, now) in changed.items():
+        if before != now:
+            raise FrazilError(
+                f"stream {spec.stream}: mirror {mirror.table} was made with {name} {before or 'none'}, and its file "
+                f"says {now or 'none'}.",
+                fix=f"`frazil mirror rebuild {spec.stream} --table {mirror.table}` makes it anew; or put the file back",
+            )
+
+
+def evolve(session: MirrorSession, changelog: Table) -> None:
+    """Give the mirror the columns that its changelog has got, in one commit that asserts its head.
+
+    Raises:
+        FrazilError: It cannot take them.
+    """
+    spec, mirror = session.spec, session.mirror
+    wanted = mirror_schema(spec, mirror, changelog.schema())
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[SchemaChange, ...]]:
+        fit = mirror_fitting(wanted, metadata)
+        refuse_unfit(spec, mirror, fit)
+        if not fit.changes:
+            return Proposal(())
+        return Proposal(fit.changes, mirror_columns_operation(spec, metadata, fit.changes, session.epoch))
+
+    changes = session.target.swap(propose, epoch=session.epoch, known=True, check=session.verify)
+    if changes:
+        log.info("mirror %s follows its changelog: %s", mirror.table, "; ".join(map(str, changes)))
+
+
+def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
+    """The mirror's newest stamp; of one that is made anew also after it was moved back, which is answered first."""
+    if not anew:
+        return session.read()
+    past = session.target.history()
+    if past.rolled_back and past.newest is not None:
+        # Nothing is said of its rows any more: a merge that came instead would take up all of the changelog.
+        answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror={})
+        session.target.restamp(signed_answer(answer, session.epoch, "it is made anew from its changelog"))
+        return session.target.newest
+    return past.newest
+
+
+def _publish(
+    session: MirrorSession,
+    branch: str,
+    base: int,
+    found: ChangelogIncrement,
+    result: MergeResult,
+    mirror: MirrorStamp,
+    *,
+    anew: bool,
+) -> bool:
+    """Make the merge main's; False if main, or the branch, is not as it was."""
+    spec, name, target = session.spec, session.mirror.table, session.target
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
+        ref = metadata.refs.get(branch)
+        if ref is None or metadata.current_snapshot_id != base:
+            return Proposal(False)
+        along = [each.snapshot_id for each in ancestors(metadata, ref.snapshot_id)]
+        if base not in along:
+            raise FrazilError(
+                f"stream {spec.stream}: branch {branch} of mirror {name} does not begin at main's head any more: "
+                "somebody else has written it. Nothing was published.",
+                fix=f"frazil mirror run {spec.stream}",
+            )
+        stamp = Stamp(
+            session.commits.id,
+            "batch",
+            newest.batch + 1 if newest else 0,
+            session.epoch,
+            spec.config_hash,
+            start=newest.position if newest and not anew else {},
+            position=pointwise_max([result.state.next_offsets, found.positions.get(spec.stream, {})]),
+            rows={name: result.counts.upserts + result.counts.deletes},
+            mirror=mirror.to_json(),
+        )
+        if anew:
+            stamp = replace(stamp, note="made anew from the changelog")
+        return Proposal(True, PublishBranch(branch, base, ref.snapshot_id), stamp)
+
+    return target.swap(propose, epoch=session.epoch, check=session.verify)
+
+
+def _drop(session: MirrorSession, branch: str) -> None:
+    """Remove the branch of an attempt that was not published; if that fails, the next opening does."""
+    try:
+        session.drop_branches(lambda _: [branch])
+    except Exception as problem:
+        log.warning("branch %s of mirror %s stays until the next merge: %s", branch, session.mirror.table, problem)

@@ -1,0 +1,154 @@
+"""Stamp of a mirror: through which snapshot of its changelog it is true, and what its next merge has to know.
+
+A mirror is stamped on its own main branch, under an id of its own, in the commit that publishes a merge. Its position
+are the offsets through which the stream had landed in that snapshot of the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.errors import damaged_property
+from jobs.commit.offsets import Positions, by_topic, from_topics
+from jobs.commit.stamps import Stamp, property_key
+from jobs.mirror.merge_plan import MirrorState
+
+MIRROR_PART = "~mirror~"
+BRANCH_PREFIX = "frazil-mirror-"
+BASE_PREFIX = "frazil-base-"
+
+
+def mirror_id(stream: str, table: str) -> str:
+    """The id under which a mirror of a stream is stamped; no stream can have it."""
+    return f"{stream}{MIRROR_PART}{table}"
+
+
+def attempt_branch(epoch: int, attempt: int) -> str:
+    """The branch on which one attempt at a merge is made."""
+    return f"{BRANCH_PREFIX}{epoch}-{attempt}"
+
+
+def abandoned_branches(metadata: TableMetadata) -> list[str]:
+    """The branches of attempts, of which none is under way: whoever opens the mirror holds its lease."""
+    return sorted(name for name in metadata.refs if name.startswith(BRANCH_PREFIX))
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStamp:
+    """What a mirror's stamp says beside offsets.
+
+    Attributes:
+        changelog: The changelog's uuid.
+        snapshot_id: The snapshot of the changelog that the mirror has all changes of.
+        sequence: Iceberg's sequence number of it.
+        at_ms: When it was committed; milliseconds since 1970.
+        key: The columns that tell the mirror's rows apart.
+        deletes: Whether deleted rows go or stay.
+        where: The condition that the mirror's rows fulfil.
+        letters: Dead letters of the stream that had not come back when it was merged.
+        state: What the next merge has to know of the log.
+        positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
+    """
+
+    changelog: str
+    snapshot_id: int
+    sequence: int
+    at_ms: int
+    key: tuple[str, ...]
+    deletes: str = "hard"
+    where: str | None = None
+    letters: int = 0
+    state: MirrorState = field(default_factory=MirrorState)
+    positions: Mapping[str, Positions] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands in the stamp."""
+        document: dict[str, Any] = {
+            "changelog": self.changelog,
+            "snapshot": self.snapshot_id,
+            "seq": self.sequence,
+            "at": self.at_ms,
+            "key": list(self.key),
+            "state": self.state.to_json(),
+            "of": {name: by_topic(each) for name, each in self.positions.items()},
+        }
+        if self.deletes != "hard":
+            document["deletes"] = self.deletes
+        if self.where is not None:
+            document["where"] = self.where
+        if self.letters:
+            document["letters"] = self.letters
+        return document
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> MirrorStamp:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError: It is not what `to_json` gives.
+        """
+        return MirrorStamp(
+            document["changelog"],
+            document["snapshot"],
+            document["seq"],
+            document["at"],
+            tuple(document["key"]),
+            document.get("deletes", "hard"),
+            document.get("where"),
+            document.get("letters", 0),
+            MirrorState.from_json(document.get("state", {})),
+            {name: from_topics(each) for name, each in document.get("of", {}).items()},
+        )
+
+
+def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None:
+    """What a mirror's newest stamp says; None before the first merge.
+
+    Args:
+        stamp: Of the mirror, a claim included: what the merge before said stays with it.
+        stream: The stream's id.
+        table: The mirror's name.
+
+    Raises:
+        FrazilError: Nobody can read it.
+    """
+    if stamp is None or not stamp.mirror:
+        return None
+    try:
+        return MirrorStamp.from_json(stamp.mirror)
+    except (KeyError, TypeError, ValueError, IndexError) as problem:
+        raise damaged_property(
+            stream,
+            table,
+            property_key(stamp.stream),
+            problem,
+            f"the mirror is made anew from its changelog by `frazil mirror rebuild {stream} --table {table}`",
+        ) from problem
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition:
+    """How far a mirror has its source, by the source's own positions.
+
+    Attributes:
+        position: The least over partitions of the greatest that was seen.
+        lineage: What it belongs to.
+        at_us: When the change there happened; microseconds since 1970, None if it is not known.
+    """
+
+    position: str
+    lineage: str | None
+    at_us: int | None
+
+
+def source_position(state: MirrorState) -> SourcePosition | None:
+    """Through which position the mirror equals its source; None where positions are of several sources, or of none."""
+    known = [each for each in state.partitions.values() if each.position is not None]
+    if not known or len({each.lineage for each in known}) > 1:
+        return None
+    least = min(known, key=lambda each: each.position or "")
+    return SourcePosition(least.position or "", least.lineage, least.at)

@@ -1,0 +1,185 @@
+"""Mirror's table: made from the columns of its changelog, and given what those have got since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyiceberg import types as ice
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_by_id
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import BucketTransform
+
+from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.schema_history import new_record, with_record
+from jobs.errors import FrazilError
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.schema.evolution import protected_columns
+from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
+from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.uuid_columns import uuid_properties
+
+CHANGE_PREFIX = "_change_"
+KEY_COLUMN = "_change_key"
+MIRROR_PROPERTY = "frazil.mirror"
+"""Of a mirror's table: of which stream it is, and of which changelog."""
+_OWN = (ORDER_COLUMN, DELETED_COLUMN)
+_MERGE_ON_READ = {f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")}
+
+
+def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str, ...]:
+    """The columns that tell the mirror's rows apart: those of the file, or of the changelog's keys.
+
+    Raises:
+        FrazilError: Neither says any, or the changelog has no such column.
+    """
+    key = mirror.key
+    if not key:
+        named = [each for each in changelog.fields if each.name == KEY_COLUMN]
+        key = tuple(
+            each.name
+            for field in named
+            if isinstance(field.field_type, ice.StructType)
+            for each in field.field_type.fields
+        )
+    place = f"streams/{spec.stream}.yaml"
+    if not key:
+        raise FrazilError(
+            f"stream {spec.stream}: changelog {spec.table.name} has no column {KEY_COLUMN}, so nothing says which "
+            f"columns tell the rows of mirror {mirror.table} apart.",
+            fix=f"name them in mirrors: key of {place}, or decode the records' keys: decode.key.into: {KEY_COLUMN}",
+        )
+    rows = row_columns(spec, changelog)
+    for name in key:
+        if name not in rows:
+            raise FrazilError(
+                f"stream {spec.stream}: the key of mirror {mirror.table} names column {name}, and changelog "
+                f"{spec.table.name} has none at its top; it has {', '.join(rows)}.",
+                fix=f"correct mirrors: key in {place}",
+            )
+    return key
+
+
+def row_columns(spec: StreamSpec, changelog: Schema) -> tuple[str, ...]:
+    """The columns of the source's rows, without those that say what a change was and where it came from."""
+    kafka = spec.kafka_columns.names
+    return tuple(
+        each.name for each in changelog.fields if each.name not in kafka and not each.name.startswith(CHANGE_PREFIX)
+    )
+
+
+def mirror_schema(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> Schema:
+    """The columns that a mirror is to have: the row's, then those of its own; all but the key's are optional.
+
+    Raises:
+        FrazilError: The key is none that Iceberg tells rows apart by.
+    """
+    key, rows = mirror_key(spec, mirror, changelog), row_columns(spec, changelog)
+    taken = [name for name in rows if name in _OWN]
+    if taken:
+        raise FrazilError(
+            f"stream {spec.stream}: rows have a column {taken[0]}, which mirror {mirror.table} has for itself.",
+            fix="give it another name by a step of the stream's transform",
+        )
+    fields = [each.model_copy(update={"required": each.name in key}) for each in changelog.fields if each.name in rows]
+    after = changelog.highest_field_id + 1
+    own = [ice.NestedField(after, ORDER_COLUMN, ice.StringType(), required=False)]
+    if mirror.deletes == "soft":
+        own.append(ice.NestedField(after + 1, DELETED_COLUMN, ice.BooleanType(), required=False))
+    schema = optional_columns(Schema(*fields, *own), [(name,) for name in key])
+    for name in key:
+        if problem := identifier_problem((name,), schema):
+            raise FrazilError(
+                f"stream {spec.stream}: the key of mirror {mirror.table} cannot be {', '.join(key)}: {problem}.",
+                fix=f"name other columns in mirrors: key of streams/{spec.stream}.yaml",
+            )
+    return with_identifier_fields(assign_fresh_schema_ids(schema), key)
+
+
+def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog: Schema) -> Table:
+    """Load the mirror's table, or make it; one that is there keeps its layout.
+
+    Raises:
+        FrazilError: Its columns cannot be those of a mirror.
+    """
+    schema = mirror_schema(spec, mirror, changelog)
+    first = mirror_key(spec, mirror, changelog)[0]
+    partitions = PartitionSpec(
+        PartitionField(
+            schema.find_field(first).field_id,
+            PARTITION_FIELD_ID_START,
+            BucketTransform(mirror.buckets),
+            f"{first}_bucket",
+        )
+    )
+    of = json.dumps({"stream": spec.stream, "changelog": spec.table.name}, separators=(",", ":"))
+    properties = {**_MERGE_ON_READ, MIRROR_PROPERTY: of}
+    table = ensure_table(catalog, mirror.table, schema, partitions, create_table_properties(properties, schema))
+    said = table.metadata.properties.get(MIRROR_PROPERTY)
+    if said is not None and said != of:
+        raise FrazilError(
+            f"stream {spec.stream}: table {mirror.table} is a mirror already, of {said}.",
+            fix=f"name another table in mirrors of streams/{spec.stream}.yaml, or drop that one",
+        )
+    return table
+
+
+def mirror_fitting(wanted: Schema, metadata: TableMetadata) -> Fitting:
+    """What the mirror's table lacks of the columns that it is to have.
+
+    Args:
+        wanted: As `mirror_schema` gives them.
+        metadata: The table's.
+    """
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    protected = protected_columns(metadata.schema(), metadata.partition_specs, order)
+    return fitting(wanted, metadata.schema(), own=(), protected=protected, relax_missing=True, maintained=True)
+
+
+def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting) -> None:
+    """Refuse a table that cannot take the changelog's rows.
+
+    Raises:
+        FrazilError: It cannot; the message names each column.
+    """
+    if found.refused:
+        raise FrazilError(
+            f"stream {spec.stream}: mirror {mirror.table} cannot take the columns of changelog {spec.table.name}: "
+            f"{'; '.join(each.rstrip('.') for each in found.refused)}.",
+            fix=f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` makes "
+            "it anew from the changelog",
+        )
+
+
+def mirror_columns_operation(
+    spec: StreamSpec, metadata: TableMetadata, changes: Sequence[SchemaChange], epoch: int
+) -> ChangeSchema:
+    """The one commit that gives a mirror what its changelog has got.
+
+    Args:
+        metadata: The mirror's, as it was judged.
+        changes: At least one.
+        epoch: Of whoever merges.
+    """
+    before, changed = metadata.schema(), tuple(changes)
+    after = changed_schema(before, changed, metadata.last_column_id, frozenset(_OWN))
+    head = metadata.current_snapshot()
+    record = new_record(
+        spec.stream,
+        [str(each) for each in changed],
+        schema_id=max(each.schema_id for each in metadata.schemas) + 1,
+        snapshot_id=head.snapshot_id if head else None,
+        added=len(index_by_id(after)) - len(index_by_id(before)),
+        epoch=epoch,
+        by=f"changelog {spec.table.name}",
+    )
+    properties = with_record(metadata.properties, record) | changed_mapping(metadata.properties, before, after, changed)
+    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)

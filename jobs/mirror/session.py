@@ -1,0 +1,188 @@
+"""Session on a mirror: its table's lock, its lease, and the branches that earlier attempts have left.
+
+Merges and the maintenance of a mirror's table take turns under one lock: a compaction that commits while a merge is
+made would have it made anew, again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.commit.compare_and_swap import Backoff, compare_and_swap, conflicts_as_moved_head
+from jobs.commit.errors import CommitRefusedError, RolledBackError
+from jobs.commit.session import CommitSession
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
+from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import LeaseHeldError, stream_lease
+
+log = logging.getLogger(__name__)
+
+LOCK_SECONDS = 600.0
+_POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class MirrorSession:
+    """A mirror that this process may merge into.
+
+    Attributes:
+        spec: The stream.
+        mirror: As the stream's file has it.
+        commits: With the mirror's table as its one target.
+        lock: Of the table.
+        attempts: How many branches were begun.
+    """
+
+    spec: StreamSpec
+    mirror: Mirror
+    commits: CommitSession
+    lock: TableLock
+    attempts: int = 0
+
+    @property
+    def target(self) -> Target:
+        """The mirror's table."""
+        return self.commits.targets[self.mirror.table]
+
+    @property
+    def epoch(self) -> int:
+        """Of this session."""
+        return self.commits.epoch
+
+    def read(self) -> Stamp | None:
+        """Load the mirror's table and its newest stamp.
+
+        Raises:
+            RolledBackError: Somebody moved it back to before its last merge.
+        """
+        try:
+            return self.target.read()
+        except RolledBackError:
+            raise mirror_rolled_back(self.spec, self.mirror) from None
+
+    def verify(self) -> None:
+        """See that lease and lock are still this process's.
+
+        Raises:
+            FencedError, FrazilError: One is not.
+        """
+        self.commits.lease.verify()
+        self.lock.verify()
+
+    def claim(self, newest: Stamp | None) -> None:
+        """See that nobody who opened the mirror before can publish any more, and that it has a snapshot.
+
+        Raises:
+            FencedError: A later session has been here.
+        """
+        if newest is not None and newest.epoch == self.epoch:
+            return
+        self.target.claim(self.epoch, self.commits.claim_of)
+
+    def begin_branch(self, name: str, snapshot_id: int) -> None:
+        """Begin the branch of an attempt at a snapshot."""
+
+        def change(table: Table) -> None:
+            table.manage_snapshots().create_branch(snapshot_id, name).commit()
+
+        self._change_refs(lambda table: None if name in table.metadata.refs else change(table))
+
+    def drop_branches(self, names: Callable[[Table], list[str]]) -> None:
+        """Remove branches of attempts; none that is not there any more."""
+
+        def change(table: Table) -> None:
+            for name in names(table):
+                if name in table.metadata.refs:
+                    table.manage_snapshots().remove_branch(name).commit()
+
+        self._change_refs(change)
+
+    def _change_refs(self, change: Callable[[Table], None]) -> None:
+        name, stream = self.mirror.table, self.spec.stream
+
+        def attempt() -> None:
+            with conflicts_as_moved_head():
+                change(self.target.catalog.load_table(name))
+
+        def given_up(said: str) -> FrazilError:
+            return CommitRefusedError(f"stream {stream}: {said}", fix=f"frazil mirror run {stream}")
+
+        compare_and_swap(name, attempt, given_up, Backoff)
+
+
+@contextlib.contextmanager
+def mirror_session(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    table: Table,
+    *,
+    wait_seconds: float = LOCK_SECONDS,
+    backoff: Callable[[], Backoff] = Backoff,
+) -> Iterator[MirrorSession]:
+    """Hold a mirror's table for merges for the length of the block; what earlier attempts have left is removed.
+
+    Args:
+        table: The mirror's, which is there.
+        wait_seconds: How long its maintenance is waited for.
+        backoff: Between the attempts at a commit.
+
+    Raises:
+        LeaseHeldError: Somebody else merges.
+        TableBusyError: The table is being maintained for longer than that.
+    """
+    name = mirror_id(spec.stream, mirror.table)
+    lease = stream_lease(settings, name)
+    held = lease.read()
+    if held and held.held():
+        raise LeaseHeldError(
+            f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on {held.host}.",
+            fix=f"wait for it to end, or stop process {held.pid} and run this again",
+        )
+    with _locked(settings, table, mirror.table, wait_seconds) as lock:
+        target = Target(catalog, mirror.table, name, backoff)
+        commits = CommitSession(name, spec.config_hash, lease, {mirror.table: target})
+        with commits.held():
+            session = MirrorSession(spec, mirror, commits, lock)
+            if abandoned_branches(target.table.metadata):
+                session.drop_branches(lambda now: abandoned_branches(now.metadata))
+            yield session
+
+
+@contextlib.contextmanager
+def _locked(settings: Settings, table: Table, name: str, wait_seconds: float) -> Iterator[TableLock]:
+    deadline = time.monotonic() + wait_seconds
+    uuid = str(table.metadata.table_uuid)
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                lock = held.enter_context(table_lock(settings, name, uuid))
+                break
+            except TableBusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+        yield lock
+
+
+def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:
+    """The error of a mirror that somebody moved back to before its last merge."""
+    return RolledBackError(
+        f"stream {spec.stream}: mirror {mirror.table} was moved back to before its last merge, or replaced: what its "
+        "stamp says is not what it has.",
+        fix=f"bring its snapshots back, or `frazil mirror rebuild {spec.stream} --table {mirror.table}`",
+    )

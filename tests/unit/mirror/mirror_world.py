@@ -1,0 +1,284 @@
+"""A changelog and a mirror of it in a catalog of SQLite, with what others do to both meanwhile.
+
+What merges is a stand-in in Python: it takes the last change of each key by Kafka's offset, and writes to the branch by
+PyIceberg.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.catalog import connect_catalog
+from jobs.commit import commit_steps
+from jobs.commit.lineage import ancestors
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.operations import ReplaceFiles
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.mirror import merging
+from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
+from jobs.mirror.merging import Merged, merge_new
+from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
+from jobs.mirror.mirror_table import ensure_mirror
+from jobs.mirror.session import MirrorSession, mirror_session
+from jobs.spec.loading import load_stream
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"
+P0 = TopicPartition("customers", 0)
+MIRROR_STEPS = ("mirror_before_merge", "mirror_after_merge", "mirror_before_publish", "mirror_after_publish")
+COLUMNS = "id long not null, name string, _change_op string not null"
+
+Rows = dict[int, str]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class AtStep:
+    """Ends the process at a step, or does something else there, once."""
+
+    def __init__(self, name: str, action: Callable[[], object] | None = None) -> None:
+        self.name, self.action, self.passed = name, action, False
+        self.before = (merging.step, commit_steps.step)
+
+    def __call__(self, name: str) -> None:
+        if name == self.name and not self.passed:
+            self.passed = True
+            if self.action is None:
+                raise Killed
+            self.action()
+
+    def __enter__(self) -> AtStep:
+        merging.step = commit_steps.step = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        merging.step, commit_steps.step = self.before
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the source: the row as it is then, or that it is gone."""
+
+    id: int
+    name: str | None
+
+
+@contextlib.contextmanager
+def _copy_on_write() -> Iterator[None]:
+    """PyIceberg writes no delete files, and warns of a table that asks for them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Merge on read is not yet supported")
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        yield
+
+
+class PlainMerger:
+    """Merges by reading all of the branch, and writing it anew."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        changes = sorted(
+            (row for file in files for row in pq.read_table(file.file_path.removeprefix("file://")).to_pylist()),
+            key=lambda row: row["_kafka_offset"],
+        )
+        head = mirror.metadata.refs[branch].snapshot_id
+        before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
+        rows = dict(before)
+        for change in changes:
+            order = f"{change['_kafka_offset']:016x}"
+            if order <= ((rows.get(change["id"]) or {}).get("_change_order") or ""):
+                continue
+            rows.pop(change["id"], None)
+            if change["_change_op"] != "d":
+                rows[change["id"]] = {
+                    **{name: change.get(name) for name in plan.columns},
+                    "_change_order": order,
+                }
+        after = max([plan.state.next_offsets.get(P0, 0), *(each["_kafka_offset"] + 1 for each in changes)])
+        state = MirrorState({P0: PartitionState(after, f"{after:016x}", None, (Generation(0, 0, "db"),))}, {"db": 0})
+        counts = MergeCounts(read=len(changes))
+        if rows == before:
+            return MergeResult(state, counts)
+        frame = pa.Table.from_pylist(list(rows.values()), schema=mirror.schema().as_arrow())
+        with _copy_on_write():
+            mirror.overwrite(frame, AlwaysTrue(), branch=branch)
+        ids = [each.snapshot_id for each in ancestors(mirror.metadata, mirror.metadata.refs[branch].snapshot_id)]
+        return MergeResult(state, counts, tuple(reversed(ids[: ids.index(head)])))
+
+    def clear(self, mirror: Table, branch: str) -> None:
+        with _copy_on_write():
+            mirror.delete(AlwaysTrue(), branch=branch)
+
+
+class MirrorWorld:
+    """Stream `customers`, whose changes land in a changelog, and one mirror of it.
+
+    Args:
+        home: A folder of its own.
+        mirror: What the mirror's block says beside its table and key.
+    """
+
+    def __init__(self, home: Path, **mirror: Any) -> None:
+        self.home = home
+        file = home / "streams" / "customers.yaml"
+        file.parent.mkdir(parents=True)
+        self.document: dict[str, Any] = {
+            "stream": "customers",
+            "source": {"topics": ["customers"]},
+            "decode": {"value": "json", "schema": COLUMNS},
+            "table": {"name": CHANGELOG},
+        }
+        self.file: Path = file
+        self.write()
+        self.mirror: Mirror = Mirror.model_validate({"table": MIRROR, "key": ["id"], "buckets": 2, **mirror})
+        self.settings: Settings = Settings.embedded(home)
+        catalog = self.catalog()
+        catalog.create_namespace("shop")
+        catalog.create_table(CHANGELOG, self.spec.table_schema, properties={"format-version": "2"})
+        self.epoch = 0
+        self.end = 0
+        self.changes: list[Change] = []
+
+    def write(self, **more: Any) -> None:
+        self.document |= more
+        self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
+        self.spec: StreamSpec = load_stream(self.file)
+
+    def catalog(self) -> Catalog:
+        return connect_catalog(self.settings)
+
+    def changelog(self) -> Table:
+        return self.catalog().load_table(CHANGELOG)
+
+    def table(self) -> Table:
+        return self.catalog().load_table(MIRROR)
+
+    def land(self, *changes: Change) -> None:
+        """A batch of changes lands in the changelog; without any it is a batch of nothing."""
+        target = Target(self.catalog(), CHANGELOG, "customers")
+        if not self.epoch:
+            self.epoch = 1
+            first = Stamp("customers", "claim", -1, 1, "c", start={P0: 0}, position={P0: 0})
+            target.claim(1, lambda newest: first)
+        target.read()
+        start, self.end = self.end, self.end + len(changes)
+        self.changes += changes
+        rows: list[Mapping[str, object]] = [
+            {
+                "id": each.id,
+                "name": each.name,
+                "_change_op": "d" if each.name is None else "u",
+                "_kafka_topic": "customers",
+                "_kafka_partition": 0,
+                "_kafka_offset": start + n,
+            }
+            for n, each in enumerate(changes)
+        ]
+        files = self.data_files(target.table, rows)
+        stamp = Stamp(
+            "customers", "batch", 0, self.epoch, "c", start={P0: start}, position={P0: self.end},
+            counts=Counts(len(rows), len(rows)),
+        )  # fmt: skip
+        batch = {P0: OffsetRange(start, self.end)}
+        done = target.land(stamp, files, seen=target.seen(), batch=batch, position={P0: start})
+        assert done is ProposalOutcome.LANDED
+
+    def data_files(self, table: Table, rows: Sequence[Mapping[str, object]]) -> list[DataFile]:
+        """Files of these rows, committed by nobody."""
+        frame = pa.Table.from_pylist([*rows], schema=table.schema().as_arrow())
+        return list(_dataframe_to_data_files(table.metadata, frame, table.io, uuid.uuid4())) if rows else []
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[MirrorSession]:
+        """A process that merges."""
+        catalog = self.catalog()
+        table = ensure_mirror(self.spec, self.mirror, catalog, self.changelog().schema())
+        with mirror_session(self.spec, self.mirror, self.settings, catalog, table, wait_seconds=0) as session:
+            yield session
+
+    def merge(self, **how: Any) -> Merged:
+        with self.session() as session:
+            return merge_new(session, PlainMerger(), **how)
+
+    def merge_killed_at(self, step: str, **how: Any) -> bool:
+        """A process that merges is killed at a step, if it comes there: it leaves lease and lock behind."""
+        with AtStep(step) as at:
+            try:
+                self.merge(**how)
+            except Killed:
+                self.forget_state()
+        return at.passed
+
+    def forget_state(self) -> None:
+        """All leases and locks are gone, as after the loss of the state folder."""
+        shutil.rmtree(self.settings.state, ignore_errors=True)
+
+    def rows(self) -> Rows:
+        """What readers of the mirror's main see."""
+        try:
+            table = self.table()
+        except Exception:
+            return {}
+        found = table.scan().to_arrow().to_pylist() if table.current_snapshot() else []
+        assert len({row["id"] for row in found}) == len(found), "a key has one row"
+        return {row["id"]: row["name"] for row in found}
+
+    def stamp(self) -> MirrorStamp | None:
+        """What the mirror's newest stamp says."""
+        target = Target(self.catalog(), MIRROR, mirror_id("customers", MIRROR))
+        return mirrored(target.read(), "customers", MIRROR)
+
+    def source(self, through: int | None = None) -> Rows:
+        """What the source had before the change of an offset; all of them without it."""
+        rows: Rows = {}
+        for each in self.changes[:through]:
+            rows.pop(each.id, None)
+            if each.name is not None:
+                rows[each.id] = each.name
+        return rows
+
+    def check(self) -> None:
+        """The mirror is what the source was at the position that it says."""
+        try:
+            self.table()
+        except Exception:
+            return
+        said = self.stamp()
+        assert self.rows() == self.source(said.state.next_offsets[P0] if said else 0)
+
+    def compact(self, name: str) -> bool:
+        """Somebody writes all files of a table anew; False if it has none."""
+        table = self.catalog().load_table(name)
+        head = table.current_snapshot()
+        files = [task.file for task in table.scan().plan_files()] if head else []
+        if not files:
+            return False
+        frame = table.scan().to_arrow()
+        added = list(_dataframe_to_data_files(table.metadata, frame, table.io, uuid.uuid4()))
+        commit_once(table, ReplaceFiles(files, added), summary={}, properties={})
+        return True
