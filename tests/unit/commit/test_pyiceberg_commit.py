@@ -17,7 +17,7 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from jobs.commit import prepared_commit, pyiceberg_commit, snapshot_producers
+from jobs.commit import prepared_commit, snapshot_producers
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
