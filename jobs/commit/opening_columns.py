@@ -81,7 +81,7 @@ def opening_columns(
     if problems := spec.problems_with(table, properties):
         return OpeningColumns(metadata, decoded, problems=tuple(problems))
     fit = Fitting()
-    if (spec.transform or spec.shapes) and spec.decode.declared is None:
+    if (spec.chain or spec.shapes) and spec.decode.declared is None:
         fit = fitting_table(spec, metadata, spec.decoded_for(table, properties), relax_missing=relax_missing)
     if fit.changes and not relax_missing and _has_made(spec, metadata):
         # Its rows had all of that, so the file has not changed, but the table.

@@ -29,7 +29,7 @@ def masked_columns(
 
 def _masked(spec: StreamSpec, schema: Schema, properties: Mapping[str, str], table: str) -> Iterator[Path]:
     mask, columns = spec.errors.mask, spec.record_columns
-    if spec.transform and mask != NO_MASK:
+    if spec.chain and mask != NO_MASK:
         # A step may have put what is masked under any name.
         yield from ((each.name,) for each in schema.fields if each.name not in spec.kafka_columns.coordinates)
     aliases = aliases_of(schema, properties, table)

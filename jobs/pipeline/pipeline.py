@@ -112,7 +112,7 @@ def stream_pipeline(
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
     decode = DecodeValue(values, format_.probe, named=columns.schema_id if format_.registry_kind else "prefix")
-    more: list[Stage] = []
+    more: list[Stage] = list(steps.first_stages()) if steps is not None else []
     if (key := columns.key) is not None:
         keys = FORMATS[key.decoder.kind]
         keys_decoder = (keys.reference if reference else keys.block)(key.decoder)

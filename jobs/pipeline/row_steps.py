@@ -18,8 +18,8 @@ from jobs.pipeline.stages import RowStage, Stage
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.rules import rules_of
-from jobs.spec.transform.steps import chain_of
 from jobs.transform.chain import NO_CHAIN, Chain
+from jobs.transform.changes.debezium import with_key_decoder
 from jobs.transform.columns import Columns
 from jobs.transform.frame import BATCH_TIME
 from jobs.transform.row_json import row_json
@@ -42,6 +42,8 @@ class RowSteps:
         refuse_dropped: Whether a record that a step drops has failed: of records that are dead letters already, which
             do not vanish because a filter came later.
         route_asks: What has to be fetched of a record for the stream's route.
+        ahead: What values pass before the keys of their records are read; None of a stream without such a step.
+        values: The columns of values alone; needed only with `ahead`.
         batch_time: Of the batch, UTC: what now() is; needed only if `asks_batch_time`.
     """
 
@@ -53,6 +55,8 @@ class RowSteps:
     refuse_dropped: bool = False
     route_asks: frozenset[str] = frozenset()
     batch_time: datetime | None = None
+    ahead: Transform | None = None
+    values: Columns | None = None
 
     @property
     def asks(self) -> frozenset[str]:
@@ -73,6 +77,12 @@ class RowSteps:
         """The columns behind all of them."""
         return self.choice.output(self.chain.output(self.decoded))
 
+    def first_stages(self) -> Iterator[Stage]:
+        """The stage of values alone, if there is one."""
+        if self.ahead is not None and self.values is not None:
+            take = TakeStep(self.ahead.name, self.ahead, self.values, hide_values=self.hide_values, last=False)
+            yield RefuseDropped(take) if self.refuse_dropped else take
+
     def stages(self) -> Iterator[Stage]:
         """A stage for each step; what a step needs of the machine has been looked up.
 
@@ -82,7 +92,7 @@ class RowSteps:
         if self.asks_batch_time and self.batch_time is None:
             raise TypeError("expressions with now() need the time of the batch")
         between = self.chain.columns(self.decoded)
-        steps = [(f"transform[{index}].{step.name}", step) for index, step in enumerate(self.chain.steps)]
+        steps = list(zip(self.chain.names, self.chain.steps, strict=True))
         steps += [(f"rules[{index}].{rule.name}", rule) for index, rule in enumerate(self.rules.steps)]
         steps += [("columns", choice) for choice in self.choice.steps]
         columns = [*between[:-1], *(between[-1] for _ in (*self.rules.steps, *self.choice.steps))]
@@ -102,10 +112,14 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
         columns: Those that are not from the value; None as above.
     """
     lane = spec.lane_columns
-    if not spec.transform and not spec.rules and spec.route is None and lane is None:
+    chain = spec.chain
+    if not chain and not spec.rules and spec.route is None and lane is None:
         return None
     beside = spec.record_columns if columns is None else columns
-    decoded, chain = Columns.of(beside.beside(spec.resolved.schema if rows is None else rows)), chain_of(spec.transform)
+    values = spec.resolved.schema if rows is None else rows
+    decoded = Columns.of(beside.beside(values))
+    if columns is not None and columns.key is not None:
+        chain = with_key_decoder(chain, columns.key.decoder)
     choice = lane.columns.step_on(chain.output(decoded)) if lane is not None else None
     return RowSteps(
         decoded,
@@ -114,13 +128,15 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
         NO_CHAIN if choice is None else Chain((choice,)),
         hide_values=spec.errors.mask != NO_MASK,
         route_asks=spec.route.asks if spec.route else frozenset(),
+        ahead=spec.changes.ahead if spec.changes else None,
+        values=Columns.of(values),
     )
 
 
 def asks_batch_time(spec: StreamSpec) -> bool:
     """Whether an expression of a stream's file asks for the time of the batch."""
     route = spec.route.asks if spec.route else frozenset[str]()
-    return BATCH_TIME in chain_of(spec.transform).asks | rules_of(spec.rules).asks | route
+    return BATCH_TIME in spec.chain.asks | rules_of(spec.rules).asks | route
 
 
 def prepare_steps(spec: StreamSpec) -> None:
@@ -129,7 +145,7 @@ def prepare_steps(spec: StreamSpec) -> None:
     Raises:
         FrazilError: A secret or a package is not there.
     """
-    for each in (*chain_of(spec.transform).steps, *rules_of(spec.rules).steps):
+    for each in (*spec.chain.steps, *rules_of(spec.rules).steps):
         each.prepare()
 
 

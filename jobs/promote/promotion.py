@@ -189,7 +189,7 @@ def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
             f"table {spec.table.name} has no column {EXTRA_COLUMN}, in which fields would be kept.",
             fix=f"set decode.unknown_fields: keep in streams/{spec.stream}.yaml",
         )
-    if spec.shapes or (spec.transform and spec.decode.declared is not None):
+    if spec.shapes or (spec.chain and spec.decode.declared is not None):
         file = f"streams/{spec.stream}.yaml"
         declare = f"declare the field in decode.schema of {file}, then frazil schema apply {spec.stream}"
         follow = f"set decode.unknown_fields: ignore in {file}, by which new fields become columns"

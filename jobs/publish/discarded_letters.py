@@ -39,7 +39,6 @@ from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import added_by
-from jobs.spec.transform.steps import chain_of
 
 _AT_ONCE = 5_000
 _TYPES = {"CreateTime": 0, "LogAppendTime": 1}
@@ -256,8 +255,8 @@ def _mask_of_rows(spec: StreamSpec, columns: RecordColumns, rows: Schema) -> Mas
     # What is masked may have been a field without a column.
     more += [EXTRA_COLUMN] if mask.columns else []
     if mask != NO_MASK:
-        renames = any(each.adds is None for each in chain_of(spec.transform).steps)
-        more += [each.name for each in rows.fields] if renames else sorted(added_by(spec.transform))
+        renames = any(each.adds is None for each in spec.chain.steps)
+        more += [each.name for each in rows.fields] if renames else sorted(added_by(spec.chain))
     return Mask(columns=(*mask.columns, *map(quoted, more)), headers=mask.headers, key=mask.key)
 
 

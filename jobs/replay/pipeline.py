@@ -91,7 +91,8 @@ def record_pipeline(
     """
     batch_time = batch_time or datetime.now(UTC)
     resolved = spec.resolved_for(table.schema(), table.properties)
-    steps = _steps(spec, table, resolved)
+    columns = spec.record_columns_for(table.schema(), table.properties).with_schemas(schemas)
+    steps = row_steps_of(spec, resolved.schema, columns)
     if resolved.decoder.options.get("extra_column") is False:
         refused = dict(resolved.decoder.options.get("refused", ())) | {f"$.{EXTRA_COLUMN}": _ADDED_BY_DRIVER}
         resolved = resolved.with_options({"refused": tuple(refused.items())})
@@ -99,7 +100,7 @@ def record_pipeline(
         resolved.with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        columns=spec.record_columns_for(table.schema(), table.properties).with_schemas(schemas),
+        columns=columns,
         steps=replace(steps, refuse_dropped=True, batch_time=batch_time) if steps else None,
         first=first,
         reference=True,

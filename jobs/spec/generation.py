@@ -101,7 +101,7 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
     for name in ("transform", "rules"):
         if not stream[name]:
             stream.pop(name)
-    for name in ("event_time", "route"):
+    for name in ("event_time", "route", "changes"):
         if stream[name] is None:
             stream.pop(name)
     if spec.route is not None:

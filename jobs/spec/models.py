@@ -28,7 +28,6 @@ from jobs.spec.stream_tables import StreamTables
 from jobs.spec.stream_targets import columns_in, lane_columns
 from jobs.spec.table_columns import LaneColumns
 from jobs.spec.transform.passing import added_by, changes_columns
-from jobs.spec.transform.steps import chain_of
 from jobs.transform.columns import Columns
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
@@ -58,7 +57,7 @@ class StreamSpec(StreamTables):
         Args:
             decoded: Those before them, with the ones of key and headers.
         """
-        return chain_of(self.transform).output(Columns.of(decoded)).schema if self.transform else decoded
+        return self.chain.output(Columns.of(decoded)).schema if self.chain else decoded
 
     def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[tuple[Location, str]]:
         """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
@@ -102,7 +101,7 @@ class StreamSpec(StreamTables):
                 the decoded columns of steps that change them. What asks for the columns of others goes without.
             evolving: For the stream's driver, which may alter the table.
         """
-        if self.transform and self.decode.declared is not None:
+        if self.chain and self.decode.declared is not None:
             # The columns of the table are those behind the transforms; the file declares the ones before them.
             return self.resolved
         columns = self.decoded_for(table, properties)
@@ -147,7 +146,7 @@ class StreamSpec(StreamTables):
                 f"stream {self.stream}: decode.key.schema is left to table {self.table.name}, and {problem}.",
                 fix=f"correct decode.key in streams/{self.stream}.yaml, or alter the table",
             )
-        if self.transform and self.decode.declares_all:
+        if self.chain and self.decode.declares_all:
             return self.record_columns
         if self.shapes and (kept := decoded_columns(properties, self.stream)):
             return self.record_columns_of(kept, table)
@@ -240,14 +239,14 @@ class StreamSpec(StreamTables):
     @property
     def made_columns(self) -> frozenset[str]:
         """The columns that the stream's steps add, of one whose table says which columns are decoded; else none."""
-        return frozenset[str]() if self.decode.declares_all else added_by(self.transform)
+        return frozenset[str]() if self.decode.declares_all else added_by(self.chain)
 
     @property
     def shapes(self) -> bool:
         """Whether the table has other columns than those that are decoded and that no file declares: it keeps them."""
         if self.decode.declares_all or self.evolve.clash == "shadow" or self.decode.of_table is not None:
             return False
-        return self._lane is not None or (bool(self.transform) and changes_columns(self.transform))
+        return self._lane is not None or changes_columns(self.chain)
 
     @property
     def lane_columns(self) -> LaneColumns | None:

@@ -10,6 +10,7 @@ from pyiceberg.types import StringType
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
+from jobs.spec.changes import changes_problems
 from jobs.spec.column_problems import (
     case_problems_of,
     column_problems_of,
@@ -33,7 +34,7 @@ from jobs.spec.route_columns import chosen_columns_problems, followers_columns_p
 from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
 from jobs.spec.topic_route import topic_route_problems
-from jobs.spec.transform.passing import changed_problems, undeclared_problems
+from jobs.spec.transform.passing import changed_problems, not_changed_problem, undeclared_problems
 from jobs.spec.transform.rules import rule_problems
 from jobs.spec.transform.steps import transform_problems
 from jobs.spec.value_format import SOURCES
@@ -49,7 +50,7 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     """Returns where parts of a stream's file do not go together."""
     decode, table = spec.decode, spec.table
     declared = decode.declared
-    problems: Problems = _undeclared_problems(spec)
+    problems: Problems = [*_undeclared_problems(spec), *changes_problems(spec.changes, decode, table)]
     wrong = bool(problems)
     if declared and decode.declares_all:
         found = row_problems(spec, declared.schema, spec.record_columns)
@@ -60,7 +61,7 @@ def agreement_problems(spec: StreamSpec) -> Problems:
         problems.extend(case_problems_of(declared.schema, decode))
     if spec.dead_letter_table == table.name:
         problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
-    if declared and decode.declares_all and not (spec.transform and wrong):
+    if declared and decode.declares_all and not (spec.chain and wrong):
         every = spec.table_columns(declared.schema, spec.record_columns)
         problems.extend(identifier_problems_of(every, table))
         narrow = {} if wrong else _narrow(spec, every)
@@ -102,12 +103,12 @@ def row_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns) -> Prob
     """Returns what the file says of columns that rows do not have so; see `StreamSpec.problems_of`."""
     every = columns.beside(rows)
     problems = [
-        *column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.transform)),
+        *column_problems_of(rows, spec.decode, spec.table, behind_transforms=bool(spec.chain)),
         *case_problems_of(rows, spec.decode),
         *mask_problems_of(spec.errors, every),
     ]
-    if spec.transform or spec.rules:
-        behind, wrong = transform_problems(spec.transform, every)
+    if spec.chain or spec.rules:
+        behind, wrong = transform_problems(spec.chain, spec.transform, every)
         if behind is None or problems:
             return [*problems, *wrong]
         if (
@@ -164,7 +165,7 @@ def kafka_column_problems(rows: Schema, columns: RecordColumns) -> Problems:
 
 def _undeclared_problems(spec: StreamSpec) -> Problems:
     """The steps that need columns which the file declares."""
-    if spec.decode.declares_all or not spec.transform:
+    if spec.decode.declares_all or not spec.chain:
         return []
     of_table = spec.decode.of_table
     key = spec.decode.key
@@ -173,14 +174,17 @@ def _undeclared_problems(spec: StreamSpec) -> Problems:
     if of_table == "decode.key.schema":
         known = [each for each in known if each != "'infer'"]
     others = f"declare them there, or write {' or '.join(known)}" if known else "declare them there"
-    return undeclared_problems(spec.transform, of_table, others, shadow=spec.evolve.clash == "shadow")
+    shadow = spec.evolve.clash == "shadow"
+    if spec.changes is not None and (said := not_changed_problem(of_table, others, shadow=shadow)) is not None:
+        return [(("changes",), said)]
+    return undeclared_problems(spec.transform, of_table, others, shadow=shadow)
 
 
 def _kept_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns, behind: Columns) -> Problems:
     """Whether the steps lose what no column takes, of a stream that keeps it."""
     if spec.decode.unknown_fields != "keep" or not (spec.decode.declared or spec.shapes):
         return []
-    found, wrong = transform_problems(spec.transform, columns.beside(spec.decode.with_extra_column(rows)))
+    found, wrong = transform_problems(spec.chain, spec.transform, columns.beside(spec.decode.with_extra_column(rows)))
     if wrong:
         return wrong
     if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in found or behind):

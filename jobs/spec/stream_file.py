@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.spec.changes import Changes, hashed_changes, row_chain
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
@@ -31,6 +32,7 @@ from jobs.spec.transform.rules import RowRule, hashed_rules
 from jobs.spec.transform.smt_step import Predicates, WithPredicates
 from jobs.spec.transform.steps import Step, hashed_steps
 from jobs.spec.trigger import Every, Trigger
+from jobs.transform.chain import Chain
 
 
 class StreamFile(WithPredicates, WithKeyColumns):
@@ -41,6 +43,7 @@ class StreamFile(WithPredicates, WithKeyColumns):
     owner: str | None = None
     source: Source
     decode: Decode
+    changes: Annotated[Changes | None, ChangesRows(written=hashed_changes, unless=None)] = None
     transform: Annotated[tuple[Step, ...], ChangesRows(written=hashed_steps, unless=())] = ()
     predicates: Predicates
     rules: Annotated[tuple[RowRule, ...], ChangesRows(written=hashed_rules, unless=())] = ()
@@ -66,6 +69,11 @@ class StreamFile(WithPredicates, WithKeyColumns):
     def declared_rows(self) -> Schema:
         """The columns that the stream's file declares, without those that say where rows came from; else none."""
         return declared.schema if (declared := self.decode.declared) else Schema()
+
+    @property
+    def chain(self) -> Chain:
+        """The steps that rows take between decoding and the table, in their order."""
+        return row_chain(self.changes, self.decode, self.transform)
 
     @property
     def evolution(self) -> EvolutionPolicy:

@@ -119,7 +119,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
     Raises:
         FrazilError: With the columns.
     """
-    if spec.decode.declares_all or not (spec.transform or spec.rules or spec.shapes):
+    if spec.decode.declares_all or not (spec.chain or spec.rules or spec.shapes):
         return
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
     if found := spec.disagreements_with(table.schema(), properties=table.properties):

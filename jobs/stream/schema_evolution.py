@@ -254,7 +254,7 @@ class SchemaEvolution:
     def _goes_without(self, change: RecordNeed | RefusedChange) -> bool:
         """Whether a field gets no column that the table would not have anyway: records land without it."""
         spec = self._spec
-        if change.change != "add" or spec.evolution.add == "ignore" or spec.lane_columns is None or spec.transform:
+        if change.change != "add" or spec.evolution.add == "ignore" or spec.lane_columns is None or spec.chain:
             return False
         return change.path in spec.lane_columns.unseen()
 
@@ -271,6 +271,6 @@ class SchemaEvolution:
 def _unasked(spec: StreamSpec) -> Container[Path]:
     """The columns that records get whatever the policy says: that of what is kept, and those that no table shows."""
     kept = {(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else frozenset[Path]()
-    if spec.lane_columns is None or spec.transform:
+    if spec.lane_columns is None or spec.chain:
         return kept
     return spec.lane_columns.unseen(kept)

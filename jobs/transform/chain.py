@@ -29,9 +29,11 @@ class Chain:
 
     Attributes:
         steps: None of them where rows go to their table as they were decoded.
+        leading: How many of them stand before those that the list `transform` of a stream's file has.
     """
 
     steps: tuple[Transform, ...] = ()
+    leading: int = 0
 
     @property
     def asks(self) -> frozenset[str]:
@@ -45,6 +47,12 @@ class Chain:
 
     def __bool__(self) -> bool:
         return bool(self.steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What dead letters call the steps: those of the list by their place in it."""
+        listed = (f"transform[{at}].{each.name}" for at, each in enumerate(self.steps[self.leading :]))
+        return (*(each.name for each in self.steps[: self.leading]), *listed)
 
     def columns(self, decoded: Columns) -> tuple[Columns, ...]:
         """The columns before the first step, and behind each.

@@ -23,8 +23,8 @@ from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schem
 from jobs.spec.base import Location
 from jobs.spec.transform.rules import rules_of
 from jobs.spec.transform.shaping import shaped
-from jobs.spec.transform.steps import Step, chain_of
-from jobs.transform.chain import StepProblem
+from jobs.spec.transform.steps import Step
+from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem, same
 
 if TYPE_CHECKING:
@@ -44,35 +44,40 @@ def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: s
         shadow: Whether values that their column does not take land as text in a column beside it.
     """
     hint = "or add columns with compute or set, under new names, and choose rows with where, filter and rules"
-    said = None
-    if of_table is not None:
-        said = (
-            f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
-            f"of: {others}; {hint}"
-        )
-    elif shadow:
-        said = (
-            "changes or replaces columns, and may lose the texts that evolve.clash 'shadow' puts beside them: set it "
-            f"to dead_letter, or declare the columns in decode.schema; {hint}"
-        )
+    said = not_changed_problem(of_table, others, shadow=shadow)
     for number, each in enumerate(steps):
         try:
             adds = each.transform().adds
         except TransformProblem as problem:
             return [(("transform", number, *each.place(problem.place)), problem.message)]
         if adds is None and said is not None:
-            return [(("transform", number, each.names[0]), said)]
+            return [(("transform", number, each.names[0]), f"{said}; {hint}")]
     return []
 
 
-def added_by(steps: tuple[Step, ...]) -> frozenset[str]:
+def not_changed_problem(of_table: str | None, others: str, *, shadow: bool) -> str | None:
+    """Why no step may change columns that no file declares; None if it may; arguments as of `undeclared_problems`."""
+    if of_table is not None:
+        return (
+            f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
+            f"of: {others}"
+        )
+    if shadow:
+        return (
+            "changes or replaces columns, and may lose the texts that evolve.clash 'shadow' puts beside them: set it "
+            "to dead_letter, or declare the columns in decode.schema"
+        )
+    return None
+
+
+def added_by(chain: Chain) -> frozenset[str]:
     """The names of the columns that steps add, but for those that change others."""
-    return frozenset().union(*(each.adds or () for each in chain_of(steps).steps))
+    return frozenset().union(*(each.adds or () for each in chain.steps))
 
 
-def changes_columns(steps: tuple[Step, ...]) -> bool:
+def changes_columns(chain: Chain) -> bool:
     """Whether a step may change a column that there is, or replace it, or give it another type."""
-    return any(each.adds is None or each.retypes for each in chain_of(steps).steps)
+    return any(each.adds is None or each.retypes for each in chain.steps)
 
 
 def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) -> Problems:
@@ -100,7 +105,7 @@ def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) ->
 def misfit_fix(spec: StreamSpec) -> str:
     """What to do where a table does not take what the stream's file makes of its records."""
     if spec.decode.declared is None:
-        if spec.transform or spec.shapes:
+        if spec.chain or spec.shapes:
             return f"frazil schema apply {spec.stream}, or correct streams/{spec.stream}.yaml"
         return f"alter table {spec.table.name} so that it has the column, or correct streams/{spec.stream}.yaml"
     return f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml"
@@ -114,7 +119,7 @@ def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evo
         found: What becomes of needs of the decoded columns.
         metadata: The table's, as it was judged.
     """
-    if not found.changes or spec.decode.declared is not None or not (spec.transform or spec.rules or spec.shapes):
+    if not found.changes or spec.decode.declared is not None or not (spec.chain or spec.rules or spec.shapes):
         return found
     if spec.shapes:
         return shaped(spec, found, metadata)
@@ -122,7 +127,7 @@ def followed(spec: StreamSpec, found: Evolution, metadata: TableMetadata) -> Evo
     protected = protected_columns(
         table, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
     )
-    added = added_by(spec.transform)
+    added = added_by(spec.chain)
 
     def altered(changes: Iterable[SchemaChange]) -> Schema:
         return changed_schema(table, tuple(changes), metadata.last_column_id, spec.kafka_columns.names)
@@ -159,7 +164,7 @@ def _following(
 def _rows(spec: StreamSpec, table: Schema) -> dict[str, NestedField]:
     decoded = Columns.of(spec.record_columns_for(table).beside(spec.resolved_for(table).schema))
     try:
-        behind = chain_of(spec.transform).output(decoded)
+        behind = spec.chain.output(decoded)
         rules_of(spec.rules).output(behind)
     except (StepProblem, TransformProblem) as problem:
         raise _BrokenError(f"a step or a rule of the stream could not be taken any more: {problem.message}") from None

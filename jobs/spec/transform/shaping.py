@@ -23,9 +23,8 @@ from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import field_path
 from jobs.spec.transform.rules import rules_of
-from jobs.spec.transform.steps import chain_of
 from jobs.transform.chain import StepProblem
-from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.columns import Columns, TransformProblem, optional
 
 if TYPE_CHECKING:
     from jobs.spec.models import StreamSpec
@@ -63,6 +62,9 @@ def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | N
         struct = Schema(NestedField(1_000_000, columns.into, StructType(*key), required=columns.required))
     if spec.table.force_optional and not spec.table.identifiers and spec.decode.declared is None:
         rows = optional_columns(rows, ())
+    if spec.changes is not None and spec.decode.declared is None:
+        # Beside events there are records that have other parts, such as heartbeats.
+        rows = Schema(*map(optional, rows.fields))
     return DecodedColumns(spec.decode.with_extra_column(rows), struct)
 
 
@@ -127,7 +129,7 @@ def fitting_table(
     """
     columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
     try:
-        behind = chain_of(spec.transform).output(Columns.of(columns))
+        behind = spec.chain.output(Columns.of(columns))
         rules_of(spec.rules).output(behind)
     except (StepProblem, TransformProblem) as problem:
         return Fitting((), (f"a step or a rule of the stream could not be taken: {problem.message}",))
@@ -150,7 +152,7 @@ def can_be_taken(spec: StreamSpec, metadata: TableMetadata, decoded: DecodedColu
     """Whether all steps and rules of a stream can be taken on decoded columns, whatever its table is."""
     columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
     try:
-        rules_of(spec.rules).output(chain_of(spec.transform).output(Columns.of(columns)))
+        rules_of(spec.rules).output(spec.chain.output(Columns.of(columns)))
     except (StepProblem, TransformProblem):
         return False
     return True

@@ -145,19 +145,25 @@ def chain_of(steps: tuple[Step, ...]) -> Chain:
     return Chain(tuple(step.transform() for step in steps))
 
 
-def transform_problems(steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[tuple[Location, str]]]:
+def transform_problems(
+    chain: Chain, steps: tuple[Step, ...], decoded: Schema
+) -> tuple[Columns | None, list[tuple[Location, str]]]:
     """The columns behind the steps, and what is wrong with a step, with its place in the file.
 
     Args:
+        chain: The steps, with those that stand before the list.
+        steps: Those of the list `transform`.
         decoded: The columns of rows as they are decoded, with those of key and headers.
 
     Returns:
         No columns where a step is wrong: what comes behind it is not looked at.
     """
     try:
-        return chain_of(steps).output(Columns.of(decoded)), []
+        return chain.output(Columns.of(decoded)), []
     except StepProblem as problem:
-        place = ("transform", problem.index, *steps[problem.index].place(problem.place))
+        if (index := problem.index - chain.leading) < 0:
+            return None, [((chain.steps[problem.index].name, *problem.place), problem.message)]
+        place = ("transform", index, *steps[index].place(problem.place))
         return None, [(place, problem.message)]
     except TransformProblem as problem:
         return None, [(("decode", "schema"), problem.message)]

@@ -195,7 +195,7 @@ def _change(
         return (lambda now: declared_alteration(spec, now, renames)), []
     if renames:
         return (lambda now: renaming_alteration(spec, now, renames)), []
-    if not by_id and spec.transform and (by_file := file_alteration(spec, now)) and by_file.opening is not None:
+    if not by_id and spec.chain and (by_file := file_alteration(spec, now)) and by_file.opening is not None:
         # What is proposed goes by what the steps make of it then.
         return (lambda now: file_alteration(spec, now)), []
     changes = [each.as_change for each in chosen]

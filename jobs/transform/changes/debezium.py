@@ -1,0 +1,182 @@
+"""Debezium's envelope: events of change become rows of a changelog."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.problems import BAD_ENVELOPE
+from jobs.transform.chain import Chain
+from jobs.transform.changes.changelog import (
+    CREATE,
+    DELETE,
+    KEY,
+    OLD_KEY,
+    READ,
+    UPDATE,
+    Changes,
+    Shape,
+    key_struct,
+    key_values,
+)
+from jobs.transform.changes.debezium_events import Events, event_problem, events_of, lacking_rows, times_of
+from jobs.transform.changes.old_keys import old_keys
+from jobs.transform.changes.positions.by_connector import source_positions
+from jobs.transform.changes.source_block import SourceBlock, checked_source
+from jobs.transform.changes.unavailable import without_placeholders
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.smt.debezium_envelope import kind_at, row_fields
+from jobs.transform.smt.either_row import as_either, struct_of
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+_NAME = "changes"
+_TRANSACTION = ("transaction", "id")
+_OF_SOURCE = ("txId", "gtid")
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumChanges(Transform):
+    """Each event becomes the row that it is about, with what happened to it.
+
+    The row is that behind the change, of a deletion the one before it. What says nothing of a row is filtered.
+
+    Attributes:
+        before: Whether the row before the change is kept as well.
+        unavailable: The text that stands for a value which the source did not send.
+        key: What the row calls a key that is a single value.
+        beside: Columns that records have beside the event: of headers, and of what no column takes.
+        keys: What decodes keys, for those that headers hold.
+    """
+
+    name: ClassVar[str] = _NAME
+    before: bool = False
+    unavailable: str = "__debezium_unavailable_value"
+    key: str | None = None
+    beside: tuple[str, ...] = ()
+    keys: DecoderSpec | None = None
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The headers, one of which holds the former key of a row."""
+        return frozenset({"headers"})
+
+    def output(self, columns: Columns) -> Columns:
+        """The row's, those beside it, and the changelog's own."""
+        event_problem(columns)
+        checked_source(kind_at(columns, ("source",)))
+        fields = row_fields(columns, _NAME, deleted=True)
+        if self.before and not isinstance(kind_at(columns, ("before",)), ice.StructType):
+            raise TransformProblem("keeps 'before', and there is no such struct in the events", ("before",))
+        beside = tuple(each for each in columns if each.name in self.beside)
+        return Shape(fields, beside, key_struct(columns, self.key), fields if self.before else None).columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """All events at once."""
+        into = rows.columns.behind(self)
+        events = events_of(rows)
+        keys = key_values(rows, into.arrow.field(KEY).type if KEY in into.names else None)
+        failures = [*events.failures, *lacking_rows(rows, events, keyed=keys is not None)]
+        fields = list(into.arrow)[: len(row_fields(rows.columns, _NAME, deleted=True))]
+        row, before = self._row(rows, events, fields, keys)
+        row, unavailable = without_placeholders(
+            [each.name for each in fields], row, self.unavailable, events.of(CREATE, UPDATE)
+        )
+        source = SourceBlock(rows.batch.column(rows.columns.index("source")), events.of(READ))
+        positions = source_positions(source)
+        times, late = times_of(rows)
+        failures += late
+        said = f"needs the position of the change in source.{positions.field}, found none"
+        failures += [
+            RowFailure(int(at), BAD_ENVELOPE, said, "$.source")
+            for at in np.flatnonzero(positions.lacking & events.changes)
+        ]
+        old = None
+        if keys is not None and OLD_KEY in into.names:
+            old, wrong = self._old_keys(rows, into)
+            failures += wrong
+        changes = Changes(
+            row,
+            events.ops,
+            [rows.batch.column(rows.columns.index(name)) for name in into.names if name in self.beside],
+            times,
+            positions.texts,
+            positions.lineages,
+            _transactions(rows, source),
+            unavailable,
+            keys,
+            old,
+            before,
+        )
+        return settled(changes.rows(rows, into), failures, events.filtered)
+
+    def _row(
+        self, rows: Rows, events: Events, fields: list[pa.Field], keys: pa.Array | None
+    ) -> tuple[list[pa.Array], pa.Array | None]:
+        """The columns of the row, and the row before it, if that is kept."""
+        deleted = events.of(DELETE)
+        after = rows.batch.column(rows.columns.index("after"))
+        names = rows.columns.names
+        before = rows.batch.column(rows.columns.index("before")) if "before" in names else None
+        kept = struct_of(before, fields) if self.before and before is not None else None
+        if not deleted.any():
+            return [_field(after, each) for each in fields], kept
+        gone = pa.array(deleted)
+        made: list[pa.Array] = []
+        for each in fields:
+            former = pa.nulls(rows.count, each.type) if before is None else _field(before, each)
+            if keys is not None and (at := keys.type.get_field_index(each.name)) >= 0:
+                former = _or_key(former, pc.struct_field(keys, [at]))
+            made.append(pc.if_else(gone, former, _field(after, each)))
+        return made, kept
+
+    def _old_keys(self, rows: Rows, into: Columns) -> tuple[pa.Array | None, list[RowFailure]]:
+        kind = into.field(OLD_KEY).field_type
+        assert isinstance(kind, ice.StructType)
+        return old_keys(rows, kind, self.keys)
+
+
+def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
+    """The steps with what decodes keys, where one reads some from headers."""
+    steps = [
+        replace(each, keys=keys) if isinstance(each, DebeziumChanges) and each.key is None else each
+        for each in chain.steps
+    ]
+    return replace(chain, steps=tuple(steps))
+
+
+def _field(struct: pa.StructArray, field: pa.Field) -> pa.Array:
+    at = struct.type.get_field_index(field.name)
+    if at < 0:
+        return pa.nulls(len(struct), field.type)
+    return as_either(pc.struct_field(struct, [at]), field.type)
+
+
+def _or_key(former: pa.Array, key: pa.Array) -> pa.Array:
+    """The former values, and those of the key where they are null, if they are of one kind."""
+    if not former.null_count:
+        return former
+    if key.type.equals(former.type):
+        return pc.coalesce(former, key)
+    if pa.types.is_integer(key.type) and pa.types.is_integer(former.type) and key.type.bit_width < 64:
+        return pc.coalesce(former, key.cast(former.type))
+    return former
+
+
+def _transactions(rows: Rows, source: SourceBlock) -> pa.Array:
+    """The transactions' names: as Debezium names them, or else as the source does."""
+    found = pa.nulls(rows.count, pa.string())
+    if isinstance(kind_at(rows.columns, _TRANSACTION), ice.StringType):
+        found = pc.struct_field(rows.batch.column(rows.columns.index(_TRANSACTION[0])), _TRANSACTION[1])
+    for name in _OF_SOURCE:
+        if found.null_count and source.has(name):
+            found = pc.coalesce(found, source.texts(name))
+    return found

@@ -1,0 +1,149 @@
+"""Events of Debezium: which of a block's records are changes of a row, which say something else, and which are neither.
+
+An event is known by its structure: `op` with `before`, `after` and `source`. Heartbeats, the ends of transactions and
+changes of a schema have no `op` and no row; a message that somebody wrote to the log has the op `m`.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, OUT_OF_RANGE, shown
+from jobs.transform.changes.changelog import DELETE, OPS, TRUNCATE
+from jobs.transform.changes.fixed_text import Mask, mask_of
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.transform import RowFailure, Rows
+
+_MESSAGE = "m"
+_KINDS = "c, u, d, r, t or m"
+_LAST_MS = 253_402_300_799_999
+_FIRST_MS = -62_135_596_800_000
+_STAMPED = ("ts_us", "ts_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What the records of a block are.
+
+    Attributes:
+        ops: Of changes, as `_change_op` has them; of others anything.
+        changes: Which are changes of a row or a table.
+        filtered: Which say nothing of a row, ascending.
+        failures: Of those that are neither.
+    """
+
+    ops: pa.Array
+    changes: Mask
+    filtered: npt.NDArray[np.int64]
+    failures: list[RowFailure]
+
+    def of(self, *ops: str) -> Mask:
+        """Which are changes of these kinds."""
+        return self.changes & mask_of(pc.is_in(self.ops, value_set=pa.array(ops, pa.string())))
+
+
+def events_of(rows: Rows) -> Events:
+    """What the records are, by the columns that they were decoded to."""
+    ops = _column(rows, "op", pa.string())
+    known = pc.is_in(ops, value_set=pa.array(OPS, pa.string()))
+    changes = mask_of(known)
+    if changes.all():
+        return Events(ops, changes, np.zeros(0, np.int64), [])
+    message = mask_of(pc.equal(ops, _MESSAGE))
+    without = mask_of(ops.is_null())
+    empty = without & ~_there(rows, "before") & ~_there(rows, "after")
+    aside = message | (empty & (_there(rows, "source") | _there(rows, "ts_ms")))
+    failures = [_no_event(ops, int(row)) for row in np.flatnonzero(~changes & ~aside)]
+    return Events(ops, changes, np.flatnonzero(aside), failures)
+
+
+def lacking_rows(rows: Rows, events: Events, *, keyed: bool) -> list[RowFailure]:
+    """The changes without the row that they are about.
+
+    Args:
+        rows: The events.
+        keyed: Whether the key says which row a deletion is about.
+    """
+    after, before = _there(rows, "after"), _there(rows, "before")
+    deleted = events.of(DELETE)
+    written = events.changes & ~deleted & ~events.of(TRUNCATE)
+    if keyed:
+        before |= _there(rows, "_change_key")
+    said = "needs the row behind the change, found null"
+    failures = [RowFailure(int(row), NULL_IN_REQUIRED, said, "$.after") for row in np.flatnonzero(written & ~after)]
+    said = "needs the row before the deletion, or a key that decode.key puts into _change_key, found neither"
+    failures += [RowFailure(int(row), NULL_IN_REQUIRED, said, "$.before") for row in np.flatnonzero(deleted & ~before)]
+    return failures
+
+
+def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
+    """When the changes happened: by the source's clock, or else by the connector's; null where neither says so."""
+    found = pa.nulls(rows.count, pa.timestamp("us", tz="UTC"))
+    failures: list[RowFailure] = []
+    source = rows.batch.column(rows.columns.index("source"))
+    of_source = {each.name: pc.struct_field(source, each.name) for each in source.type if each.name in _STAMPED}
+    of_event = {name: rows.batch.column(rows.columns.index(name)) for name in _STAMPED if name in rows.columns.names}
+    for place, values in (("$.source", of_source), ("$", of_event)):
+        for name in _STAMPED:
+            if found.null_count and name in values:
+                times, odd = _instants(values[name], 1 if name == "ts_us" else 1000)
+                said = f"needs a time before the year 10000, found another number in {name}"
+                failures += [RowFailure(int(row), OUT_OF_RANGE, said, f"{place}.{name}") for row in np.flatnonzero(odd)]
+                found = pc.coalesce(found, times)
+    return found, failures
+
+
+def event_problem(columns: Columns) -> None:
+    """Refuse columns that events of Debezium are not decoded to.
+
+    Raises:
+        TransformProblem: They lack `op`, `after` or one of them is of another type.
+    """
+    kinds = {each.name: each.field_type for each in columns}
+    if not isinstance(kinds.get("op"), ice.StringType) or not isinstance(kinds.get("after"), ice.StructType):
+        there = ", ".join(columns.names) or "none"
+        said = "takes events of Debezium, with the columns op (string), after (struct) and source (struct)"
+        hint = "for rows that the connector has unwrapped write envelope: columns"
+        raise TransformProblem(f"{said}; there are {there}; {hint}", ("envelope",))
+    for name in _STAMPED:
+        kind = kinds.get(name)
+        if kind is not None and not isinstance(kind, ice.LongType | ice.TimestamptzType | ice.TimestampType):
+            raise TransformProblem(f"needs {name} as long, or as timestamptz, found {kind}", ("envelope",))
+
+
+def _no_event(ops: pa.Array, row: int) -> RowFailure:
+    found = ops[row].as_py()
+    if found is None:
+        said = f"needs an event of Debezium with op {_KINDS}, found a record without op"
+        return RowFailure(row, BAD_ENVELOPE, said, "$.op")
+    return RowFailure(row, BAD_ENVELOPE, f"needs op {_KINDS}, found {shown(found)}", "$.op")
+
+
+def _instants(values: pa.Array, per: int) -> tuple[pa.Array, Mask]:
+    """Times of whole numbers of microseconds or milliseconds, and which are beyond the calendar."""
+    kind = pa.timestamp("us", tz="UTC")
+    if pa.types.is_timestamp(values.type):
+        return values.cast(kind), np.zeros(len(values), bool)
+    numbers = values.cast(pa.int64())
+    low, high = _FIRST_MS * (1000 // per), (_LAST_MS + 1) * (1000 // per) - 1
+    inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    odd = ~mask_of(pc.fill_null(inside, True))
+    kept = pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
+    return pc.multiply(kept, per).cast(kind), odd
+
+
+def _column(rows: Rows, name: str, kind: pa.DataType) -> pa.Array:
+    return rows.batch.column(rows.columns.index(name)) if name in rows.columns.names else pa.nulls(rows.count, kind)
+
+
+def _there(rows: Rows, name: str) -> Mask:
+    return mask_of(_column(rows, name, pa.null()).is_valid())

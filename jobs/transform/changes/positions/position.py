@@ -1,0 +1,41 @@
+"""Positions of changes in their source: what each connector's kernel gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.transform.changes.fixed_text import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Positions of some changes.
+
+    Attributes:
+        texts: Of one width within a lineage, sorted as the source orders its changes; null where there is none.
+        lineages: Within what they are compared; null where there is no position.
+        lacking: Which changes have no position though the source gives them one: their events are no such connector's.
+        field: The field of `source` that they lack.
+    """
+
+    texts: pa.Array
+    lineages: pa.Array
+    lacking: Mask
+    field: str
+
+
+def no_positions(count: int) -> Positions:
+    """Changes of a source whose events hold nothing that sorts: Kafka's order is theirs."""
+    none = pa.nulls(count, pa.string())
+    return Positions(none, none, np.zeros(count, bool), "")
+
+
+def null_unless(values: pa.Array, valid: Mask) -> pa.Array:
+    """The texts where a mask says so, else null."""
+    if valid.all():
+        return values
+    indices = np.where(valid, np.arange(len(values)), -1)
+    return values.take(pa.array(indices, mask=~valid))
