@@ -22,7 +22,12 @@ from tests.helpers.waiting import wait_for
 
 # Larger than what a page keeps in the row, so that it is kept beside it and an update of other columns leaves it out.
 _LARGE = "repeat('x', 2100)"
-_TABLES = ["customers", "visits", "orders"]
+_TABLES = ["customers", "visits", "orders", "large"]
+_WIDE = (
+    *("notes", "label", "doc", "plain", "raw", "tags", "numbers", "bigs", "flags", "rates", "uids", "days", "shorts"),
+    *("reals", "exacts", "times", "zoned", "number"),
+)
+_EXTERNAL = "".join(f"ALTER TABLE large ALTER COLUMN {each} SET STORAGE EXTERNAL;\n" for each in _WIDE)
 _MADE = f"""
 CREATE TYPE mood AS ENUM ('glad', 'sad');
 CREATE TABLE customers (
@@ -37,6 +42,12 @@ ALTER TABLE visits REPLICA IDENTITY FULL;
 CREATE TABLE orders (region text, id bigint, amount numeric(10,2), notes text, PRIMARY KEY (region, id));
 ALTER TABLE orders REPLICA IDENTITY FULL;
 ALTER TABLE orders ALTER COLUMN notes SET STORAGE EXTERNAL;
+CREATE TABLE large (
+  id integer PRIMARY KEY, n integer, notes text, label varchar, doc jsonb, plain json, raw bytea, tags text[],
+  numbers integer[], bigs bigint[], flags boolean[], rates double precision[], uids uuid[], days date[],
+  shorts smallint[], reals real[], exacts numeric(10,2)[], times timestamp[], zoned timestamptz[], number numeric
+);
+{_EXTERNAL}
 INSERT INTO customers (id, name, balance, notes) VALUES (1, 'before', 12.5, {_LARGE}), (2, 'as well', NULL, NULL);
 INSERT INTO visits VALUES (1, '/', '2026-01-02 03:04:05.123456+01');
 INSERT INTO orders VALUES ('eu', 1, 9.99, NULL);
@@ -69,6 +80,14 @@ _STEPS = (
     "UPDATE orders SET amount = 2.00 WHERE id = 2;",
     "UPDATE orders SET region = 'us' WHERE id = 2;",
     "DELETE FROM orders WHERE id = 2;",
+    # Each column is kept beside the row; what stands for the values that are not sent depends on their type.
+    f"""INSERT INTO large SELECT 1, 0, {_LARGE}, {_LARGE}, to_jsonb({_LARGE}), to_json({_LARGE}), {_LARGE}::bytea,
+      array_fill('tag'::text, ARRAY[300]), array_fill(7, ARRAY[600]), array_fill(7::bigint, ARRAY[300]),
+      array_fill(true, ARRAY[2100]), array_fill(0.5::float8, ARRAY[300]), array_fill(gen_random_uuid(), ARRAY[150]),
+      array_fill('2026-01-01'::date, ARRAY[600]), array_fill(7::smallint, ARRAY[1100]),
+      array_fill(0.5::real, ARRAY[600]), array_fill(0.5::numeric(10,2), ARRAY[300]), array_fill('2026-01-01'::timestamp, ARRAY[300]),
+      array_fill('2026-01-01'::timestamptz, ARRAY[300]), repeat('9', 6000)::numeric;""",
+    "UPDATE large SET n = 1;",
     "ALTER TABLE orders ADD COLUMN paid boolean DEFAULT false;",
     "UPDATE orders SET paid = true WHERE id = 1;",
     "ALTER TABLE orders ALTER COLUMN amount TYPE numeric(18,2);",
