@@ -8,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from bench.versus.connect_worker import ConnectWorker, SinkConfig
+from bench.versus.connect_worker import SinkWorker
 from bench.versus.deployment import STREAM, BenchDeployment
+from bench.versus.sink_config import SinkConfig
 from jobs.supervise.stream_control import StreamControl
 
 _BY = ("measuring latency", "python -m bench.latency")
@@ -57,7 +58,7 @@ SIDES: dict[str, Side] = {"frazil": frazil, "connect": connect, "connect-default
 @contextmanager
 def _worker(folder: Path, address: str, sink: SinkConfig) -> Iterator[BenchDeployment]:
     home = BenchDeployment.make(folder, address, sink.topic, "small")
-    with ConnectWorker(home, address, sink) as worker:
+    with SinkWorker(home, address, sink) as worker:
         worker.wait_until_running()
         yield home
         worker.check()

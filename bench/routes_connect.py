@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 import yaml
 
-from bench.versus.connect_worker import ConnectWorker
+from bench.versus.connect_worker import SinkWorker
 from bench.versus.deployment import BenchDeployment
 from bench.versus.measurement import interpolated
 from bench.versus.process_usage import UsageSampler
@@ -219,7 +219,7 @@ def by_connect(
     assert status.address and status.pid
     properties = create_table_properties({})
     sink = SinkConfig(topic, tasks, _COMMIT_MS, route_field="dest", table_properties=properties)
-    worker = ConnectWorker(home, status.address, sink, say)
+    worker = SinkWorker(home, status.address, sink, say)
     worker.prepare()
     watch = Watch(home, load, say)
     try:

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from bench.versus.connect_worker import ConnectWorker
+from bench.versus.connect_worker import SinkWorker
 from bench.versus.deployment import STREAM, TABLE, BenchDeployment
 from bench.versus.formats import converter_properties
 from bench.versus.measurement import Commit, Run, Side
@@ -114,7 +114,7 @@ class Contest:
         Raises:
             FrazilError: It fails, or commits nothing for three minutes.
         """
-        worker = ConnectWorker(home, self._address, self._sink, self._say)
+        worker = SinkWorker(home, self._address, self._sink, self._say)
         worker.prepare()
         began = time.time()
         try:

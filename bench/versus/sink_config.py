@@ -61,20 +61,15 @@ class SinkConfig:
         }
 
 
-def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, str]:
-    """Of a standalone worker.
+def worker_properties(sink: SinkConfig) -> dict[str, str]:
+    """Of a standalone worker, over those that any has.
 
     Args:
         sink: What it runs.
-        address: The broker.
-        rest: Where it answers itself, a URL.
     """
     return {
-        "bootstrap.servers": address,
-        "listeners": rest,
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         **sink.converter,
-        "offset.storage.file.filename": "offsets",
         # For so long an idle task sits in a poll and answers no commit, which waits for it; the default is 60 s.
         "offset.flush.interval.ms": "1000",
         # All is on the class path, and all of it names its plugins.
@@ -84,12 +79,11 @@ def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, st
     }
 
 
-def sink_properties(sink: SinkConfig, name: str, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
-    """Of the connector itself.
+def sink_properties(sink: SinkConfig, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
+    """Of the connector itself, but its name.
 
     Args:
         sink: How it is set up.
-        name: The connector's.
         control_topic: It exists.
         catalog: Where the table is.
     """
@@ -99,7 +93,6 @@ def sink_properties(sink: SinkConfig, name: str, control_topic: str, catalog: Ca
         **{f"transforms.kafka.{each}.field": f"_kafka_{each}" for each in _KAFKA},
     }
     return {
-        "name": name,
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "tasks.max": str(sink.tasks),
         "topics": sink.topic,
