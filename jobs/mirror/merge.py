@@ -1,0 +1,178 @@
+"""Merge: the changes of an increment become the rows of a mirror, on a branch of it, by Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.errors import FrazilError
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.change_frame import change_frame, log_scans, session_cores
+from jobs.mirror.fold_tasks import FoldTask, OrderTask
+from jobs.mirror.merge_facts import merge_facts
+from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
+from jobs.mirror.merge_sql import SET_COLUMN, branch_path, floor_sql, merge_sql, where_changes_are
+from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
+from jobs.mirror.order import Order
+from jobs.mirror.row_filter import RowFilter
+from jobs.schema.spark_types import unread_problem
+from jobs.spark.jvm_calls import interruptible
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS_IN_A_TASK = 100_000
+
+
+def merge_increment(
+    session: SparkSession,
+    settings: Settings,
+    changelog: Table,
+    files: Sequence[DataFile],
+    mirror: Table,
+    branch: str,
+    plan: MergePlan,
+) -> MergeResult:
+    """Merge the changes in data files into a branch of the mirror.
+
+    Merging the same files again, from where the branch stood before, gives the same; into the result it changes
+    nothing but snapshots.
+
+    Args:
+        session: Spark's; the catalog becomes known to a session beside it.
+        changelog: With the schema by which its rows are read.
+        files: What the increment added to the changelog.
+        mirror: With the columns of the plan, `_change_order`, and `_deleted` if deletes are soft.
+        branch: Of the mirror; nobody else writes it.
+
+    Raises:
+        NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+        FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
+    """
+    for table in (changelog, mirror):
+        if problem := unread_problem(table.schema()):
+            raise FrazilError(
+                f"table {'.'.join(table.name())} has no part in a mirror. {problem}.",
+                fix=f"cast the column in streams/{plan.stream}.yaml",
+            )
+    if not files:
+        return MergeResult(plan.state)
+    context = session.sparkContext
+    tag = f"frazil-merge-{uuid.uuid4()}"
+
+    def merge() -> MergeResult:
+        own = merging_session(session, settings)
+        context.addJobTag(tag)
+        try:
+            return _Merge(own, settings, changelog, mirror, branch, plan).run(files)
+        finally:
+            context.removeJobTag(tag)
+
+    return interruptible(merge, lambda: context.cancelJobsWithTag(tag))
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """One merge."""
+
+    session: SparkSession
+    settings: Settings
+    changelog: Table
+    mirror: Table
+    branch: str
+    plan: MergePlan
+
+    @property
+    def target(self) -> str:
+        return branch_path(table_path(self.settings, self.mirror), self.branch)
+
+    def run(self, files: Sequence[DataFile]) -> MergeResult:
+        plan = self.plan
+        before = _head(self.mirror, self.branch)
+        with contextlib.ExitStack() as until:
+            changes = change_frame(self.session, self.settings, self.changelog, files, plan, until)
+            scans = log_scans(changes, sum(file.record_count for file in files), plan)
+            order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
+            counts = MergeCounts(
+                read=sum(scan.rows for scan in scans.values()),
+                repeats=sum(scan.repeated_rows for scan in scans.values()),
+                late=sum(scan.late_rows for scan in scans.values()),
+                truncates=sum(scan.truncate_rows for scan in scans.values()),
+            )
+            self._truncate(order.state)
+            row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
+            folded = self._folded(changes, order, row_filter, counts.read)
+            folded.persist()
+            until.callback(folded.unpersist)
+            counts = self._merge(folded, counts)
+        return MergeResult(order.state, counts, _snapshots(self.mirror, self.branch, before))
+
+    def _truncate(self, state: MirrorState) -> None:
+        fresh = [floor for topic, floor in sorted(state.floors.items()) if floor != self.plan.state.floors.get(topic)]
+        if fresh:
+            self.session.sql(floor_sql(self.target, fresh, self.plan.deletes))
+
+    def _folded(self, changes: DataFrame, order: Order, row_filter: RowFilter, rows: int) -> DataFrame:
+        plan = self.plan
+        ordered = changes.mapInArrow(OrderTask(order, plan.columns), ordered_kinds(changes, plan.columns))
+        tasks = min(session_cores(changes), 1 + rows // _ROWS_IN_A_TASK)
+        by_key = sorted_by_key(ordered, plan.key, tasks)
+        return by_key.mapInArrow(FoldTask(plan.key, plan.columns, row_filter), folded_kinds(changes, plan.columns))
+
+    def _merge(self, folded: DataFrame, counts: MergeCounts) -> MergeCounts:
+        from pyspark.sql import functions as sql
+
+        plan = self.plan
+        facts = merge_facts(folded, plan.key, self.mirror, self.settings.catalog.name)
+        if facts.problem is not None:
+            raise FrazilError(
+                f"stream {plan.stream}: the filter of the mirror {'.'.join(self.mirror.name())} has no answer for a "
+                f"row: {facts.problem}.",
+                fix=f"change mirrors.where of streams/{plan.stream}.yaml",
+            )
+        if counts.late or facts.refold:
+            raise FrazilError(
+                f"stream {plan.stream}: {counts.late} changes came behind later ones, and {facts.refold} rows have "
+                "values of another key; merging does not bring them yet.",
+                fix=f"frazil mirror rebuild {plan.stream}",
+            )
+        if facts.rows:
+            view = f"frazil_folded_{uuid.uuid4().hex}"
+            folded.withColumn(SET_COLUMN, sql.lit(False)).createOrReplaceTempView(view)
+            narrowed = where_changes_are("t", facts.ranges, facts.buckets)
+            text = merge_sql(
+                self.target, view, plan.key, plan.columns, deletes=plan.deletes, kept=facts.kept, narrowed=narrowed
+            )
+            try:
+                self.session.sql(text)
+            finally:
+                self.session.catalog.dropTempView(view)
+        return replace(counts, upserts=facts.rows - facts.deletes, deletes=facts.deletes, filtered=facts.filtered)
+
+
+def table_path(settings: Settings, table: Table) -> str:
+    """A table in the SQL of Spark."""
+    return ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
+
+
+def _head(table: Table, branch: str) -> int | None:
+    there = table.refresh().metadata.refs.get(branch)
+    return there.snapshot_id if there else None
+
+
+def _snapshots(table: Table, branch: str, before: int | None) -> tuple[int, ...]:
+    """Those that the branch got since, oldest first."""
+    found: list[int] = []
+    current = _head(table, branch)
+    while current is not None and current != before:
+        found.append(current)
+        snapshot = table.metadata.snapshot_by_id(current)
+        current = snapshot.parent_snapshot_id if snapshot else None
+    return tuple(reversed(found))

@@ -1,0 +1,145 @@
+"""SQL of a merge, as text: into a branch of the mirror, narrowed to where its changes can be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from jobs.increment.offset_ranges import quoted_name, quoted_text
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, Deletes, TruncateFloor
+
+SET_COLUMN = "_set"
+"""Of a folded row: whether it holds whatever the order of the mirror's row, as it was folded from all changes."""
+LONGEST_BOUND = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The least and the greatest value of a key's column among the changes.
+
+    Attributes:
+        column: Its name.
+        least, greatest: Values of Python; not null.
+    """
+
+    column: str
+    least: Any
+    greatest: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets of the mirror's partitions that changes fall into.
+
+    Attributes:
+        function: Iceberg's, by its name in Spark.
+        count: Of all.
+        column: The key's column by which they are made.
+        touched: Numbers of those with changes.
+    """
+
+    function: str
+    count: int
+    column: str
+    touched: tuple[int, ...]
+
+
+def branch_path(table: str, branch: str) -> str:
+    """A branch of a table in the SQL of Spark.
+
+    Args:
+        table: Quoted already, with its catalog.
+    """
+    return f"{table}.{quoted_name(f'branch_{branch}')}"
+
+
+def where_changes_are(alias: str, ranges: Sequence[KeyRange], buckets: Buckets | None) -> str:
+    """A condition that only rows of the mirror fulfil which a change may meet, so that others are not read."""
+    conditions = []
+    for each in ranges:
+        bounds = literal(each.least), literal(each.greatest)
+        if None not in bounds:
+            conditions.append(f"{alias}.{quoted_name(each.column)} BETWEEN {bounds[0]} AND {bounds[1]}")
+    if buckets is not None and len(buckets.touched) < buckets.count:
+        listed = ", ".join(map(str, buckets.touched))
+        conditions.append(f"{buckets.function}({buckets.count}, {alias}.{quoted_name(buckets.column)}) IN ({listed})")
+    return " AND ".join(conditions) or "true"
+
+
+def literal(value: object) -> str | None:
+    """A value in the SQL of Spark; None if a bound of its kind is not used."""
+    match value:
+        case bool() | float():
+            return None
+        case int():
+            return f"{value}L"
+        case str():
+            return quoted_text(value) if len(value) <= LONGEST_BOUND else None
+        case datetime():
+            zone = "" if value.tzinfo else "_NTZ"
+            return f"TIMESTAMP{zone}'{value.isoformat()}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            return None
+
+
+def merge_sql(
+    target: str,
+    source: str,
+    key: Sequence[str],
+    columns: Sequence[str],
+    *,
+    deletes: Deletes,
+    kept: Collection[str],
+    narrowed: str,
+) -> str:
+    """The MERGE of folded rows.
+
+    Args:
+        target: The branch of the mirror.
+        source: A view of folded rows, one for each key.
+        key, columns: Names.
+        kept: Columns of which some row takes the value of the mirror's.
+        narrowed: What `where_changes_are` gives for `t`.
+    """
+    same = " AND ".join(f"t.{quoted_name(name)} = s.{quoted_name(name)}" for name in key)
+    newer = f"(s.{SET_COLUMN} OR s.{ORDER_COLUMN} > coalesce(t.{ORDER_COLUMN}, ''))"
+    values = {name: f"s.{quoted_name(name)}" for name in columns}
+    for name in kept:
+        listed = f"array_contains(s.{FROM_TARGET_COLUMN}, {quoted_text(name)})"
+        values[name] = f"CASE WHEN {listed} THEN t.{quoted_name(name)} ELSE s.{quoted_name(name)} END"
+    inserted = {name: f"s.{quoted_name(name)}" for name in columns}
+    more = {ORDER_COLUMN: f"s.{ORDER_COLUMN}"} | ({DELETED_COLUMN: "false"} if deletes == "soft" else {})
+    gone = (
+        f"UPDATE SET t.{DELETED_COLUMN} = true, t.{ORDER_COLUMN} = s.{ORDER_COLUMN}" if deletes == "soft" else "DELETE"
+    )
+    assigned = ", ".join(f"t.{quoted_name(name)} = {value}" for name, value in (values | more).items())
+    names = ", ".join(map(quoted_name, inserted | more))
+    return (
+        f"MERGE INTO {target} t USING {source} s ON {same} AND {narrowed}\n"
+        f"WHEN MATCHED AND s.{FOLD_COLUMN} = '{DELETE}' AND {newer} THEN {gone}\n"
+        f"WHEN MATCHED AND s.{FOLD_COLUMN} = '{UPSERT}' AND {newer} THEN UPDATE SET {assigned}\n"
+        f"WHEN NOT MATCHED AND s.{FOLD_COLUMN} = '{UPSERT}' THEN INSERT ({names}) "
+        f"VALUES ({', '.join((inserted | more).values())})"
+    )
+
+
+def floor_sql(target: str, topic_floors: Sequence[TruncateFloor], deletes: Deletes) -> str:
+    """The removal of rows that a truncate took.
+
+    Args:
+        target: The branch of the mirror.
+        topic_floors: One at least.
+    """
+    below = " OR ".join(
+        f"({ORDER_COLUMN} < {quoted_text(each.token)} AND substring({ORDER_COLUMN}, 1, 4) IN "
+        f"({', '.join(quoted_text(f'{number:04x}') for number in each.generations)}))"
+        for each in topic_floors
+    )
+    if deletes == "hard":
+        return f"DELETE FROM {target} WHERE {below}"
+    return f"UPDATE {target} SET {DELETED_COLUMN} = true WHERE ({below}) AND NOT coalesce({DELETED_COLUMN}, false)"

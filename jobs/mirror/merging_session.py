@@ -1,0 +1,75 @@
+"""Merging session: the session of Spark that merges run in, and the frames that they are made of."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN
+from jobs.mirror.merge_plan import ORDER_COLUMN
+from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
+from jobs.spark.catalog_conf import use_catalog
+from jobs.spec.settings import Settings
+from jobs.system.signals import deferred_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_CONF = {
+    # Iceberg tells columns apart by upper and lower case.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+_known: weakref.WeakKeyDictionary[SparkSession, SparkSession] = weakref.WeakKeyDictionary()
+
+
+def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
+    """The session beside a session that merges run in, which knows the catalog.
+
+    It is one for all merges: each would connect to the catalog anew.
+    """
+    with deferred_signals():
+        own = _known.get(session)
+        if own is None:
+            own = _known[session] = session.newSession()
+            for key, value in _CONF.items():
+                own.conf.set(key, value)
+        use_catalog(own, settings)
+    return own
+
+
+def ordered_kinds(changes: DataFrame, columns: Sequence[str], extra: Sequence[str] = ()) -> StructType:
+    """What `OrderTask` gives of changes."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    kinds = {field.name: field for field in changes.schema.fields}
+    names = (*columns, OP_COLUMN, UNAVAILABLE_COLUMN, *extra)
+    return StructType([*(kinds[name] for name in names), StructField(ORDER_COLUMN, StringType())])
+
+
+def folded_kinds(changes: DataFrame, columns: Sequence[str]) -> StructType:
+    """What `FoldTask` gives of changes."""
+    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+    kinds = {field.name: field for field in changes.schema.fields}
+    return StructType(
+        [
+            StructField(FOLD_COLUMN, StringType()),
+            StructField(ORDER_COLUMN, StringType()),
+            *(StructField(name, kinds[name].dataType) for name in columns),
+            StructField(FROM_TARGET_COLUMN, ArrayType(StringType())),
+            StructField(REFOLD_COLUMN, BooleanType()),
+            StructField(FILTERED_COLUMN, BooleanType()),
+            StructField(UNJUDGED_COLUMN, BooleanType()),
+            StructField(PROBLEM_COLUMN, StringType()),
+        ]
+    )
+
+
+def sorted_by_key(rows: DataFrame, key: Sequence[str], tasks: int) -> DataFrame:
+    """Rows with all of a key in one task, there by key and order."""
+    names = [quoted_name(name) for name in key]
+    return rows.repartition(tasks, *names).sortWithinPartitions(*names, ORDER_COLUMN)

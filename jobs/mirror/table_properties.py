@@ -1,0 +1,11 @@
+"""Table properties of a mirror: how Spark's merges write it."""
+
+from __future__ import annotations
+
+MIRROR_PROPERTIES = {
+    # A merge writes what changed, and which rows it replaces; copy-on-write writes every file anew that it touches.
+    **{f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")},
+    # Nobody else adds rows: what a merge has to be safe from is told by the publication.
+    **{f"write.{what}.isolation-level": "snapshot" for what in ("merge", "update", "delete")},
+}
+"""Over frazil's own for new tables, below those of the spec."""

@@ -1,0 +1,163 @@
+"""A changelog and its mirror in a catalog of their own, without streams: changes land, and are merged by Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+
+from jobs.catalog import connect_catalog
+from jobs.mirror.merge import merge_increment
+from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState
+from jobs.mirror.table_properties import MIRROR_PROPERTIES
+from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.schema.parser import parse_schema
+from jobs.spec.settings import Settings
+from jobs.write.table_creation import create_table_properties
+from jobs.write.target_writer import TargetWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"
+BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+_CHANGE_COLUMNS = (
+    "_change_op string not null, _change_at timestamptz, _change_position string, _change_lineage string, "
+    "_change_unavailable list<string>"
+)
+Row = dict[str, Any]
+
+
+class MirrorWorld:
+    """The two tables, and how far the mirror has come.
+
+    Args:
+        row: The columns of the source's row, as a spec declares them; those of the key are required in the mirror.
+        buckets: Of the mirror's partitions, by the first column of the key.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        session: SparkSession,
+        row: str,
+        key: Sequence[str],
+        *,
+        deletes: Deletes = "hard",
+        where: str | None = None,
+        buckets: int = 4,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.session: SparkSession = session
+        self.settings: Settings = Settings.embedded(home)
+        self.catalog: Catalog = connect_catalog(self.settings)
+        self.catalog.create_namespace("shop")
+        self.key: tuple[str, ...] = tuple(key)
+        self.deletes: Deletes = deletes
+        self.where: str | None = where
+        self.state: MirrorState = MirrorState()
+        self.attempts: int = 0
+        self.files: list[DataFile] = []
+        columns = iceberg_schema(parse_schema(row))
+        old_key = ", ".join(f"{name} {columns.find_type(name)}" for name in key)
+        changes = f"{row}, {_CHANGE_COLUMNS}, _change_old_key struct<{old_key}>"
+        self.catalog.create_table(CHANGELOG, KAFKA_COLUMNS.added_to(iceberg_schema(parse_schema(changes))))
+        self.columns: tuple[str, ...] = tuple(each.name for each in columns.fields)
+        more = "_change_order string" + (", _deleted boolean" if deletes == "soft" else "")
+        schema = iceberg_schema(parse_schema(f"{row}, {more}"))
+        required = [each.model_copy(update={"required": True}) if each.name in key else each for each in schema.fields]
+        source = schema.find_field(key[0]).field_id
+        spec = PartitionSpec(PartitionField(source, 1000, BucketTransform(buckets), f"{key[0]}_bucket"))
+        given = create_table_properties({**MIRROR_PROPERTIES, **(properties or {})})
+        self.catalog.create_table(MIRROR, Schema(*required), partition_spec=spec, properties=given)
+        self.mirror.append(rows_arrow_schema(self.mirror.schema()).empty_table())
+
+    @property
+    def mirror(self) -> Table:
+        return self.catalog.load_table(MIRROR)
+
+    @property
+    def changelog(self) -> Table:
+        return self.catalog.load_table(CHANGELOG)
+
+    def land(self, changes: Sequence[Row]) -> None:
+        """Changes land in the changelog in one commit; the next merge brings them."""
+        table = self.changelog
+        wanted = rows_arrow_schema(table.schema())
+        rows = pa.table(
+            {name: pa.array([each.get(name) for each in changes], wanted.field(name).type) for name in wanted.names},
+            schema=wanted,
+        )
+        before = {task.file.file_path for task in table.scan(AlwaysTrue()).plan_files()}
+        writer = TargetWriter(table.metadata, table.io, file_prefix=uuid.uuid4().hex)
+        for batch in rows.to_batches():
+            writer.write(batch)
+        with table.transaction() as change, change.update_snapshot().fast_append() as append:
+            for file in writer.close():
+                append.append_data_file(file)
+        found = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
+        self.files += [file for file in found if file.file_path not in before]
+
+    def merged(self, *, files: Sequence[DataFile] | None = None, state: MirrorState | None = None) -> MergeResult:
+        """What landed since the last time is merged, and published."""
+        self.attempts += 1
+        branch = f"frazil-mirror-1-{self.attempts}"
+        head = self.mirror.current_snapshot()
+        assert head is not None
+        self.mirror.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
+        changelog = self.changelog
+        newest = changelog.current_snapshot()
+        plan = MergePlan(
+            "shop",
+            self.key,
+            self.columns,
+            self.state if state is None else state,
+            newest.snapshot_id if newest else 0,
+            self.deletes,
+            self.where,
+        )
+        chosen = self.files if files is None else files
+        result = merge_increment(self.session, self.settings, changelog, chosen, self.mirror, branch, plan)
+        self.mirror.manage_snapshots().set_current_snapshot(ref_name=branch).commit()
+        self.mirror.manage_snapshots().remove_branch(branch).commit()
+        self.state, self.files = MirrorState.from_json(result.state.to_json()), []
+        return result
+
+    def rows(self) -> dict[Any, Row]:
+        """The mirror's rows by key, without the column of the order."""
+        found = self.mirror.scan().to_arrow().to_pylist()
+        by_key = {tuple(row[name] for name in self.key): row for row in found}
+        assert len(by_key) == len(found)
+        return {key: {name: row[name] for name in row if name != "_change_order"} for key, row in by_key.items()}
+
+
+def change(op: str, offset: int, position: int | None = None, /, *, partition: int = 0, **values: Any) -> Row:
+    """A change as it stands in the changelog; `unavailable`, `old_key`, `lineage` and `at` are its own."""
+    place = offset if position is None else position
+    row: Row = {
+        "_change_op": op,
+        "_change_at": values.pop("at", BEGIN),
+        "_change_position": f"{place:08x}",
+        "_change_lineage": values.pop("lineage", "db"),
+        "_change_unavailable": values.pop("unavailable", None),
+        "_change_old_key": values.pop("old_key", None),
+        "_kafka_topic": values.pop("topic", "shop"),
+        "_kafka_partition": partition,
+        "_kafka_offset": offset,
+        "_kafka_timestamp": BEGIN,
+    }
+    return row | values
