@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.errors import FrazilError
+from jobs.system.typed_json import decode_json
 
 REISSUED_KEY = "frazil.reissued"
 _FORMAT = 1
@@ -44,7 +45,7 @@ class Reissued(msgspec.Struct, frozen=True):
 def reissued(snapshot: Snapshot) -> Reissued | None:
     """What a snapshot stands for; None if it was not issued again."""
     text = snapshot.summary.additional_properties.get(REISSUED_KEY) if snapshot.summary else None
-    return msgspec.json.decode(text, type=Reissued) if text else None
+    return decode_json(text, Reissued) if text else None
 
 
 def as_landed(snapshot: Snapshot) -> Snapshot:

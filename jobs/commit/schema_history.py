@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from jobs.schema.long_properties import whole_property
+from jobs.system.typed_json import decode_json
 
 PROPERTY = "frazil.schema-changes"
 MOST = 50
@@ -70,7 +71,7 @@ def schema_history(properties: Mapping[str, str]) -> tuple[ChangeRecord, ...]:
     """What was changed of a table's schema, the oldest first; none if the property cannot be read."""
     with contextlib.suppress(ValueError, msgspec.DecodeError):
         text = whole_property(properties, PROPERTY)
-        return msgspec.json.decode(text, type=tuple[ChangeRecord, ...]) if text else ()
+        return decode_json(text, tuple[ChangeRecord, ...]) if text else ()
     return ()
 
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from jobs.schema.long_properties import whole_property
+from jobs.system.typed_json import decode_json
 
 T = TypeVar("T")
 
@@ -113,4 +114,4 @@ class TargetDirectory:
 
 @lru_cache(maxsize=64)
 def _decoded(text: str) -> TargetDirectory:
-    return TargetDirectory(tuple(msgspec.json.decode(text, type=tuple[tuple[str, str], ...])))
+    return TargetDirectory(tuple(decode_json(text, tuple[tuple[str, str], ...])))

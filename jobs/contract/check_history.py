@@ -25,6 +25,7 @@ from jobs.spec.contract import columns_of
 from jobs.spec.targets import Role, TargetSpec
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import typed_decoder
 
 MOST_CHECKS = 1_000
 """So many are kept of each table, the newest."""
@@ -84,7 +85,7 @@ class KeptCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     results: tuple[KeptResult, ...] = ()
 
 
-_DECODER = msgspec.json.Decoder(KeptCheck)
+_DECODER = typed_decoder(KeptCheck)
 
 
 def keep_check(store: StateStore, check: TableCheck, *, by: str, branch: str, interval: bool = False) -> None:

@@ -17,6 +17,7 @@ from jobs.spec.settings import Settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
+from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ def read_history(store: StateStore) -> MaintenanceHistory:
         content = store.get(KEY)
         if content is None:
             return MaintenanceHistory()
-        document = msgspec.json.decode(content, type=_Document)
+        document = decode_json(content, _Document)
     except (OSError, ValueError) as problem:
         log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", place, problem)
         return MaintenanceHistory()

@@ -22,6 +22,7 @@ from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
+from jobs.system.typed_json import decode_json
 from jobs.verify import ledger_fill
 from jobs.verify.ledger_checkpoints import fill_checkpoints_of
 from jobs.verify.ledger_table import find_ledger
@@ -181,7 +182,7 @@ def streams_of(metadata: TableMetadata) -> list[str]:
     for snapshot in metadata.snapshots:
         text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
         if text:
-            found.add(msgspec.json.decode(text, type=_Named).stream)
+            found.add(decode_json(text, _Named).stream)
     return sorted(found)
 
 

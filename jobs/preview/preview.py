@@ -37,6 +37,7 @@ from jobs.preview.watched_pipeline import Watch
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
+from jobs.system.typed_json import decode_json
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import TaskResult, run_split
@@ -189,7 +190,7 @@ def _needs(results: Sequence[TaskResult]) -> list[RecordNeed]:
 
 
 def _tallies(results: Sequence[TaskResult]) -> Iterator[Tally]:
-    return (msgspec.json.decode(each.payload, type=Tally) for each in results if each.kind == "tally")
+    return (decode_json(each.payload, Tally) for each in results if each.kind == "tally")
 
 
 def _left_out(results: Sequence[TaskResult]) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,6 +26,7 @@ from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.shaping import first_decoded
 from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
+from jobs.system.typed_json import decode_json
 from jobs.task.run import TaskResult
 from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.partitioning import partition_spec
@@ -89,7 +89,7 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: Table
     route = spec.route
     if route is None or route.to is None:
         return []
-    told = [msgspec.json.decode(each.payload, type=UnnamedTable) for each in results if each.kind == "table"]
+    told = [decode_json(each.payload, UnnamedTable) for each in results if each.kind == "table"]
     made: list[TableAsWritten] = []
     for each in merged_tables(told):
         name = named_table(route.to, each.value)

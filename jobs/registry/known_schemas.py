@@ -17,6 +17,7 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.errors import NotInRegistryError, RegistryError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class KnownSchemas:
 def read_known_schemas(store: StateStore, registry: str | None = None) -> dict[SchemaId, RegistrySchema]:
     """The schemas that a stream has met, of this registry if one is given; none if the document cannot be read."""
     try:
-        found = msgspec.json.decode(store.get(KEY) or b"", type=_Document)
+        found = decode_json(store.get(KEY) or b"", _Document)
     except (OSError, *DAMAGED):
         return {}
     if registry not in (None, found.registry):
@@ -145,7 +146,7 @@ def read_known_schemas(store: StateStore, registry: str | None = None) -> dict[S
 def registry_of(store: StateStore) -> str | None:
     """Identity of the registry whose schemas are kept; None if none are."""
     try:
-        return msgspec.json.decode(store.get(KEY) or b"", type=_Document).registry
+        return decode_json(store.get(KEY) or b"", _Document).registry
     except (OSError, *DAMAGED):
         return None
 

@@ -11,6 +11,7 @@ from jobs.errors import FrazilError
 from jobs.replay.outcome import changes_as_parquet, changes_from_parquet
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32
@@ -40,7 +41,7 @@ class PendingReturn(msgspec.Struct, frozen=True):
             FrazilError: It is damaged, or gone.
         """
         try:
-            return msgspec.json.decode(store.get(key) or b"", type=cls)
+            return decode_json(store.get(key) or b"", cls)
         except (*DAMAGED, OSError) as problem:
             place = store.place(key)
             raise FrazilError(

@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from jobs.errors import FrazilError
 from jobs.schema.long_properties import whole_property
 from jobs.schema.name_matching import Aliases
+from jobs.system.typed_json import decode_json
 
 _PREFIX = "frazil.decoded."
 _DIGITS = 12
@@ -140,5 +141,5 @@ def _kept(properties: Mapping[str, str], stream: str) -> tuple[DecodedColumns, .
 
 @lru_cache(maxsize=64)
 def _read(text: str) -> tuple[DecodedColumns, ...]:
-    kept = msgspec.json.decode(text, type=_Kept)
+    kept = decode_json(text, _Kept)
     return tuple(map(_unpacked, (kept.columns, *kept.former)))

@@ -15,6 +15,7 @@ import msgspec
 
 from jobs.state.documents import DAMAGED
 from jobs.state.durable_files import put_in_place, staged
+from jobs.system.typed_json import decode_json
 
 # Of this process, for whoever may not write there.
 _SEEN: dict[Path, _Seen] = {}
@@ -58,5 +59,5 @@ def forget(path: Path) -> None:
 
 def _recorded(record: Path) -> _Seen | None:
     with contextlib.suppress(OSError, *DAMAGED):
-        return msgspec.json.decode(record.read_bytes(), type=_Seen)
+        return decode_json(record.read_bytes(), _Seen)
     return None

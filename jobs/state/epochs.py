@@ -14,6 +14,7 @@ import msgspec
 
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import typed_decoder
 
 MOST_EPOCHS = 500
 MOST_FILES = 200
@@ -54,8 +55,7 @@ class EpochRecord(msgspec.Struct, frozen=True):
     pid: int
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(EpochRecord)
+_DECODER = typed_decoder(EpochRecord)
 
 
 def keep_epoch(store: StateStore, record: EpochRecord) -> None:

@@ -24,6 +24,7 @@ from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.system.boot import boot_clock
 from jobs.system.threads import background_thread
+from jobs.system.typed_json import decode_json
 
 if TYPE_CHECKING:
     from jobs.spec.settings import Settings
@@ -154,7 +155,7 @@ class Lease:
         """A lease whose time says nothing here, once it has been renewed, or has not been for its time to live."""
         first = self._documents.newest()
         with contextlib.suppress(*DAMAGED):
-            record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
+            record = decode_json(first[1], LeaseRecord) if first else None
             if first is None or record is None or record.released:
                 return None
             if not record.observed(shared=self._store.shared):

@@ -15,6 +15,7 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here, start_time
+from jobs.system.typed_json import typed_decoder
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -151,8 +152,7 @@ class LeaseDocuments:
         return [int(name[1]) for name in names if name]
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(LeaseRecord)
+_DECODER = typed_decoder(LeaseRecord)
 
 
 def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import select
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,6 +82,8 @@ class PostgresDocuments:
         self._idle: list[Connection[tuple[Any, ...]]] = []
         self._guard: threading.Lock = threading.Lock()
         self._made: bool = False
+        # The server is told when this is gone, or the process ends.
+        weakref.finalize(self, _close_all, self._idle, os.getpid())
 
     def read(self, key: str) -> Version | None:
         row = self._ask(f"SELECT content, nonce FROM {self._table} WHERE key = %s", key)
@@ -169,7 +173,7 @@ class PostgresDocuments:
             if connection is None:
                 return self._connect()
             # One that the server has ended meanwhile has something to read.
-            if not select.select([connection.fileno()], [], [], 0)[0]:
+            if not _has_news(connection):
                 return connection
             connection.close()
 
@@ -232,6 +236,19 @@ class PostgresDocuments:
         if _UNDONE.match(state):
             return BusyStoreError(errno.EAGAIN, sentence)
         return OSError(errno.EIO, sentence)
+
+
+def _has_news(connection: Connection[tuple[Any, ...]]) -> bool:
+    # Not by `select`, which takes no descriptor above 1023.
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _close_all(idle: list[Connection[tuple[Any, ...]]], pid: int) -> None:
+    """Close connections that nobody uses, in the process that has opened them."""
+    while idle and os.getpid() == pid:
+        idle.pop().close()
 
 
 def _kind_of_connection(seconds: float) -> Any:

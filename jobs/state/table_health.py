@@ -11,6 +11,7 @@ import msgspec
 
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import typed_decoder
 
 KEY = "health.json"
 RED_BELOW = 40
@@ -34,8 +35,7 @@ class TableHealth(msgspec.Struct, frozen=True):
         return self.score < RED_BELOW and now - self.at < _MEASURED_SECONDS
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(TableHealth)
+_DECODER = typed_decoder(TableHealth)
 
 
 def table_part(store: StateStore, table_uuid: str) -> StateStore:

@@ -17,6 +17,7 @@ from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance
+from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Breaker:
 def _read(store: StateStore) -> WindowStop | None:
     try:
         content = store.get(_KEY)
-        return None if content is None else msgspec.json.decode(content, type=WindowStop)
+        return None if content is None else decode_json(content, WindowStop)
     except (*DAMAGED, OSError) as problem:
         # Without it the whole window counts: the stream stops rather once too often.
         log.warning("%s cannot be read, so the whole window counts: %s", _KEY, problem)

@@ -22,6 +22,7 @@ from jobs.schema.rename import rename_option
 from jobs.schema.schema_change import SchemaChange, columns_of
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def proposals(store: StateStore, schema: Schema | None = None, table: str | None
     found: list[SchemaProposal] = []
     for key in store.keys(_KEYS):
         with contextlib.suppress(*DAMAGED):
-            proposal = msgspec.json.decode(store.get(key) or b"", type=SchemaProposal)
+            proposal = decode_json(store.get(key) or b"", SchemaProposal)
             if table is not None and proposal.table != table:
                 continue
             if schema is None or proposal.is_open(schema):

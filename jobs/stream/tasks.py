@@ -41,6 +41,7 @@ from jobs.stream.second_run import table_as_decided, unknown_as_decided
 from jobs.stream.unseen_files import refuse_unseen
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
 from jobs.system.carried import NOTHING, carry
+from jobs.system.typed_json import decode_json
 from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
@@ -258,16 +259,16 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     undecided = False
     for row in rows:
         if row.kind == "tally":
-            tallies.append(msgspec.json.decode(row.payload, type=Tally))
+            tallies.append(decode_json(row.payload, Tally))
         elif row.kind == "need":
             needs.setdefault(row.target, []).append(decoded_need(row.payload))
         elif row.kind == "schema":
-            schema_id, schema = msgspec.json.decode(row.payload, type=LearnedSchema)
+            schema_id, schema = decode_json(row.payload, LearnedSchema)
             schemas[schema_id] = schema
         elif row.kind == "unmet":
-            unmet.add(msgspec.json.decode(row.payload, type=SchemaId))
+            unmet.add(decode_json(row.payload, SchemaId))
         elif row.kind == "table":
-            tables.append(msgspec.json.decode(row.payload, type=UnnamedTable))
+            tables.append(decode_json(row.payload, UnnamedTable))
         elif row.kind == "undecided":
             undecided = True
         else:

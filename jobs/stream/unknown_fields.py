@@ -16,6 +16,7 @@ import msgspec
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 if TYPE_CHECKING:
     from jobs.spec.slo import Slo
@@ -126,7 +127,7 @@ class UnknownFields(msgspec.Struct, frozen=True):
 def read_unknown_fields(store: StateStore, config: str | None = None) -> UnknownFields | None:
     """What is known, under this configuration if one is given; None if no such key was met."""
     with contextlib.suppress(OSError, *DAMAGED):
-        found = msgspec.json.decode(store.get(KEY) or b"", type=UnknownFields)
+        found = decode_json(store.get(KEY) or b"", UnknownFields)
         return found if config in (None, found.config) else None
     return None
 

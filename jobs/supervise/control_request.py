@@ -18,6 +18,7 @@ import msgspec
 from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import typed_decoder
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ class ControlRequest(msgspec.Struct, frozen=True):
         return f"{f' by {self.by}' if self.by else ''}{f': {self.reason}' if self.reason else ''}"
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(ControlRequest)
+_DECODER = typed_decoder(ControlRequest)
 
 
 def read_control(store: StateStore) -> ControlRequest:

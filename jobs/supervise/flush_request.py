@@ -14,6 +14,7 @@ import msgspec
 from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import typed_decoder
 
 KEY = "flush.json"
 # Where each look is a request to a service.
@@ -36,8 +37,7 @@ class FlushRequest(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(FlushRequest)
+_DECODER = typed_decoder(FlushRequest)
 
 
 def read_flush(store: StateStore) -> FlushRequest:

@@ -18,6 +18,7 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here
+from jobs.system.typed_json import typed_decoder
 
 KEY = "heartbeat.json"
 HEARTBEAT_SECONDS = 2.0
@@ -264,8 +265,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return lives_here(self.pid, self.started, self.boot, self.host)
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_DECODER = msgspec.json.Decoder(Heartbeat)
+_DECODER = typed_decoder(Heartbeat)
 
 
 def read_heartbeat(store: StateStore) -> Heartbeat | None:

@@ -19,6 +19,7 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_record import LAUNCH_MARK
 from jobs.system.processes import lives_here
+from jobs.system.typed_json import typed_decoder
 
 LAUNCH_KEY = "launch.json"
 PROCESS_KEY = "process.json"
@@ -76,8 +77,7 @@ class Launch(msgspec.Struct, frozen=True):
     handle: str = ""
 
 
-# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
-_LAUNCHES = msgspec.json.Decoder(Launch)
+_LAUNCHES = typed_decoder(Launch)
 
 
 def read_launch(store: StateStore) -> Launch | None:
@@ -231,7 +231,7 @@ def planned_process(launch: Launch) -> LaunchedProcess | None:
     return LaunchedProcess(*who, launch.launcher, launch.handle)
 
 
-_PROCESSES = msgspec.json.Decoder(LaunchedProcess)
+_PROCESSES = typed_decoder(LaunchedProcess)
 
 
 def write_launched_process(store: StateStore, process: LaunchedProcess) -> None:

@@ -10,6 +10,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
 from jobs.schema.iceberg_schema import column_text, column_type, schema_text
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
+from jobs.system.typed_json import decode_json
 
 MOST = 2_000
 """Different ones that a task tells; a batch that needs more gets them in several rounds."""
@@ -56,6 +57,6 @@ class TaskNeeds:
 
 def decoded_need(payload: str) -> RecordNeed:
     """The inverse of `TaskNeeds.encoded`."""
-    made = msgspec.json.decode(payload, type=_Encoded)
+    made = decode_json(payload, _Encoded)
     kind = column_type(made.column) if made.column else None
     return RecordNeed(made.change, made.path, kind, made.at, made.former)

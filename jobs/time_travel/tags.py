@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from jobs.state.documents import DAMAGED
+from jobs.system.typed_json import decode_json
 from jobs.time_travel.reading import instant
 
 TAG_PREFIX = "frazil.tag."
@@ -90,5 +91,5 @@ def ends_at(metadata: TableMetadata, ref: SnapshotRef) -> datetime | None:
 
 def _note(properties: Mapping[str, str], name: str) -> TagNote | None:
     with contextlib.suppress(*DAMAGED):
-        return msgspec.json.decode(properties.get(TAG_PREFIX + name, ""), type=TagNote)
+        return decode_json(properties.get(TAG_PREFIX + name, ""), TagNote)
     return None

@@ -36,6 +36,7 @@ from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.settings import Settings
+from jobs.system.typed_json import decode_json
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.write.partitioning import partition_spec
 from jobs.write.pyiceberg_files import arrow_schema_in_files
@@ -258,7 +259,7 @@ def _row(
         note,
         since,
         elsewhere or 0,
-        msgspec.json.decode(late, type=dict[int, int]) if late else None,
+        decode_json(late, dict[int, int]) if late else None,
     )
 
 

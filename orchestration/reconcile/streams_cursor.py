@@ -8,6 +8,8 @@ from typing import Generic, Self, TypeVar
 
 import msgspec
 
+from jobs.system.typed_json import decode_json
+
 M = TypeVar("M")
 
 
@@ -20,7 +22,7 @@ class StreamsCursor(msgspec.Struct, Generic[M], omit_defaults=True):
     def from_cursor(cls, cursor: str | None) -> Self:
         """What a cursor holds; nothing of one that cannot be read."""
         with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=cls)
+            return decode_json(cursor or "{}", cls)
         return cls()
 
     def to_cursor(self) -> str:

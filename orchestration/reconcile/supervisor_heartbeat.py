@@ -8,6 +8,7 @@ import msgspec
 
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0
@@ -42,7 +43,7 @@ def read_supervisor_heartbeat(store: StateStore) -> SupervisorHeartbeat | None:
         store: The deployment's.
     """
     with contextlib.suppress(OSError, *DAMAGED):
-        return msgspec.json.decode(store.get(KEY) or b"", type=SupervisorHeartbeat)
+        return decode_json(store.get(KEY) or b"", SupervisorHeartbeat)
     return None
 
 

@@ -19,6 +19,7 @@ from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.system.typed_json import decode_json
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment
@@ -60,7 +61,7 @@ class SchemasCursor(msgspec.Struct, omit_defaults=True):
     def from_cursor(cursor: str | None) -> SchemasCursor:
         """What a cursor holds; nothing of one that cannot be read."""
         with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=SchemasCursor)
+            return decode_json(cursor or "{}", SchemasCursor)
         return SchemasCursor()
 
     def to_cursor(self) -> str:

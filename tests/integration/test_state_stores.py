@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -34,6 +37,7 @@ from tests.helpers.store_contract import StoreContract
 from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("objects", "database")
 KEYS = ("launch.json", "streams/a/launch.json", "streams/b/launch.json", "streams/b/lease-00000001.json")
 
@@ -254,6 +258,26 @@ def test_a_database_whose_connections_are_cut_writes_once(
         assert store.get("launch.json") == b"1", number
     database_proxy.arm("silent", only=b"RETURNING")
     assert store.replace_if_unchanged("launch.json", b"1", b"2")
+
+
+def test_a_process_closes_its_connections_to_a_database_and_may_have_many_files_open(
+    database: DatabaseServer, tmp_path: Path
+) -> None:
+    chosen = database_state(database).model_dump_json()
+    program = """
+        import os, resource, sys
+        from pathlib import Path
+        from jobs.spec.state import StateSettings
+        from jobs.state.chosen_store import shared_store
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2000, 2000))
+        kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        store = shared_store(StateSettings.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+        store.put("launch.json", b"1")
+        assert store.get("launch.json") == b"1"
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program), chosen, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_database_that_is_stuck_is_waited_for_no_longer_than_asked(database: DatabaseServer, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, 
 from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")
@@ -184,7 +185,7 @@ class PositionStore:
     def read(self) -> OutboxPosition | None:
         """The position; None if there is none for this topic."""
         try:
-            document = msgspec.json.decode(self._store.get(KEY) or b"", type=PositionDocument)
+            document = decode_json(self._store.get(KEY) or b"", PositionDocument)
             position = OutboxPosition.from_group(document.offset, document.metadata)
         except (*DAMAGED, FrazilError):
             # A damaged one says no more than none: what counts is the group's.

@@ -14,6 +14,7 @@ from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import check_depth
 from jobs.formats.problems import BAD_ENVELOPE, EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, ValueProblem
 from jobs.schema.declared import StructType
+from jobs.system.typed_json import typed_decoder
 
 NO_SCHEMA = b"null"
 """The schema of a payload that has none."""
@@ -46,7 +47,7 @@ class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     payload: msgspec.Raw
 
 
-_members = msgspec.json.Decoder(_Members).decode
+_members = typed_decoder(_Members).decode
 
 
 def read_envelope(record: bytes) -> Envelope:

@@ -10,6 +10,7 @@ from jobs.commit.stamp_fields import Counts
 from jobs.replay.connect.task import QueueCounts
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
+from jobs.system.typed_json import decode_json
 
 _FILE = "taking.json"
 
@@ -72,5 +73,5 @@ class ImportCheckpoint:
 
     def _read(self) -> CheckpointDocument | None:
         with contextlib.suppress(*DAMAGED):
-            return msgspec.json.decode(self._store.get(_FILE) or b"", type=CheckpointDocument)
+            return decode_json(self._store.get(_FILE) or b"", CheckpointDocument)
         return None

@@ -19,6 +19,7 @@ import msgspec
 from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
 from jobs.system.processes import is_alive, start_time, wait_until_dead
+from jobs.system.typed_json import decode_json
 
 FILE = "services.json"
 _END_SECONDS = 10.0
@@ -118,7 +119,7 @@ def read_claim(folder: Path) -> Claim | None:
 
 def _read(file: int) -> Claim | None:
     with contextlib.suppress(*DAMAGED):
-        return msgspec.json.decode(os.pread(file, os.fstat(file).st_size, 0), type=Claim)
+        return decode_json(os.pread(file, os.fstat(file).st_size, 0), Claim)
     return None
 
 
