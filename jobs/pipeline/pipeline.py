@@ -111,7 +111,9 @@ def stream_pipeline(
     """
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
-    decode = DecodeValue(values, format_.probe, named=columns.schema_id if format_.registry_kind else "prefix")
+    named = columns.schema_id if format_.registry_kind else "prefix"
+    keep_tombstones = steps is not None and steps.keep_tombstones
+    decode = DecodeValue(values, format_.probe, named=named, keep_tombstones=keep_tombstones)
     more: list[Stage] = list(steps.first_stages()) if steps is not None else []
     if (key := columns.key) is not None:
         keys = FORMATS[key.decoder.kind]

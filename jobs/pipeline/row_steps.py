@@ -19,7 +19,7 @@ from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.rules import rules_of
 from jobs.transform.chain import NO_CHAIN, Chain
-from jobs.transform.changes.debezium import with_key_decoder
+from jobs.transform.changes.key_decoder import with_key_decoder
 from jobs.transform.columns import Columns
 from jobs.transform.frame import BATCH_TIME
 from jobs.transform.row_json import row_json
@@ -44,6 +44,7 @@ class RowSteps:
         route_asks: What has to be fetched of a record for the stream's route.
         ahead: What values pass before the keys of their records are read; None of a stream without such a step.
         values: The columns of values alone; needed only with `ahead`.
+        keep_tombstones: Whether records without a value are rows, which the first step makes something of.
         batch_time: Of the batch, UTC: what now() is; needed only if `asks_batch_time`.
     """
 
@@ -57,6 +58,7 @@ class RowSteps:
     batch_time: datetime | None = None
     ahead: Transform | None = None
     values: Columns | None = None
+    keep_tombstones: bool = False
 
     @property
     def asks(self) -> frozenset[str]:
@@ -130,6 +132,7 @@ def row_steps_of(spec: StreamSpec, rows: Schema | None = None, columns: RecordCo
         route_asks=spec.route.asks if spec.route else frozenset(),
         ahead=spec.changes.ahead if spec.changes else None,
         values=Columns.of(values),
+        keep_tombstones=spec.changes is not None and spec.changes.keeps_tombstones,
     )
 
 

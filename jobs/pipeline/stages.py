@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
+from jobs.formats.decoder import DECODE_VALUE, Decoded, ValueDecoder
 from jobs.formats.problems import ValueProblem, untold
 from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
-from jobs.pipeline.block import Block
+from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.schema_ids import headed_decode, with_subject
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.transform.frame import timestamp_types
@@ -65,12 +66,22 @@ class DecodeValue:
         decoder: Of the values.
         probe: A value that a decoder of this format takes, if only to refuse it.
         named: Where a value's writer schema is named; the decoder takes what a header says of it, if one may.
+        keep_tombstones: Whether a record without a value is a row of nulls, marked as gone, for the steps to say what
+            it is; otherwise it is dropped.
     """
 
     name: str = DECODE_VALUE
 
-    def __init__(self, decoder: ValueDecoder, probe: bytes, *, named: SchemaIdPlace = "prefix") -> None:
+    def __init__(
+        self,
+        decoder: ValueDecoder,
+        probe: bytes,
+        *,
+        named: SchemaIdPlace = "prefix",
+        keep_tombstones: bool = False,
+    ) -> None:
         self._named: SchemaIdPlace = named
+        self._keep_tombstones: bool = keep_tombstones
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
 
@@ -78,20 +89,36 @@ class DecodeValue:
         """The block with the decoded rows; records without a value are dropped."""
         decode = headed_decode(self._decoder, block.rows, VALUE_HEADER, VALUE_SCHEMA_ID, self._named)
         decoded = decode(block.rows.column("value"))
+        rows, positions, dropped, gone = decoded.rows, decoded.positions, decoded.tombstones, None
+        if self._keep_tombstones and len(dropped):
+            rows, positions, gone = _with_tombstones(decoded)
+            dropped = dropped[:0]
         return block.with_rows(
-            decoded.rows,
-            decoded.positions,
+            rows,
+            positions,
             failures=[with_subject(failure, block, "value") for failure in decoded.failures],
-            dropped=decoded.tombstones,
+            dropped=dropped,
             unknown_fields=decoded.unknown_fields,
             needs=decoded.needs,
             undecided=decoded.undecided,
+            changed={},
+            gone=gone,
         )
 
     def probe(self, block: Block) -> Block:
         """A record with the probe for its value."""
         value = pa.array([self._probe], pa.binary())
         return Block.of(pa.RecordBatch.from_arrays([value], ["value"]), block.destination)
+
+
+def _with_tombstones(decoded: Decoded) -> tuple[pa.RecordBatch, Indices, pa.BooleanArray]:
+    """The rows with one of nulls for each record without a value, the record of each, and which those are."""
+    positions = np.concatenate([decoded.positions, decoded.tombstones])
+    order = np.argsort(positions, kind="stable")
+    gone = order >= len(decoded.positions)
+    indices = pa.array(np.where(gone, 0, order), pa.int64(), mask=gone)
+    arrays = [each.take(indices) for each in decoded.rows.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=decoded.rows.schema), positions[order], pa.array(gone)
 
 
 Fit: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]

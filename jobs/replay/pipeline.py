@@ -66,7 +66,7 @@ def dead_letter_pipeline(
     resolved = spec.resolved_for(table.schema(), table.properties)
     steps = _steps(spec, table, resolved)
     asks = steps.asks if steps else frozenset[str]()
-    whole = WholeLetters(resolved, spec.record_columns, asks)
+    whole = WholeLetters(resolved, spec.record_columns, asks, tombstones=steps is not None and steps.keep_tombstones)
     return record_pipeline(spec, table, schemas, first=[whole], routed=routed, batch_time=batch_time)
 
 

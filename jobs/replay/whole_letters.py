@@ -28,11 +28,20 @@ class WholeLetters:
         resolved: The rows that values are decoded to.
         columns: Those of the rows that are not from the value.
         asks: What the stream's own steps ask of a record beside its value.
+        tombstones: Whether a record without a value is a row: its letter has none, and is whole.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, resolved: ResolvedSchema, columns: RecordColumns, asks: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedSchema,
+        columns: RecordColumns,
+        asks: frozenset[str] = frozenset(),
+        *,
+        tombstones: bool = False,
+    ) -> None:
+        self._tombstones: bool = tombstones
         self._resolved: ResolvedSchema = resolved
         self._columns: RecordColumns = columns
         of_columns = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
@@ -45,7 +54,10 @@ class WholeLetters:
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
         rows, names = self._resolved.schema, self._resolved.names
         withheld = [bool(parts) and not can_return(parts, rows, self._besides, names) for parts in masked]
-        whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
+        there = letters.column("value").is_valid().to_numpy(zero_copy_only=False)
+        if self._tombstones:
+            there |= np.array([not parts for parts in masked], dtype=bool)
+        whole = there & ~np.array(withheld, dtype=bool)
         if HEADERS in self._columns.fetched:
             whole &= ~_without_headers(letters)
             masked_headers = _masked_headers(letters, frozenset(each.header for each in self._columns.headers))

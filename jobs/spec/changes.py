@@ -2,26 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from jobs.formats.primitive.schema import COLUMN_TYPES
 from jobs.schema.kept_fields import EXTRA_COLUMN
-from jobs.spec.base import Flag, Location, SpecModel
+from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.decode import Decode
-from jobs.spec.kafka_columns import kafka_columns
-from jobs.spec.table import Table
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.transform.chain import Chain
-from jobs.transform.changes.changelog import KEY
+from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
 from jobs.transform.changes.events_only import EventsOnly
+from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
 from jobs.transform.transform import Transform
 
-Envelope: TypeAlias = Literal["debezium"]
-_PLACEHOLDER = "__debezium_unavailable_value"
-_KAFKA = ("topic", "partition", "offset", "timestamp")
+Envelope: TypeAlias = Literal["debezium", "columns", "upsert"]
+PLACEHOLDER = "__debezium_unavailable_value"
+_GOES_WITH: Mapping[str, tuple[Envelope, ...]] = {
+    "before": ("debezium",),
+    "op": ("columns",),
+    "order_by": ("columns",),
+    "at": ("columns", "upsert"),
+}
+_OPS: Mapping[str, str] = {
+    "insert": CREATE,
+    "update": UPDATE,
+    "delete": DELETE,
+    "read": READ,
+    "truncate": TRUNCATE,
+}
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _words(value: object) -> object:
+    """Values of a column as texts: a list of them, or one."""
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(each, str | bool | int) for each in values):
+        raise ValueError("must be values of the column: texts, whole numbers, true or false")
+    return [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
+
+
+Name = Annotated[str, Field(min_length=1)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+
+
+class ChangeOps(SpecModel):
+    """The column that says what happened to a row, and its words for it; without any, Debezium's letters.
+
+    Args:
+        column: Its name.
+        insert, update, delete, read, truncate: The values that mean so.
+    """
+
+    column: Name
+    insert: Words = ()
+    update: Words = ()
+    delete: Words = ()
+    read: Words = ()
+    truncate: Words = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"column": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _differ(self) -> ChangeOps:
+        known: dict[str, str] = {}
+        problems: list[tuple[Location, str]] = []
+        for name in _OPS:
+            for at, word in enumerate(getattr(self, name)):
+                if (other := known.setdefault(word, name)) != name:
+                    problems.append(((name, at), f"'{word}' means {other} already"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """The values, each with its letter in the changelog."""
+        given = [(word, op) for name, op in _OPS.items() for word in getattr(self, name)]
+        return tuple(given or [(op, op) for op in OPS])
 
 
 class Changes(SpecModel):
@@ -32,22 +98,46 @@ class Changes(SpecModel):
         before: Whether the row before a change is kept, too.
         unavailable: The text that stands for a value which the source did not send.
         key: What the row calls the record's key, of keys that are a single value.
+        op: The column with what happened, of rows that are no envelope.
+        order_by: The columns by which the source orders its changes, the most significant first.
+        at: The column with the time of a change; without it Kafka's time is taken.
     """
 
     envelope: Envelope
     before: Flag = False
-    unavailable: Annotated[str, Field(min_length=1)] = _PLACEHOLDER
-    key: Annotated[str, Field(min_length=1)] | None = None
+    unavailable: Annotated[str, Field(min_length=1)] = PLACEHOLDER
+    key: Name | None = None
+    op: ChangeOps | None = None
+    order_by: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
+    at: Name | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, data: Any) -> Any:
         return {"envelope": data} if isinstance(data, str) else data
 
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Changes:
+        problems: list[tuple[Location, str]] = [
+            ((name,), f"goes with envelope: {' or '.join(envelopes)}, not with {self.envelope}")
+            for name, envelopes in _GOES_WITH.items()
+            if name in self.model_fields_set and self.envelope not in envelopes
+        ]
+        if self.envelope == "columns" and self.op is None:
+            problems.append(((), "needs op: the column that says what happened to a row, such as op: __op"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def keeps_tombstones(self) -> bool:
+        """Whether a record without a value is a change: it deletes the row of its key."""
+        return self.envelope == "upsert"
+
     @property
     def ahead(self) -> Transform | None:
         """The step that values take before the keys of their records are read; None of an envelope without one."""
-        return EventsOnly()
+        return EventsOnly() if self.envelope == "debezium" else None
 
     def step(self, beside: tuple[str, ...]) -> Transform:
         """The step that makes changelog rows of records.
@@ -55,7 +145,15 @@ class Changes(SpecModel):
         Args:
             beside: Columns that records have beside the envelope.
         """
-        return DebeziumChanges(self.before, self.unavailable, self.key, beside)
+        match self.envelope:
+            case "debezium":
+                return DebeziumChanges(self.before, self.unavailable, self.key, beside)
+            case "columns":
+                assert self.op is not None
+                of_row = (self.order_by, self.at, self.unavailable, self.key, beside)
+                return FlatChanges(self.op.column, self.op.words, *of_row)
+            case "upsert":
+                return UpsertChanges(self.at, self.unavailable, self.key, beside)
 
 
 def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) -> Chain:
@@ -70,32 +168,6 @@ def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) 
     if changes is None:
         return listed
     return Chain((changes.step((*decode.headers, EXTRA_COLUMN)), *listed.steps), leading=1)
-
-
-def changes_problems(changes: Changes | None, decode: Decode, table: Table) -> list[tuple[Location, str]]:
-    """Returns what of a stream's file does not go with a changelog, each with its place.
-
-    Args:
-        changes: Of a stream of changes; else None.
-        decode: How its records are decoded.
-        table: Its table.
-    """
-    if changes is None:
-        return []
-    problems: list[tuple[Location, str]] = []
-    if decode.format in COLUMN_TYPES:
-        problems.append((("changes",), f"takes events with fields; values of the format {decode.format} have none"))
-    if (key := decode.key) is not None:
-        names = key.columns.names if key.columns.is_resolved or key.columns.into else ()
-        if tuple(names) != (KEY,):
-            problems.append(
-                (("decode", "key", "into"), f"must be {KEY} beside changes, so that the changelog has keys")
-            )
-    columns = kafka_columns(table.kafka_columns)
-    if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
-        said = "is needed beside changes: the changes of a row are told apart and ordered by it"
-        problems.append((("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said))
-    return problems
 
 
 def hashed_changes(_: Any, changes: Changes) -> Any:

@@ -10,7 +10,7 @@ from pyiceberg.types import StringType
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.base import Location
-from jobs.spec.changes import changes_problems
+from jobs.spec.change_problems import changes_problems
 from jobs.spec.column_problems import (
     case_problems_of,
     column_problems_of,
@@ -50,7 +50,10 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     """Returns where parts of a stream's file do not go together."""
     decode, table = spec.decode, spec.table
     declared = decode.declared
-    problems: Problems = [*_undeclared_problems(spec), *changes_problems(spec.changes, decode, table)]
+    problems: Problems = [
+        *_undeclared_problems(spec),
+        *changes_problems(spec.changes, decode, table, spec.route, own_columns=spec.topics_decide),
+    ]
     wrong = bool(problems)
     if declared and decode.declares_all:
         found = row_problems(spec, declared.schema, spec.record_columns)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from pyiceberg import types as ice
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.problems import BAD_ENVELOPE
-from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import (
     CREATE,
     DELETE,
@@ -31,6 +30,7 @@ from jobs.transform.changes.changelog import (
 from jobs.transform.changes.debezium_events import Events, event_problem, events_of, lacking_rows, times_of
 from jobs.transform.changes.old_keys import old_keys
 from jobs.transform.changes.positions.by_connector import source_positions
+from jobs.transform.changes.row_fields import with_key_values
 from jobs.transform.changes.source_block import SourceBlock, checked_source
 from jobs.transform.changes.unavailable import without_placeholders
 from jobs.transform.columns import Columns, TransformProblem
@@ -133,10 +133,8 @@ class DebeziumChanges(Transform):
         made: list[pa.Array] = []
         for each in fields:
             former = pa.nulls(rows.count, each.type) if before is None else _field(before, each)
-            if keys is not None and (at := keys.type.get_field_index(each.name)) >= 0:
-                former = _or_key(former, pc.struct_field(keys, [at]))
             made.append(pc.if_else(gone, former, _field(after, each)))
-        return made, kept
+        return with_key_values([each.name for each in fields], made, keys, deleted), kept
 
     def _old_keys(self, rows: Rows, into: Columns) -> tuple[pa.Array | None, list[RowFailure]]:
         kind = into.field(OLD_KEY).field_type
@@ -144,31 +142,11 @@ class DebeziumChanges(Transform):
         return old_keys(rows, kind, self.keys)
 
 
-def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
-    """The steps with what decodes keys, where one reads some from headers."""
-    steps = [
-        replace(each, keys=keys) if isinstance(each, DebeziumChanges) and each.key is None else each
-        for each in chain.steps
-    ]
-    return replace(chain, steps=tuple(steps))
-
-
 def _field(struct: pa.StructArray, field: pa.Field) -> pa.Array:
     at = struct.type.get_field_index(field.name)
     if at < 0:
         return pa.nulls(len(struct), field.type)
     return as_either(pc.struct_field(struct, [at]), field.type)
-
-
-def _or_key(former: pa.Array, key: pa.Array) -> pa.Array:
-    """The former values, and those of the key where they are null, if they are of one kind."""
-    if not former.null_count:
-        return former
-    if key.type.equals(former.type):
-        return pc.coalesce(former, key)
-    if pa.types.is_integer(key.type) and pa.types.is_integer(former.type) and key.type.bit_width < 64:
-        return pc.coalesce(former, key.cast(former.type))
-    return former
 
 
 def _transactions(rows: Rows, source: SourceBlock) -> pa.Array:

@@ -86,6 +86,7 @@ def test_a_table_without_keys_has_no_columns_of_them() -> None:
 
 
 DECODE: dict[str, Any] = BASE["decode"]
+FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,10 @@ DECODE: dict[str, Any] = BASE["decode"]
             "the source has a column '_Change_op', and names with _change_ are the changelog's own",
         ),
         (
-            {"decode": DECODE | {"schema": f"after {ROW}, op string, source struct<lsn: long>"}, "changes": {
-                "envelope": "debezium", "before": True}},
+            {
+                "decode": DECODE | {"schema": f"after {ROW}, op string, source struct<lsn: long>"},
+                "changes": {"envelope": "debezium", "before": True},
+            },
             "keeps 'before', and there is no such struct in the events",
         ),
         ({"decode": {"value": "string", "schema": "v string"}}, "values of the format string have none"),
@@ -122,9 +125,49 @@ DECODE: dict[str, Any] = BASE["decode"]
         ({"table": {"name": "a.b", "kafka_columns": {"offset": False}}}, "is needed beside changes"),
         ({"decode": {"value": "avro", "schema": "table"}}, "with decode.schema 'table' nothing says"),
         ({"transform": [{"drop": "before"}]}, "there is no column 'before' at this step"),
+        ({"changes": "columns"}, "changes: needs op: the column that says what happened to a row"),
+        (
+            {"changes": FLAT | {"before": True}},
+            "before: true | changes.before: goes with envelope: debezium, not with columns",
+        ),
+        (
+            {"changes": {"envelope": "debezium", "at": "t"}},
+            "changes.at: goes with envelope: columns or upsert, not with",
+        ),
+        ({"changes": FLAT | {"op": {"column": "op", "insert": "I", "update": ["U", "I"]}}}, "'I' means insert already"),
+        ({"changes": FLAT | {"op": {"column": "op", "insert": [{}]}}}, "must be values of the column: texts, whole"),
+        ({"changes": FLAT | {"op": "oq"}}, "op: oq | changes.op.column: there is no column 'oq' at this step"),
+        ({"changes": FLAT | {"op": "after"}}, "the column 'after' is struct<id int not null, name string>, and"),
+        (
+            {"changes": FLAT | {"order_by": ["ts_ms", "after"]}},
+            "the column 'after' is struct<id int not null, name string>;",
+        ),
+        (
+            {"changes": FLAT | {"at": "op"}},
+            "the column 'op' is string; a change's time is a timestamptz, or milliseconds",
+        ),
+        (
+            {"changes": "upsert", "decode": {"value": "json", "schema": "id int"}},
+            "needs decode.key with into: _change_key",
+        ),
+        (
+            {
+                "changes": "upsert",
+                "route": {"by": "op", "tables": [{"match": "c", "table": "a.c", "on_table_error": "park"}]},
+            },
+            "park does not go with upsert",
+        ),
+        (
+            {
+                "changes": "upsert",
+                "decode": {"value": "json", "schema": "infer", "key": DECODE["key"]},
+                "route": {"by": "topic", "to": "shop.{value}"},
+            },
+            "over columns that no file declares does not go with upsert",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_does_not_go_is_named_with_its_line(more: dict[str, Any], said: str, tmp_path: Path) -> None:
     found = problems(tmp_path, **more)
     assert any(said in each for each in found), found

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import joined_digits, mask_of, number_digits
+from jobs.transform.changes.fixed_text import Mask, joined_digits, mask_of, number_digits
 from jobs.transform.changes.positions.position import Positions, no_positions, null_unless
 from jobs.transform.changes.source_block import SourceBlock
 
@@ -31,14 +31,25 @@ def postgresql_positions(source: SourceBlock) -> Positions:
     if not source.has("sequence"):
         return no_positions(source.count)
     sequence = source.texts("sequence")
-    parts = pc.extract_regex(sequence, _SEQUENCE)
-    commit, lsn = (_numbers(pc.struct_field(parts, name)) for name in ("commit", "lsn"))
-    first = pa.array(np.where(source.reads, 0, 1), pa.int64())
+    commit, lsn = sequence_numbers(sequence, source.reads)
     valid = mask_of(lsn.is_valid())
     lacking = ~valid & mask_of(source.values.is_valid()) & ~source.reads & mask_of(sequence.is_valid())
-    texts = joined_digits([number_digits(pc.coalesce(commit, first)), number_digits(lsn)], valid)
+    texts = joined_digits([number_digits(commit), number_digits(lsn)], valid)
     lineage = source.joined("postgresql", source.texts("name"), source.texts("db"))
     return Positions(texts, null_unless(lineage, valid), lacking, "sequence")
+
+
+def sequence_numbers(texts: pa.Array, reads: Mask) -> tuple[pa.Array, pa.Array]:
+    """The two numbers of texts like `["24023119","24023128"]`; the second is null where a text is none.
+
+    Args:
+        texts: Of `source.sequence`.
+        reads: Which of them are of rows that are read for a snapshot.
+    """
+    parts = pc.extract_regex(texts, _SEQUENCE)
+    commit, place = (_numbers(pc.struct_field(parts, name)) for name in ("commit", "lsn"))
+    first = pa.array(np.where(reads, 0, 1), pa.int64())
+    return pc.coalesce(commit, first), place
 
 
 def _numbers(digits: pa.Array) -> pa.Array:

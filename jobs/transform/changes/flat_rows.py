@@ -1,0 +1,213 @@
+"""Flat rows of changes: records that are rows, with columns that say what happened to them.
+
+So come rows that a connector has unwrapped (`__op`, `__deleted`, `__source_lsn`), and tables of changes that somebody
+else has written.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.problems import WRONG_TYPE, shown
+from jobs.schema.iceberg_schema import schema_text
+from jobs.transform.changes.changelog import (
+    CREATE,
+    DELETE,
+    KEY,
+    OLD_KEY,
+    READ,
+    UPDATE,
+    Changes,
+    Shape,
+    key_struct,
+    key_values,
+)
+from jobs.transform.changes.fixed_text import mask_of
+from jobs.transform.changes.old_keys import old_keys
+from jobs.transform.changes.order_columns import order_positions, order_problem
+from jobs.transform.changes.row_fields import own_fields, with_key_values
+from jobs.transform.changes.unavailable import without_placeholders
+from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+_TIMES = (ice.TimestamptzType, ice.TimestampType, ice.LongType)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatChanges(Transform):
+    """Rows that say in a column what happened to them.
+
+    Attributes:
+        op: The column that says so; it is not one of the changelog.
+        words: Its values, each with what it means as `_change_op`.
+        order_by: Columns by which the source orders its changes, the most significant first.
+        at: The column with the time of a change; None: Kafka's.
+        unavailable: The text that stands for a value which the source did not send.
+        key: What the row calls a key that is a single value.
+        beside: Columns that records have beside the row.
+        keys: What decodes keys, for those that headers hold.
+    """
+
+    name: ClassVar[str] = "changes"
+    op: str
+    words: tuple[tuple[str, str], ...]
+    order_by: tuple[str, ...] = ()
+    at: str | None = None
+    unavailable: str = "__debezium_unavailable_value"
+    key: str | None = None
+    beside: tuple[str, ...] = ()
+    keys: DecoderSpec | None = None
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The headers, one of which may hold the former key of a row."""
+        return frozenset({"headers"})
+
+    def output(self, columns: Columns) -> Columns:
+        """The row's without the one of operations, those beside it, and the changelog's own."""
+        kind = columns.field(self.op, ("op", "column")).field_type
+        if not isinstance(kind, ice.StringType | ice.BooleanType | ice.IntegerType | ice.LongType):
+            said = f"the column '{self.op}' is {schema_text(kind)}, and operations are texts, numbers or truths"
+            raise TransformProblem(said, ("op", "column"))
+        for at, each in enumerate(self.order_by):
+            if problem := order_problem(columns.field(each, ("order_by", at))):
+                raise TransformProblem(problem, ("order_by", at))
+        time_problem(columns, self.at)
+        row = own_fields(columns, (self.op, *self.beside))
+        beside = tuple(each for each in columns if each.name in self.beside)
+        return Shape(row, beside, key_struct(columns, self.key)).columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """All rows at once."""
+        ops, failures = self._ops(rows)
+        reads = mask_of(pc.equal(ops, READ))
+        positions, lineages, lacking = order_positions(rows, self.order_by, reads)
+        failures += lacking
+        return flat_changes(self, rows, ops, failures, positions=positions, lineages=lineages)
+
+    def _ops(self, rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
+        """The operations, and the rows with a word that means none; each distinct one is looked at once."""
+        found = rows.batch.column(rows.columns.index(self.op))
+        encoded = found.cast(pa.string()).dictionary_encode()
+        known, texts = dict(self.words), encoded.dictionary.to_pylist()
+        ops = pa.array([known.get(each) for each in texts], pa.string()).take(encoded.indices)
+        said = f"needs {', '.join(known)}, found"
+        return ops, [
+            RowFailure(int(row), WRONG_TYPE, f"{said} {_shown(found[int(row)].as_py())}", f"$.{self.op}")
+            for row in np.flatnonzero(~mask_of(ops.is_valid()))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertChanges(Transform):
+    """Rows of which each stands in place of the former one of its key; a record without a value deletes it.
+
+    Attributes:
+        at: The column with the time of a change; None: Kafka's, which a deletion has in any case.
+        unavailable, key, beside, keys: As of `FlatChanges`.
+    """
+
+    name: ClassVar[str] = "changes"
+    at: str | None = None
+    unavailable: str = "__debezium_unavailable_value"
+    key: str | None = None
+    beside: tuple[str, ...] = ()
+    keys: DecoderSpec | None = None
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The headers, one of which may hold the former key of a row."""
+        return frozenset({"headers"})
+
+    def output(self, columns: Columns) -> Columns:
+        """The row's, those beside it, and the changelog's own."""
+        struct = key_struct(columns, self.key)
+        if struct is None:
+            said = f"needs decode.key with into: {KEY}: a record without a value says by its key which row is gone"
+            raise TransformProblem(said, ("envelope",))
+        time_problem(columns, self.at)
+        beside = tuple(each for each in columns if each.name in self.beside)
+        return Shape(own_fields(columns, self.beside), beside, struct).columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """All rows at once; those without a value are rows from here on."""
+        gone = np.zeros(rows.count, bool) if rows.tombstones is None else mask_of(rows.tombstones)
+        ops = pa.array(np.where(gone, DELETE, UPDATE), pa.string())
+        keyless = gone & mask_of(rows.batch.column(rows.columns.index(KEY)).is_null())
+        said = "needs a key, as a record without a value deletes the row of its key, found null"
+        failures = [RowFailure(int(row), WRONG_TYPE, said, f"$.{KEY}") for row in np.flatnonzero(keyless)]
+        return flat_changes(self, rows, ops, failures)
+
+
+def flat_changes(
+    step: FlatChanges | UpsertChanges,
+    rows: Rows,
+    ops: pa.Array,
+    failures: list[RowFailure],
+    *,
+    positions: pa.Array | None = None,
+    lineages: pa.Array | None = None,
+) -> Applied:
+    """Rows as those of a changelog.
+
+    Args:
+        step: What they are read by.
+        rows: As they were decoded.
+        ops: Their operations.
+        failures: Of those that are none.
+        positions: Of their changes, if they have some.
+        lineages: Likewise.
+    """
+    into = rows.columns.behind(step)
+    keys = key_values(rows, into.arrow.field(KEY).type if KEY in into.names else None)
+    op = step.op if isinstance(step, FlatChanges) else None
+    fields = own_fields(rows.columns, (*step.beside, *((op,) if op else ())))
+    names = [each.name for each in fields]
+    row = with_key_values(names, [rows.batch.column(name) for name in names], keys, mask_of(pc.equal(ops, DELETE)))
+    changed = mask_of(pc.is_in(ops, value_set=pa.array([CREATE, UPDATE])))
+    row, unavailable = without_placeholders(names, row, step.unavailable, changed)
+    old = None
+    if keys is not None:
+        kind = into.field(OLD_KEY).field_type
+        assert isinstance(kind, ice.StructType)
+        old, wrong = old_keys(rows, kind, step.keys)
+        failures += wrong
+    beside = [rows.batch.column(name) for name in into.names if name in step.beside]
+    times = _times(rows, step.at)
+    made = Changes(row, ops, beside, times, positions, lineages, None, unavailable, keys, old)
+    return settled(made.rows(rows, into), failures)
+
+
+def time_problem(columns: Columns, at: str | None) -> None:
+    """Refuse a column that is no time.
+
+    Raises:
+        TransformProblem: So it is, or there is none of the name.
+    """
+    if at is not None and not isinstance(kind := columns.field(at, ("at",)).field_type, _TIMES):
+        said = f"the column '{at}' is {schema_text(kind)}; a change's time is a timestamptz, or milliseconds as long"
+        raise TransformProblem(said, ("at",))
+
+
+def _times(rows: Rows, at: str | None) -> pa.Array:
+    kafka = rows.frame.part("timestamp")
+    if at is None:
+        return kafka
+    found = rows.batch.column(rows.columns.index(at))
+    if pa.types.is_integer(found.type):
+        found = found.cast(pa.timestamp("ms", tz="UTC"))
+    return pc.coalesce(found.cast(pa.timestamp("us", tz="UTC")), kafka)
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else shown(str(value))

@@ -1,0 +1,159 @@
+"""Positions of changes: texts of one width that sort as the source orders its changes, whatever it sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.transform.changes.order_columns import order_positions
+from jobs.transform.changes.positions.by_connector import source_positions
+from jobs.transform.changes.source_block import SourceBlock
+from tests.unit.transform.rows import rows_of
+
+LSN = st.integers(0, 2**63 - 1)
+WORD = st.integers(0, 2**32 - 1)
+
+
+def positions(sources: Sequence[dict[str, Any] | None], reads: Sequence[bool] = ()) -> list[str | None]:
+    """Of a part of a longer array, as blocks are."""
+    values = pa.array([sources[0], *sources])[1:]
+    found = source_positions(SourceBlock(values, np.array(reads or [False] * len(sources), bool)))
+    assert [each is None for each in found.texts.to_pylist()] == [each is None for each in found.lineages.to_pylist()]
+    return found.texts.to_pylist()
+
+
+def in_order(texts: Sequence[str | None], keys: Sequence[Any]) -> None:
+    """Text is as keys are: of one width, equal where they are, and sorted as they."""
+    assert len({len(each) for each in texts if each is not None}) <= 1
+    for one, first in zip(texts, keys, strict=True):
+        for other, second in zip(texts, keys, strict=True):
+            assert one is not None
+            assert other is not None
+            assert (one < other, one == other) == (first < second, first == second)
+
+
+@given(st.lists(st.tuples(LSN | st.none(), LSN, st.booleans()), min_size=1, max_size=6))
+def test_postgresql(places: list[tuple[int | None, int, bool]]) -> None:
+    sequences = [json.dumps([None if commit is None else str(commit), str(lsn)]) for commit, lsn, _ in places]
+    sources = [{"connector": "postgresql", "name": "n", "db": "d", "sequence": each} for each in sequences]
+    reads = [each[2] for each in places]
+    keys = [((0 if read else 1) if commit is None else commit, lsn) for commit, lsn, read in places]
+    in_order(positions(sources, reads), keys)
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+@given(places=st.lists(st.tuples(st.integers(0, 999_999_999), LSN, st.integers(0, 2**31 - 1)), min_size=1, max_size=6))
+def test_binlogs(connector: str, places: list[tuple[int, int, int]]) -> None:
+    sources = [
+        {"connector": connector, "name": "n", "server_id": 7, "file": f"bin.log.{file:06d}", "pos": pos, "row": row}
+        for file, pos, row in places
+    ]
+    in_order(positions(sources), places)
+
+
+def groups(*widths: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*(st.integers(0, 16**width - 1) for width in widths))
+
+
+@pytest.mark.parametrize(("connector", "widths"), [("sqlserver", (8, 8, 4)), ("db2", (8, 8, 8, 8))])
+@given(data=st.data())
+def test_log_numbers(connector: str, widths: tuple[int, ...], data: st.DataObject) -> None:
+    change = st.tuples(groups(*widths), groups(*widths), st.integers(0, 2**40))
+    places = data.draw(st.lists(change, min_size=1, max_size=6))
+
+    def text(parts: tuple[int, ...]) -> str:
+        written = ":".join(f"{each:0{width}x}" for each, width in zip(parts, widths, strict=True))
+        return written.upper() if data.draw(st.booleans()) else written
+
+    of = {"connector": connector, "name": "n", "db": "d"}
+    sources = [
+        of | {"commit_lsn": text(commit), "change_lsn": text(change), "event_serial_no": serial}
+        for commit, change, serial in places
+    ]
+    in_order(positions(sources), places)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**18 - 1), LSN, st.booleans()), min_size=1, max_size=6))
+def test_oracle(places: list[tuple[int, int, bool]]) -> None:
+    sources = [
+        {"connector": "oracle", "name": "n", "db": "d", "commit_scn": None, "scn": str(commit)}
+        if read
+        else {"connector": "oracle", "name": "n", "db": "d", "commit_scn": str(commit), "scn": str(scn)}
+        for commit, scn, read in places
+    ]
+    in_order(positions(sources, [each[2] for each in places]), [each[0] for each in places])
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.dates(), st.datetimes()), min_size=1, max_size=6))
+def test_columns(places: list[tuple[Any, ...]]) -> None:
+    rows = rows_of("n long, d date, t timestamp", [dict(zip("ndt", each, strict=True)) for each in places])
+    texts, _, failures = order_positions(rows, ["n", "d", "t"], np.zeros(rows.count, bool))
+    assert texts is not None
+    assert not failures
+    in_order(texts.to_pylist(), places)
+
+
+MYSQL = {"connector": "mysql", "name": "n", "server_id": 1, "file": "bin.000001", "pos": 4, "row": 0}
+POSTGRES = {"connector": "postgresql", "name": "n", "db": "d", "sequence": '["1","2"]'}
+
+
+@pytest.mark.parametrize(
+    ("source", "lacking"),
+    [
+        (POSTGRES | {"sequence": '["1",null]'}, True),
+        (POSTGRES | {"sequence": "1,2"}, True),
+        # Before release 1.5 there was none, and then none of its changes has a position.
+        (POSTGRES | {"sequence": None}, False),
+        (MYSQL | {"file": "bin"}, True),
+        (MYSQL | {"pos": None}, True),
+        ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "1:2", "change_lsn": None}, True),
+        ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:0005"}, True),
+        ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": None, "scn": "7"}, True),
+        ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": "x", "scn": "7"}, True),
+        # What nobody knows has no position, and needs none.
+        ({"connector": "vitess", "name": "n", "vgtid": "…"}, False),
+        ({"connector": "mongodb", "name": "n", "ord": 1, "ts_ms": 1000}, False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_a_place_that_a_source_always_names_has_to_be_there(source: dict[str, Any] | None, lacking: bool) -> None:
+    other = MYSQL if source is None or "file" in source else source
+    values = pa.array([other, source])
+    found = source_positions(SourceBlock(values, np.zeros(2, bool)))
+    assert bool(found.lacking[1]) == lacking
+    if lacking:
+        assert found.field
+        assert not source_positions(SourceBlock(values, np.ones(2, bool))).lacking[1] or "serial" in str(source)
+
+
+def test_connectors_beside_each_other_keep_their_lineages() -> None:
+    values = pa.array([POSTGRES, MYSQL, None, MYSQL | {"server_id": 2}, {"connector": "vitess"}])
+    found = source_positions(SourceBlock(values, np.zeros(5, bool)))
+    assert found.texts.to_pylist() == [
+        "0000000000000001/0000000000000002",
+        "00000001/0000000000000004/00000000",
+        None,
+        "00000001/0000000000000004/00000000",
+        None,
+    ]
+    assert found.lineages.to_pylist() == ["postgresql/n/d", "mysql/n/bin/1", None, "mysql/n/bin/2", None]
+
+
+@pytest.mark.parametrize("source", [POSTGRES, MYSQL], ids=["postgresql", "mysql"])
+def test_a_connector_is_known_by_its_fields_where_it_is_not_named(source: dict[str, Any]) -> None:
+    unnamed = {name: each for name, each in source.items() if name != "connector"}
+    assert positions([unnamed]) == positions([source])
+
+
+def test_no_rows_have_no_positions() -> None:
+    for each in (POSTGRES, MYSQL):
+        values = pa.array([each])[:0]
+        assert source_positions(SourceBlock(values, np.zeros(0, bool))).texts.to_pylist() == []
