@@ -21,6 +21,7 @@ from jobs.commit.branch import on_branch
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.catalog import OWN_CLASS, CatalogSettings
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 from jobs.system.deadline import within
 from jobs.system.private_files import private_folder
@@ -87,6 +88,8 @@ def connect_catalog(settings: Settings) -> Catalog:
 def client_properties(catalog: CatalogSettings) -> dict[str, Any]:
     """The properties as PyIceberg takes them, with their secrets."""
     properties: dict[str, Any] = catalog.revealed()
+    if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
+        properties["py-io-impl"] = "jobs.write.store_file_io.StoreFileIO"
     if catalog.kind == "rest":
         return nested_tls(properties)
     if catalog.kind == "sql" and not str(properties.get("uri", "")).startswith("sqlite"):

@@ -1,17 +1,25 @@
-"""REST catalog's client of PyIceberg, with an end to its waiting.
+"""REST catalog's client of PyIceberg, with an end to its waiting, and keys of files that are renewed.
 
 PyIceberg's own asks without a time-out: of a server, or a load balancer, that takes a request and never answers, a
 driver would wait for ever. Relied upon, and pinned by `tests/unit/test_rest_catalog.py`: `RestCatalog._create_session`
-calls `_config_headers(session)` before the session is used for anything, a token included.
+calls `_config_headers(session)` before the session is used for anything, a token included, and what is loaded or made
+becomes a table by `_response_to_table`.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 from requests import Response, Session
+
+from jobs.write.file_access import keys_of
+from jobs.write.renewed_file_io import RenewedFileIO
+from jobs.write.store_file_io import StoreFileIO
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -34,3 +42,17 @@ class BoundedRestCatalog(RestCatalog):
         # Not by an adapter: signed requests have one of their own.
         session.request = bounded  # type: ignore[method-assign]
         super()._config_headers(session)
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        table = super()._response_to_table(identifier_tuple, table_response)
+        found = table.io.properties
+        if type(table.io) not in (PyArrowFileIO, StoreFileIO) or keys_of(found) == keys_of(self.properties):
+            return table
+        uuid = table.metadata.table_uuid
+
+        def load() -> Mapping[str, Any] | None:
+            now = self.load_table(identifier_tuple)
+            return now.io.properties if now.metadata.table_uuid == uuid else None
+
+        table.io = RenewedFileIO(found, load)
+        return table

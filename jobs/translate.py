@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
 _CATALOG_MODULES = ("sqlalchemy.exc", "pyiceberg.exceptions", "requests.exceptions")
+# As Arrow's client of S3 tells that nobody whom it trusts has signed a certificate.
+_UNTRUSTED = "curlCode: 60"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -58,4 +61,6 @@ def _translated(problem: Exception, settings: Settings, stream: str) -> FrazilEr
     said = redacted(settings, problem.strerror or first_line(problem))
     place = f"{problem.filename}: " if problem.filename else ""
     remedy = "make room there" if problem.errno in _FULL else "see to that place"
+    if _UNTRUSTED in said:
+        remedy = f"name the authority that signs the store's certificate in catalog.properties.{STORE_AUTHORITIES}"
     return FrazilError(f"stream {stream}: {place}{said}.", fix=f"{remedy}, then {again}")

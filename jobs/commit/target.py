@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -38,7 +37,8 @@ from jobs.commit.table_access import permitted
 from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.write.file_access import seconds_left
+from jobs.write.file_access import KeyAge, keys_of
+from jobs.write.renewed_file_io import RenewedFileIO
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ class Target:
         self._stale: bool = False
         self._backoff: Callable[[], Backoff] = backoff
         self._commit_once: Callable[..., int] = commit_once
-        self._accessed: float = time.monotonic()
-        self._accessed_at: float = time.time()
+        self._age: KeyAge = KeyAge()
 
     @property
     def uuid(self) -> str:
@@ -111,22 +110,40 @@ class Target:
         """Whether it is a branch of a table without snapshots, with which no commit of rows can begin."""
         return self.branch != MAIN_BRANCH and not self.table.metadata.snapshots
 
-    def renew_access(self, after_seconds: float = 600.0) -> None:
-        """Take new credentials for the table's files from the catalog, if the last ones have this age.
+    def renew_access(self, *, refused: bool = False) -> bool:
+        """Take new credentials for the table's files from the catalog, if it is time.
 
         A catalog may hand out credentials that live for an hour or less, and a driver lives for months. Where it says
         when they end, new ones are taken in the middle of their life.
+
+        Args:
+            refused: The store takes those that are here no longer, whatever was said of their life.
+
+        Returns:
+            Whether there are others now.
+
+        Raises:
+            FrazilError: The table is gone, or this user may not load it any more.
         """
-        age, life = time.monotonic() - self._accessed, seconds_left(self.table.io.properties, self._accessed_at)
-        if age < (after_seconds if life is None else min(after_seconds, life / 2)):
-            return
+        if isinstance(self.table.io, RenewedFileIO):
+            try:
+                with permitted(self.owner, self.name):
+                    return self.table.io.renew(refused=refused)
+            except NoSuchTableError:
+                raise table_gone(self.owner, self.name) from None
+        before = self.table.io.properties
+        if refused:
+            self._age.refused()
+        elif not self._age.due(before):
+            return False
         try:
             fresh = self._loaded()
         except NoSuchTableError:
             raise table_gone(self.owner, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
             self.table.io = fresh.io
-        self._accessed, self._accessed_at = time.monotonic(), time.time()
+        self._age.renewed()
+        return keys_of(self.table.io.properties) != keys_of(before)
 
     def seen(self) -> Seen:
         """The table as a task is about to see it."""

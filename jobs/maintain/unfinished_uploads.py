@@ -13,6 +13,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from jobs.maintain.table_files import store_of, without_store
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 
 _SCHEMES = ("s3", "s3a", "s3n")
 # By a catalog's property, and by what PyIceberg takes for all services of AWS.
@@ -20,6 +21,7 @@ _CLIENT = {
     "region_name": ("s3.region", "client.region"),
     "aws_access_key_id": ("s3.access-key-id", "client.access-key-id"),
     "aws_secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
+    "verify": (STORE_AUTHORITIES,),
     "aws_session_token": ("s3.session-token", "client.session-token"),
 }
 # Ways to a store that botocore is not told of here.

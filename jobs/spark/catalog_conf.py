@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from jobs.errors import FrazilError
-from jobs.spark.trusted_authorities import trust_authorities
+from jobs.spark.trusted_authorities import AUTHORITIES, trust_authorities
 from jobs.spec.catalog import kind_of
 from jobs.spec.settings import Settings
 
@@ -54,7 +54,7 @@ def use_catalog(session: SparkSession, settings: Settings) -> None:
     Raises:
         FrazilError: Spark cannot be told of such a catalog, or a secret is not set.
     """
-    if "ssl.cabundle" in settings.catalog.properties:
+    if any(key in settings.catalog.properties for key in AUTHORITIES):
         trust_authorities(session.sparkContext._gateway, settings)
     prefix = f"spark.sql.catalog.{settings.catalog.name}"
     given = {
@@ -86,7 +86,7 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     passed = _store_conf(properties) | {
         _RENAMED.get(key, key): value
         for key, value in properties.items()
-        if key not in _PYTHONS and key not in _SECONDS and not key.startswith("ssl.")
+        if key not in (*_PYTHONS, *_SECONDS, *AUTHORITIES) and not key.startswith("ssl.")
     }
     for key, theirs in _SECONDS.items():
         if key in properties:

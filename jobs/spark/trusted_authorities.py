@@ -1,4 +1,4 @@
-"""Authorities of certificates that the catalog's settings name, for Spark's JVM, beside those that Java has itself."""
+"""Authorities of certificates that the catalog's settings name, of it and of S3, for Spark's JVM beside Java's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.errors import FrazilError
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.settings import Settings
 from jobs.system.private_files import private_folder
+
+AUTHORITIES = ("ssl.cabundle", STORE_AUTHORITIES)
+"""Properties that name files with authorities."""
 
 _PROPERTY = "javax.net.ssl.trustStore"
 # Java's own list is sealed with it everywhere; what lies there is public.
@@ -15,7 +19,8 @@ _PASSWORD = "changeit"
 
 
 def trust_authorities(gateway: Any, settings: Settings) -> None:
-    """Have a JVM that runs take certificates which the authorities in ``ssl.cabundle`` have signed.
+    """Have a JVM that runs take certificates which the authorities in ``ssl.cabundle`` and ``s3.ssl.cabundle`` have
+    signed.
 
     A JVM that was started with a trust store of its own keeps that one.
 
@@ -25,31 +30,33 @@ def trust_authorities(gateway: Any, settings: Settings) -> None:
     Raises:
         FrazilError: The file cannot be read, or is none of certificates.
     """
-    named = settings.catalog.properties.get("ssl.cabundle")
+    properties = settings.catalog.properties
+    named = {key: Path(str(properties[key])) for key in AUTHORITIES if key in properties}
     jvm: Any = gateway.jvm
     system = jvm.java.lang.System
-    if named is None or system.getProperty(_PROPERTY) is not None:
+    if not named or system.getProperty(_PROPERTY) is not None:
         return
-    path = Path(str(named))
-    try:
-        # Java's own words about either come as py4j's, with a stack trace of Java.
-        text = path.read_text(encoding="ascii", errors="replace")
-    except OSError as problem:
-        raise _unusable(path, problem.strerror or "cannot be read") from None
-    if "BEGIN CERTIFICATE" not in text:
-        raise _unusable(path, "it holds no certificate in PEM form")
+    for key, path in named.items():
+        try:
+            # Java's own words about either come as py4j's, with a stack trace of Java.
+            text = path.read_text(encoding="ascii", errors="replace")
+        except OSError as problem:
+            raise _unusable(key, path, problem.strerror or "cannot be read") from None
+        if "BEGIN CERTIFICATE" not in text:
+            raise _unusable(key, path, "it holds no certificate in PEM form")
     password = gateway.new_array(jvm.char, len(_PASSWORD))
     for at, letter in enumerate(_PASSWORD):
         password[at] = letter
     own = jvm.java.io.File(f"{system.getProperty('java.home')}/lib/security/cacerts")
     store = jvm.java.security.KeyStore.getInstance(own, password)
     certificates = jvm.java.security.cert.CertificateFactory.getInstance("X.509")
-    stream = jvm.java.io.FileInputStream(str(path))
-    try:
-        for number, certificate in enumerate(certificates.generateCertificates(stream)):
-            store.setCertificateEntry(f"frazil-{number}", certificate)
-    finally:
-        stream.close()
+    for key, path in named.items():
+        stream = jvm.java.io.FileInputStream(str(path))
+        try:
+            for number, certificate in enumerate(certificates.generateCertificates(stream)):
+                store.setCertificateEntry(f"frazil-{key}-{number}", certificate)
+        finally:
+            stream.close()
     file = private_folder(settings.state / "spark") / f"authorities-{jvm.java.lang.ProcessHandle.current().pid()}"
     written = jvm.java.io.FileOutputStream(str(file))
     try:
@@ -68,7 +75,7 @@ def trust_authorities(gateway: Any, settings: Settings) -> None:
     tls.SSLContext.setDefault(context)
 
 
-def _unusable(path: Path, why: str) -> FrazilError:
+def _unusable(key: str, path: Path, why: str) -> FrazilError:
     return FrazilError(
-        f"catalog.properties.ssl.cabundle: {path}: {why}.", fix="name a file with certificates of authorities there"
+        f"catalog.properties.{key}: {path}: {why}.", fix="name a file with certificates of authorities there"
     )

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import AfterValidator, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.catalog_properties import CATALOG_TYPES, unknown_property
+from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, unknown_property
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.validation import suggestion
 
@@ -29,7 +29,8 @@ class CatalogSettings(SpecModel):
     """The Iceberg catalog: its name (the first part of every asset key) and PyIceberg's properties of it.
 
     Beside PyIceberg's there is `password`, of the user in the URI of a database, and ``ssl.cabundle``,
-    ``ssl.client.cert`` and ``ssl.client.key``, which PyIceberg takes as nested mappings.
+    ``ssl.client.cert`` and ``ssl.client.key``, which PyIceberg takes as nested mappings; and ``s3.ssl.cabundle``, the
+    authorities of the store.
     """
 
     name: Annotated[str, AfterValidator(_name)] = "frazil"
@@ -60,6 +61,8 @@ class CatalogSettings(SpecModel):
             for key in _UNREAD:
                 if key in properties:
                     yield key, "is not read by the client that writes data files; have the bucket encrypt what comes"
+        if STORE_AUTHORITIES in properties and "py-io-impl" in properties:
+            yield STORE_AUTHORITIES, "is read by frazil's own FileIO; leave out py-io-impl"
         mode = properties.get("snapshot-loading-mode", "all")
         if mode != "all":
             yield "snapshot-loading-mode", "must be all, or be left out: a stream's stamps stand in all snapshots"

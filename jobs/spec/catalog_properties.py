@@ -40,6 +40,8 @@ _OTHERS = (
     *("gcp.bigquery.project-id", "gcp.bigquery.location", "gcp.bigquery.credential-file"),
     *("gcp.bigquery.credentials-info",),
 )
+STORE_AUTHORITIES = "s3.ssl.cabundle"
+"""Property of the file with the authorities that sign certificates of S3: frazil's own, for all of its clients."""
 _AWS = (
     *("client.region", "client.profile-name", "client.role-arn", "client.role-session-name", "client.factory"),
     *("client.access-key-id", "client.secret-access-key", "client.session-token", "client.credentials-provider"),
@@ -59,6 +61,7 @@ _S3 = (
     *("s3.multipart.part-size-bytes", "s3.multipart.threshold", "s3.staging-dir", "s3.checksum-enabled"),
     *("s3.use-arn-region-enabled", "s3.chunked-encoding-enabled", "s3.delete.batch-size"),
     *("s3.delete.num-threads", "s3.delete-enabled", "s3.write.storage-class", "s3.write.table-tag-enabled"),
+    STORE_AUTHORITIES,
     *("s3.write.namespace-tag-enabled", "s3.acceleration-enabled", "s3.dualstack-enabled"),
     *("s3.cross-region-access-enabled", "s3.preload-client-enabled", "s3.retry.num-retries"),
     *("s3.retry.min-wait-ms", "s3.retry.max-wait-ms", "s3.directory-bucket.list-prefix-as-directory"),

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from jobs.spec.base import LocalPath, Location, SpecModel, local_path, problems_at
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
@@ -23,6 +24,7 @@ S3_PROPERTIES = {
     "s3.secret-access-key": "aws_secret_access_key",
     "s3.session-token": "aws_session_token",
     "s3.force-virtual-addressing": "",
+    STORE_AUTHORITIES: "verify",
 }
 # As libpq names them, and the table.
 POSTGRES_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey", "table")

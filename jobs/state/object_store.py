@@ -31,7 +31,8 @@ class Bucket:
     Attributes:
         prefix: Of all objects, without a slash at its ends; may be empty.
         endpoint: Of a store that is not AWS's.
-        options: Further arguments of botocore's client: a region, and keys, which are secrets, read for each request.
+        options: Further arguments of botocore's client: a region, authorities, and keys, which are secrets, read for
+            each request.
         virtual_addressing: Whether the bucket's name is part of the host's name also with an endpoint.
         answer_seconds: How long an answer is waited for.
     """
@@ -92,9 +93,9 @@ class ObjectDocuments:
         region: str | None = bucket.options.get("region_name", "us-east-1" if bucket.endpoint else None)
         try:
             session = session_with_keys(bucket.options)
-            self._client: Any = session.create_client(
-                "s3", endpoint_url=bucket.endpoint, config=config, **({"region_name": region} if region else {})
-            )
+            given = {"region_name": region, "verify": bucket.options.get("verify")}
+            told = {name: value for name, value in given.items() if value}
+            self._client: Any = session.create_client("s3", endpoint_url=bucket.endpoint, config=config, **told)
         except (*self._problems, ValueError) as problem:
             raise FrazilError(f"State store s3://{bucket.name}: {problem}.", fix="frazil validate") from None
 

@@ -28,6 +28,7 @@ from jobs.stream.new_tables import NewTables
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_decisions import as_before_it_was_parked
 from jobs.stream.progress import BatchWaits
+from jobs.stream.refused_keys import once_more_with_new_keys
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_text, with_retries
 from jobs.stream.schema_runs import SchemaRuns
@@ -167,7 +168,9 @@ class BatchRunner:
 
         try:
             made = with_retries(
-                lambda: self._prepare(frame, batch, ranges, end, needs),
+                lambda: once_more_with_new_keys(
+                    lambda: self._prepare(frame, batch, ranges, end, needs), stream.targets.values(), f"batch {batch}"
+                ),
                 stream.spec.errors.retry,
                 wait=self._wait,
                 on_failure=failed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from jobs.system.processes import start_time, stop_process
 from tests.helpers.ports import free_ports
+from tests.helpers.session_keys import IAM_CONFIG
 from tests.helpers.waiting import wait_for
 
 BUCKET = "lake"
@@ -39,8 +41,10 @@ class ObjectServer:
 
 @contextlib.contextmanager
 def object_server(folder: Path) -> Iterator[ObjectServer]:
-    """Run SeaweedFS with its data in a folder until the end."""
+    """Run SeaweedFS with its data in a folder until the end; it takes the keys of `session_keys` as well."""
     folder.mkdir(parents=True, exist_ok=True)
+    iam = folder / "iam.json"
+    iam.write_text(json.dumps(IAM_CONFIG))
     names = ("admin", "filer", "master", "s3", "volume", "webdav")
     ports = free_ports(2 * len(names) + 1)
     arguments: list[str] = []
@@ -64,6 +68,7 @@ def object_server(folder: Path) -> Iterator[ObjectServer]:
                 "-s3.autoCreateBucket=false",
                 "-s3.port.lance=0",
                 f"-bucket={BUCKET}",
+                f"-s3.iam.config={iam}",
                 *arguments,
             ],
             env={**os.environ, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},

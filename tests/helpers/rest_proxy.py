@@ -1,4 +1,6 @@
-"""Proxy before a REST catalog: asks for tokens that expire, answers commits as told, or hides a table's history."""
+"""Proxy before a REST catalog: asks for tokens that expire, hands out keys of S3 that do, answers commits as told,
+or hides a table's history.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import json
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +36,9 @@ class RestProxy:
         lifetime: How many requests a token is good for; None: no token is asked for.
         headless: Tables are shown with their newest snapshot alone, as some catalogs do.
         commits, tokens: How many were asked for.
+        vend: Makes the keys, as properties, that are handed out with a table of such a location, in place of the
+            catalog's own.
+        renewed: How often keys were asked for alone.
     """
 
     target: int
@@ -45,6 +50,9 @@ class RestProxy:
     headless: bool = False
     commits: int = 0
     tokens: int = 0
+    vend: Callable[[str], dict[str, str]] | None = None
+    renewed: int = 0
+    locations: dict[str, str] = field(default_factory=dict)
     seen_headers: dict[str, str] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -91,7 +99,7 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
         protocol_version = "HTTP/1.1"
 
         def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             proxy.seen_headers.update(self.headers.items())
             path = self.path.partition("?")[0]
             if path.endswith("/oauth/tokens"):
@@ -99,6 +107,10 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
                 return
             if not proxy.knows(self.headers.get("Authorization")):
                 self.say(401, _error("NotAuthorizedException", "the token has expired", 401))
+                return
+            if proxy.vend and path.endswith("/credentials"):
+                location, proxy.renewed = proxy.locations[path.removesuffix("/credentials")], proxy.renewed + 1
+                self.say(200, {"storage-credentials": [{"prefix": location, "config": proxy.vend(location)}]})
                 return
             told = proxy.answer_of_commit() if self.command == "POST" and _COMMIT.fullmatch(path) else None
             if told is None or told[1]:
@@ -125,6 +137,8 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
                 connection.close()
 
         def give(self, status: int, content: bytes) -> None:
+            if proxy.vend and content.startswith(b"{") and b'"config"' in content and b'"metadata"' in content:
+                content = self.with_keys(json.loads(content))
             if proxy.headless and content.startswith(b"{") and b'"metadata"' in content:
                 content = _headless(content)
             self.send_response(status)
@@ -133,6 +147,17 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
+
+        def with_keys(self, document: Any) -> bytes:
+            """A table that is loaded or made, with keys, and with the place where Java asks for the next ones."""
+            assert proxy.vend is not None
+            location, table = document["metadata"]["location"], self.path.partition("?")[0]
+            if self.command == "POST" and not _COMMIT.fullmatch(table):
+                table = f"{table}/{json.loads(self.asked)['name']}"
+            proxy.locations[table] = location
+            own = {key: value for key, value in document["config"].items() if not key.startswith("s3.")}
+            where = {"client.refresh-credentials-endpoint": f"{table.lstrip('/')}/credentials"}
+            return json.dumps({**document, "config": own | where | proxy.vend(location)}).encode()
 
         def say(self, status: int, document: Any) -> None:
             self.give(status, json.dumps(document).encode())

@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_registry.registry import LocalRegistry
+from jobs.maintain.iceberg_procedures import Procedures
 from jobs.system.locks import exclusive
 from tests.integration.pipeline import SPARK_CONF, Pipeline
 
@@ -110,3 +112,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": conf})
     yield start_session(settings.model_copy(update={"spark": small}), "frazil tests")
     end_spark()
+
+
+@pytest.fixture
+def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Iceberg take what lies there for older: it sweeps nothing of the last day, and no object can be aged."""
+    remove, ago = Procedures.remove_files, timedelta(days=30)
+
+    def removed(self: Procedures, files: Sequence[tuple[str, datetime]], older_than: datetime) -> list[str]:
+        return remove(self, [(path, changed - ago) for path, changed in files], older_than - ago)
+
+    monkeypatch.setattr(Procedures, "remove_files", removed)

@@ -11,29 +11,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
-from jobs.catalog import connect_catalog
 from jobs.maintain.iceberg_procedures import Procedures
-from jobs.maintain.results import TableResult
 from jobs.maintain.table_files import list_files
-from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
-from tests.helpers.lake import later
 from tests.helpers.object_server import SECRET, ObjectServer
 from tests.helpers.rest_proxy import CREDENTIAL, rest_proxy
 from tests.helpers.rest_server import RestServer
+from tests.integration.maintained import left_behind, maintain
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 MIX = {GOOD: 120, NULL_AMOUNT: 4, TRUNCATED: 3, TOMBSTONE: 2}
-POLICY = {"compact": {"min_files": 2}, "expire": {"min_snapshots": 1}, "orphans": {"older_than": "3d"}}
 
 
 def command(one: Pipeline, *words: str, secrets: tuple[str, ...] = ()) -> str:
@@ -51,26 +44,6 @@ def command(one: Pipeline, *words: str, secrets: tuple[str, ...] = ()) -> str:
     assert result.exit_code == 0, result.output
     assert not [each for each in secrets if each in result.output]
     return result.output
-
-
-def maintain(one: Pipeline, spark: SparkSession, only: str) -> TableResult:
-    """A step of maintenance in three days, in this process."""
-    table = MaintainedTable(one.table_name, Policy.model_validate(POLICY), one.stream, "sink")
-    options: dict[str, Any] = {"specs": [one.spec()], "only": {only}, "now": later}
-    result = maintain_table(connect_catalog(one.settings()), one.settings(), table, spark=lambda: spark, **options)
-    assert result.errors == ()
-    return result
-
-
-@pytest.fixture
-def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Iceberg take what lies there for older: it sweeps nothing of the last day, and no object can be aged."""
-    remove, ago = Procedures.remove_files, timedelta(days=30)
-
-    def removed(self: Procedures, files: Sequence[tuple[str, datetime]], older_than: datetime) -> list[str]:
-        return remove(self, [(path, changed - ago) for path, changed in files], older_than - ago)
-
-    monkeypatch.setattr(Procedures, "remove_files", removed)
 
 
 def killed_between_commits(one: Pipeline, spark: SparkSession) -> None:
@@ -153,12 +126,6 @@ def maintained(one: Pipeline, spark: SparkSession) -> None:
     assert sum(one.landed().values()) == sum(rows.values()) + 10
     audited = json.loads(command(one, "audit", one.stream, "--json"))
     assert audited["problems"] == []
-
-
-def left_behind(one: Pipeline, *secrets: str) -> list[Path]:
-    """Files of the deployment that hold a secret: logs, stamps, records, scratch."""
-    files = [path for path in one.home.rglob("*") if path.is_file()]
-    return [path for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
 
 
 def test_a_catalog_in_postgresql(

@@ -1,0 +1,28 @@
+"""Policies of S3 that docs/security.md has, for other folders than its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+_FOLDERS = {"tables": "lake/warehouse", "state": "lake/frazil"}
+
+
+def documented_policy(of: Literal["tables", "state"], folder: str) -> dict[str, Any]:
+    """What the page grants.
+
+    Args:
+        of: Whom.
+        folder: Such as `s3://BUCKET/FOLDER`.
+    """
+    path, documented = folder.removeprefix("s3://"), _FOLDERS[of]
+    blocks = re.findall(r"^```json\n(.+?)^```", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = [each for each in blocks if documented in each]
+    assert len(found) == 1
+    bucket = path.partition("/")[0]
+    text = found[0].replace(f":::{documented}/", f":::{path}/").replace(':::lake"', f':::{bucket}"')
+    policy: dict[str, Any] = json.loads(text)
+    return policy
