@@ -22,6 +22,7 @@ from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spark.staged_files import StagedFiles, why_not_staged
 from jobs.spec.settings import Settings
 from jobs.write.file_access import store_properties
+from jobs.write.renewed_file_io import RenewedFileIO
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +110,8 @@ def _of_files(selection: RowSelection, wanted: pa.Schema, session: SparkSession)
     cores = session.sparkContext.defaultParallelism
     tasks = max(min(cores, len(paths)), len(paths) // _FILES_PER_TASK)
     table = selection.table
+    if isinstance(table.io, RenewedFileIO):
+        table.io.renew()
     properties, location, schema = store_properties(table.io.properties), table.location(), table.schema()
     columns, outside, coordinates = [*wanted.names], selection.outside, selection.coordinates
 

@@ -282,5 +282,8 @@ class BatchRunner:
     def _run_tasks(
         self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
     ) -> TaskResults:
+        # Tasks cannot ask the catalog for keys, and those of a first run may have ended before a second one.
+        for target in self._stream.targets.values():
+            target.renew_access()
         plan = slice_plan(self._stream, batch, ranges, needs, survey=survey)
         return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext, self.waits.retrying)

@@ -26,9 +26,10 @@ _POLL_SECONDS = 0.2
 # Who has lost its parent is this one's child.
 _ORPHANS = 1
 _SET_PARENT_DEATH_SIGNAL = 1
-# Of the JVM that has started this process. The driver has one of its own, by the deployment's settings.
+# Of the JVM that has started this process, and of the client that submitted it, whose address Spark hands on. The
+# driver has a JVM of its own, by the deployment's settings.
 _OF_THE_RUNNER = frozenset(
-    {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET", "OLD_PYTHONHASHSEED"}
+    {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_SPARK_AUTH_SECRET", "OLD_PYTHONHASHSEED", "SPARK_LOCAL_IP"}
 )
 _PACKED = ("pyspark.zip", "-src.zip")
 

@@ -156,6 +156,7 @@ def test_the_driver_has_nothing_of_the_jvm_between() -> None:
         "PYSPARK_GATEWAY_PORT": "1",
         "PYSPARK_GATEWAY_SECRET": "2",
         "_SPARK_AUTH_SECRET": "3",
+        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip:/srv/own",
     }
     assert driver_environment(given, ID) == {
