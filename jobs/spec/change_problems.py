@@ -29,6 +29,10 @@ def changes_problems(
     if changes is None:
         return []
     problems: list[tuple[Location, str]] = []
+    declared = {each.name for each in decode.declared.schema.fields} if decode.declared else None
+    before = "before-image" if changes.envelope == "dms" else "before"
+    if changes.before and declared is not None and before not in declared:
+        problems.append((("changes", "before"), f"keeps '{before}', which decode.schema does not declare"))
     if decode.format in COLUMN_TYPES:
         problems.append((("changes",), f"takes records with fields; values of the format {decode.format} have none"))
     if (key := decode.key) is not None:

@@ -8,20 +8,27 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.decode import Decode
+from jobs.spec.fields import schema_text
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
+from jobs.transform.changes.dms import DmsChanges, DmsRecordsOnly
 from jobs.transform.changes.events_only import EventsOnly
 from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
+from jobs.transform.changes.mongo import MongoChanges
 from jobs.transform.transform import Transform
 
-Envelope: TypeAlias = Literal["debezium", "columns", "upsert"]
+Envelope: TypeAlias = Literal["debezium", "mongo", "dms", "columns", "upsert"]
 PLACEHOLDER = "__debezium_unavailable_value"
 _GOES_WITH: Mapping[str, tuple[Envelope, ...]] = {
-    "before": ("debezium",),
+    "before": ("debezium", "dms"),
+    "unavailable": ("debezium", "columns", "upsert"),
+    "key": ("debezium", "dms", "columns", "upsert"),
+    "schema": ("mongo",),
     "op": ("columns",),
     "order_by": ("columns",),
     "at": ("columns", "upsert"),
@@ -37,6 +44,10 @@ _OPS: Mapping[str, str] = {
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _schema(value: object) -> object:
+    return None if value is None else schema_text(value)
 
 
 def _words(value: object) -> object:
@@ -101,6 +112,8 @@ class Changes(SpecModel):
         op: The column with what happened, of rows that are no envelope.
         order_by: The columns by which the source orders its changes, the most significant first.
         at: The column with the time of a change; without it Kafka's time is taken.
+        schema_text: The fields of MongoDB's documents, in the language of ``jobs.schema.parser``; without it a document
+            is one column of text.
     """
 
     envelope: Envelope
@@ -110,6 +123,7 @@ class Changes(SpecModel):
     op: ChangeOps | None = None
     order_by: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
     at: Name | None = None
+    schema_text: Annotated[str | None, BeforeValidator(_schema), Field(alias="schema")] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -121,7 +135,7 @@ class Changes(SpecModel):
         problems: list[tuple[Location, str]] = [
             ((name,), f"goes with envelope: {' or '.join(envelopes)}, not with {self.envelope}")
             for name, envelopes in _GOES_WITH.items()
-            if name in self.model_fields_set and self.envelope not in envelopes
+            if {"schema": "schema_text"}.get(name, name) in self.model_fields_set and self.envelope not in envelopes
         ]
         if self.envelope == "columns" and self.op is None:
             problems.append(((), "needs op: the column that says what happened to a row, such as op: __op"))
@@ -137,7 +151,13 @@ class Changes(SpecModel):
     @property
     def ahead(self) -> Transform | None:
         """The step that values take before the keys of their records are read; None of an envelope without one."""
-        return EventsOnly() if self.envelope == "debezium" else None
+        match self.envelope:
+            case "debezium" | "mongo":
+                return EventsOnly(documents=self.envelope == "mongo")
+            case "dms":
+                return DmsRecordsOnly()
+            case _:
+                return None
 
     def step(self, beside: tuple[str, ...]) -> Transform:
         """The step that makes changelog rows of records.
@@ -148,6 +168,10 @@ class Changes(SpecModel):
         match self.envelope:
             case "debezium":
                 return DebeziumChanges(self.before, self.unavailable, self.key, beside)
+            case "mongo":
+                return MongoChanges(self.schema_text, beside)
+            case "dms":
+                return DmsChanges(self.before, self.key, beside)
             case "columns":
                 assert self.op is not None
                 of_row = (self.order_by, self.at, self.unavailable, self.key, beside)
@@ -172,4 +196,7 @@ def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) 
 
 def hashed_changes(_: Any, changes: Changes) -> Any:
     """What of the block changes rows: what it says beside its defaults, so that later keys move no hash."""
-    return {"envelope": changes.envelope} | changes.model_dump(mode="json", exclude_defaults=True)
+    said = changes.model_dump(mode="json", exclude_defaults=True)
+    if changes.schema_text is not None:
+        said["schema"] = parse_schema(changes.schema_text).text
+    return said | {"envelope": changes.envelope}

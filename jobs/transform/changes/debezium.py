@@ -27,20 +27,25 @@ from jobs.transform.changes.changelog import (
     key_struct,
     key_values,
 )
-from jobs.transform.changes.debezium_events import Events, event_problem, events_of, lacking_rows, times_of
+from jobs.transform.changes.debezium_events import (
+    Events,
+    event_problem,
+    events_of,
+    lacking_rows,
+    times_of,
+    transactions_of,
+)
 from jobs.transform.changes.old_keys import old_keys
 from jobs.transform.changes.positions.by_connector import source_positions
 from jobs.transform.changes.row_fields import with_key_values
 from jobs.transform.changes.source_block import SourceBlock, checked_source
 from jobs.transform.changes.unavailable import without_placeholders
-from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.columns import Columns
 from jobs.transform.smt.debezium_envelope import kind_at, row_fields
 from jobs.transform.smt.either_row import as_either, struct_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _NAME = "changes"
-_TRANSACTION = ("transaction", "id")
-_OF_SOURCE = ("txId", "gtid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,6 @@ class DebeziumChanges(Transform):
         event_problem(columns)
         checked_source(kind_at(columns, ("source",)))
         fields = row_fields(columns, _NAME, deleted=True)
-        if self.before and not isinstance(kind_at(columns, ("before",)), ice.StructType):
-            raise TransformProblem("keeps 'before', and there is no such struct in the events", ("before",))
         beside = tuple(each for each in columns if each.name in self.beside)
         return Shape(fields, beside, key_struct(columns, self.key), fields if self.before else None).columns
 
@@ -110,7 +113,7 @@ class DebeziumChanges(Transform):
             times,
             positions.texts,
             positions.lineages,
-            _transactions(rows, source),
+            transactions_of(rows, source),
             unavailable,
             keys,
             old,
@@ -147,14 +150,3 @@ def _field(struct: pa.StructArray, field: pa.Field) -> pa.Array:
     if at < 0:
         return pa.nulls(len(struct), field.type)
     return as_either(pc.struct_field(struct, [at]), field.type)
-
-
-def _transactions(rows: Rows, source: SourceBlock) -> pa.Array:
-    """The transactions' names: as Debezium names them, or else as the source does."""
-    found = pa.nulls(rows.count, pa.string())
-    if isinstance(kind_at(rows.columns, _TRANSACTION), ice.StringType):
-        found = pc.struct_field(rows.batch.column(rows.columns.index(_TRANSACTION[0])), _TRANSACTION[1])
-    for name in _OF_SOURCE:
-        if found.null_count and source.has(name):
-            found = pc.coalesce(found, source.texts(name))
-    return found

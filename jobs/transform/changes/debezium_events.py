@@ -20,7 +20,9 @@ from pyiceberg import types as ice
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, OUT_OF_RANGE, shown
 from jobs.transform.changes.changelog import DELETE, OPS, TRUNCATE
 from jobs.transform.changes.fixed_text import Mask, mask_of
+from jobs.transform.changes.source_block import SourceBlock
 from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.smt.debezium_envelope import kind_at
 from jobs.transform.transform import RowFailure, Rows
 
 _MESSAGE = "m"
@@ -28,6 +30,8 @@ _KINDS = "c, u, d, r, t or m"
 _LAST_MS = 253_402_300_799_999
 _FIRST_MS = -62_135_596_800_000
 _STAMPED = ("ts_us", "ts_ms")
+_TRANSACTION = ("transaction", "id")
+_OF_SOURCE = ("txId", "gtid", "lsid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +106,32 @@ def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
     return found, failures
 
 
-def event_problem(columns: Columns) -> None:
+def transactions_of(rows: Rows, source: SourceBlock) -> pa.Array:
+    """The transactions' names: as Debezium names them, or else as the source does."""
+    found = pa.nulls(rows.count, pa.string())
+    if isinstance(kind_at(rows.columns, _TRANSACTION), ice.StringType):
+        found = pc.struct_field(rows.batch.column(rows.columns.index(_TRANSACTION[0])), _TRANSACTION[1])
+    for name in _OF_SOURCE:
+        if found.null_count and source.has(name):
+            found = pc.coalesce(found, source.texts(name))
+    return found
+
+
+def event_problem(columns: Columns, *, documents: bool = False) -> None:
     """Refuse columns that events of Debezium are not decoded to.
+
+    Args:
+        columns: Of the events.
+        documents: Whether their rows are documents of MongoDB, as texts.
 
     Raises:
         TransformProblem: They lack `op`, `after` or one of them is of another type.
     """
     kinds = {each.name: each.field_type for each in columns}
-    if not isinstance(kinds.get("op"), ice.StringType) or not isinstance(kinds.get("after"), ice.StructType):
+    row, kind = ("string", ice.StringType) if documents else ("struct", ice.StructType)
+    if not isinstance(kinds.get("op"), ice.StringType) or not isinstance(kinds.get("after"), kind):
         there = ", ".join(columns.names) or "none"
-        said = "takes events of Debezium, with the columns op (string), after (struct) and source (struct)"
+        said = f"takes events of Debezium, with the columns op (string), after ({row}) and source (struct)"
         hint = "for rows that the connector has unwrapped write envelope: columns"
         raise TransformProblem(f"{said}; there are {there}; {hint}", ("envelope",))
     for name in _STAMPED:

@@ -15,13 +15,18 @@ from jobs.transform.transform import Applied, Rows, Transform, settled
 
 @dataclass(frozen=True, slots=True)
 class EventsOnly(Transform):
-    """Debezium's records without those that say nothing of a row; what is no event at all is refused."""
+    """Debezium's records without those that say nothing of a row; what is no event at all is refused.
+
+    Attributes:
+        documents: Whether rows are documents of MongoDB.
+    """
 
     name: ClassVar[str] = "changes"
+    documents: bool = False
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
-        event_problem(columns)
+        event_problem(columns, documents=self.documents)
         return columns
 
     def apply(self, rows: Rows) -> Applied:

@@ -81,12 +81,10 @@ def _placeholders(array: pa.Array, placeholder: str) -> pa.Array | None:
 
 def _elements(values: pa.Array, placeholder: str) -> pa.Array | None:
     if values.type == pa.binary(16):
-        return pc.equal(values, pa.scalar(_uuid(placeholder), values.type))
-    return (
-        _placeholders(values, placeholder)
-        if pa.types.is_string(values.type) or pa.types.is_binary(values.type)
-        else None
-    )
+        return pc.equal(values, pa.scalar(_uuid(placeholder).bytes, values.type))
+    if pa.types.is_string(values.type):
+        return pc.is_in(values, value_set=pa.array([placeholder, str(_uuid(placeholder))]))
+    return _placeholders(values, placeholder) if pa.types.is_binary(values.type) else None
 
 
 def _lists_of(array: pa.Array, values: pa.Array, found: pa.Array | None, length: int) -> pa.Array | None:
@@ -134,7 +132,7 @@ def _texts(placeholder: str) -> pa.Array:
 
 
 @lru_cache(maxsize=8)
-def _uuid(placeholder: str) -> bytes:
+def _uuid(placeholder: str) -> uuid.UUID:
     """The UUID that Java names by the placeholder's bytes."""
     digest = hashlib.md5(placeholder.encode(), usedforsecurity=False).digest()
-    return uuid.UUID(bytes=digest, version=3).bytes
+    return uuid.UUID(bytes=digest, version=3)

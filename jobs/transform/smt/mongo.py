@@ -104,13 +104,7 @@ class MongoDocuments(Transform):
 
     def _document(self, text: str, place: str) -> dict[str, Any]:
         """A document with its values in plain words."""
-        try:
-            found = parsed_object(text, lenient=self.lenient)
-            return {name: _value(each) for name, each in found.items()}
-        except ValueProblem as problem:
-            raise ValueProblem(problem.error_class, problem.message, place) from None
-        except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
-            raise ValueProblem(WRONG_TYPE, "needs a document of MongoDB, found something else", place) from None
+        return plain_document(text, place, lenient=self.lenient)
 
     def _plain(self, node: Any) -> Any:
         match node:
@@ -122,6 +116,26 @@ class MongoDocuments(Transform):
                 return [self._plain(each) for each in node]
             case _:
                 return node
+
+
+def plain_document(text: str, place: str, *, lenient: bool = False) -> dict[str, Any]:
+    """A document of MongoDB with its values as JSON has them, whatever names its types have.
+
+    Args:
+        text: In MongoDB's extended JSON.
+        place: Where it stands, as the path of its failure.
+        lenient: Whether what Java would change in silence is changed.
+
+    Raises:
+        ValueProblem: It is none.
+    """
+    try:
+        found = parsed_object(text, lenient=lenient)
+        return {name: _value(each) for name, each in found.items()}
+    except ValueProblem as problem:
+        raise ValueProblem(problem.error_class, problem.message, place) from None
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+        raise ValueProblem(WRONG_TYPE, "needs a document of MongoDB, found something else", place) from None
 
 
 def _instant(value: Any) -> str:

@@ -86,6 +86,11 @@ def test_a_table_without_keys_has_no_columns_of_them() -> None:
 
 
 DECODE: dict[str, Any] = BASE["decode"]
+MONGO: dict[str, Any] = {
+    "value": "json",
+    "schema": "after string, before string, op string, source struct<ts_ms: long>",
+    "key": {"format": "json", "schema": "id string", "into": "_change_key"},
+}
 FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
 
 
@@ -118,17 +123,35 @@ FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
                 "decode": DECODE | {"schema": f"after {ROW}, op string, source struct<lsn: long>"},
                 "changes": {"envelope": "debezium", "before": True},
             },
-            "keeps 'before', and there is no such struct in the events",
+            "before: true | changes.before: keeps 'before', which decode.schema does not declare",
         ),
         ({"decode": {"value": "string", "schema": "v string"}}, "values of the format string have none"),
         ({"table": {"name": "a.b", "kafka_columns": False}}, "is needed beside changes"),
         ({"table": {"name": "a.b", "kafka_columns": {"offset": False}}}, "is needed beside changes"),
         ({"decode": {"value": "avro", "schema": "table"}}, "with decode.schema 'table' nothing says"),
         ({"transform": [{"drop": "before"}]}, "there is no column 'before' at this step"),
+        ({"changes": {"envelope": "mongo", "schema": "id int"}, "decode": MONGO}, "needs the field _id, the key of"),
+        (
+            {"changes": {"envelope": "mongo", "schema": "_id int not null"}, "decode": MONGO},
+            "has a field with not",
+        ),
+        (
+            {"changes": {"envelope": "mongo", "schema": "_id intt"}, "decode": MONGO},
+            "_id intt | changes.schema",
+        ),
+        ({"changes": "mongo", "decode": MONGO | {"key": None}}, "needs decode.key with schema: id string and into"),
+        ({"changes": "mongo"}, "with the columns op (string), after (string) and source (struct)"),
+        ({"changes": {"envelope": "debezium", "schema": "_id int"}}, "goes with envelope: mongo, not with debezium"),
+        ({"changes": {"envelope": "mongo", "key": "_id"}, "decode": MONGO}, "not with mongo"),
+        ({"changes": "dms"}, "takes records of AWS DMS, with the structs data and metadata"),
+        (
+            {"changes": "dms", "decode": {"value": "json", "schema": "data struct<id: int>, metadata struct<x: int>"}},
+            "needs metadata.operation as string",
+        ),
         ({"changes": "columns"}, "changes: needs op: the column that says what happened to a row"),
         (
             {"changes": FLAT | {"before": True}},
-            "before: true | changes.before: goes with envelope: debezium, not with columns",
+            "before: true | changes.before: goes with envelope: debezium or dms, not",
         ),
         (
             {"changes": {"envelope": "debezium", "at": "t"}},
