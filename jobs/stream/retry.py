@@ -35,6 +35,7 @@ from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
+from jobs.write.file_access import refused_keys
 
 Result = TypeVar("Result")
 
@@ -196,11 +197,15 @@ def _raised_in_task(problem: BaseException) -> list[tuple[str, str]]:
 
 
 def error_text(problem: Exception, settings: Settings) -> str:
-    """What is said of a retried problem: frazil's own words; of others kind and system error, as they may quote."""
+    """What is said of a retried problem: frazil's own words; of others kind and system error, or a store's word, as
+    they may quote.
+    """
     if isinstance(problem, FrazilError):
         return redacted(settings, first_line(problem.message))
     for name, rest in _raised_in_task(problem):
         if name in _OURS:
             return redacted(settings, first_line(rest.strip()))
+    if (word := refused_keys(str(problem))) is not None:
+        return f"{type(problem).__name__} (the store says {word})"
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__

@@ -28,6 +28,7 @@ class RestStandIn:
         answers: For the next commits, the status that each is answered with, and whether it is carried out all the
             same. Further ones are answered as the catalog behind says.
         commits: How many were asked for.
+        config: Makes what is handed out with a table that is loaded.
     """
 
     def __init__(self, connect: Callable[[], Catalog]) -> None:
@@ -35,6 +36,7 @@ class RestStandIn:
         self.answers: deque[Answer] = deque()
         self.always: Answer | None = None
         self.commits: int = 0
+        self.config: Callable[[], dict[str, str]] = dict
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +49,7 @@ class RestStandIn:
                 except NoSuchTableError as problem:
                     self.say(404, _error("NoSuchTableException", str(problem), 404))
                     return
-                self.say(200, _loaded(table.metadata_location, table.metadata) | {"config": {}})
+                self.say(200, _loaded(table.metadata_location, table.metadata) | {"config": stand_in.config()})
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))

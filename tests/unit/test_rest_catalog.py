@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,17 @@ from pathlib import Path
 import certifi
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from jobs import rest_catalog
 from jobs.catalog import CatalogUnavailableError, client_properties, connect_catalog
 from jobs.rest_catalog import BoundedRestCatalog
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.settings import Settings
+from jobs.write.renewed_file_io import RenewedFileIO
+from tests.helpers.rest_catalog import RestStandIn
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.tls_catalog import silent_catalog
 
@@ -102,3 +108,25 @@ def test_a_certificate_that_is_missing_is_told(over_tls: tuple[str, Tls], tmp_pa
     settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest(uri, **own)})
     with pytest.raises(CatalogUnavailableError, match=r"(?i)certificate|ssl|reset|closed"):
         connect_catalog(settings)
+
+
+def test_keys_that_are_handed_out_with_a_table_are_renewed_with_it(tmp_path: Path) -> None:
+    home = Settings.embedded(tmp_path)
+    connect_catalog(home).create_namespace("lake")
+    made = connect_catalog(home).create_table("lake.payments", Schema(NestedField(1, "id", LongType())))
+    with RestStandIn(lambda: connect_catalog(home)) as server:
+        client = connect_catalog(home.model_copy(update={"catalog": rest(f"http://127.0.0.1:{server.port}")}))
+        assert type(client.load_table("lake.payments").io) is PyArrowFileIO
+        numbers = itertools.count(1)
+        ends = {"s3.session-token-expires-at-ms": "1"}
+        server.config = lambda: {"s3.access-key-id": "k", "s3.session-token": f"token-{next(numbers)}"} | ends
+        io = client.load_table("lake.payments").io
+        assert isinstance(io, RenewedFileIO)
+        assert io.properties["s3.session-token"] == "token-1"
+        io.new_input(made.metadata_location)
+        assert io.properties["s3.session-token"] == "token-2"
+        # Another table of the same name is none of it.
+        connect_catalog(home).drop_table("lake.payments")
+        connect_catalog(home).create_table("lake.payments", Schema(NestedField(1, "id", LongType())))
+        assert not io.renew(refused=True)
+        assert io.properties["s3.session-token"] == "token-2"

@@ -22,7 +22,7 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
-from jobs.stream.retry import is_transient, is_unavailable, retry_delay, with_retries
+from jobs.stream.retry import error_text, is_transient, is_unavailable, retry_delay, with_retries
 from jobs.stream.tasks import PreparedBatch
 from tests.helpers.tasks import stream_spec
 
@@ -179,7 +179,8 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     begin, ends = SimpleNamespace(offsets={}), LogState({}, {}, {})
     folder, settings = StreamFolder.at(Path("/nowhere")), Settings.embedded(Path("/nowhere"))
     anchor = SimpleNamespace(name=spec.coordinator, newest=None)
-    stream: Any = SimpleNamespace(spec=spec, settings=settings, folder=folder, begin=begin, log=ends, anchor=anchor)
+    parts: dict[str, Any] = {"begin": begin, "log": ends, "anchor": anchor, "targets": {}}
+    stream: Any = SimpleNamespace(spec=spec, settings=settings, folder=folder, **parts)
     clock = Clock()
     runner = Runner(stream, SimpleNamespace(), clock.wait)  # type: ignore[arg-type]
     with pytest.raises(_Noted):
@@ -192,3 +193,11 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
         r"batch 0 is tried again after ConnectionResetError \(since \d\d:\d\d:\d\d UTC\)", told[1] or ""
     )
     assert runner.waits.message() is None
+
+
+def test_of_others_only_what_cannot_quote_anything_is_said(tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    refused = OSError("AWS Error ACCESS_DENIED during HeadObject operation for hunter2: No response body.")
+    assert error_text(refused, settings) == "OSError (the store says ACCESS_DENIED)"
+    assert error_text(OSError(28, "hunter2"), settings) == "OSError (ENOSPC)"
+    assert error_text(ValueError("hunter2"), settings) == "ValueError"
