@@ -70,6 +70,19 @@ class FoldTask:
 
 
 @dataclass(frozen=True, slots=True)
+class LateTask:
+    """Keeps the changes that came late, without truncates; can be pickled."""
+
+    order: Order
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
+            truncate = pc.equal(batch[OP_COLUMN], "t").to_numpy(zero_copy_only=False)
+            yield batch.filter(pa.array(found.late & ~truncate))
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeTask:
     """Judges rows whose values are all there now; can be pickled."""
 

@@ -118,8 +118,10 @@ class LogScan:
             self, first=int(offsets[0]) if self.first is None else self.first, next_offset=int(offsets[-1]) + 1
         )
         # What came before stands in front, as if it were a change.
-        positions = _behind(self.position, rows["position"], pa.string())
         lineages = pc.fill_null_forward(_behind(self.lineage, rows["lineage"], pa.string()))
+        positions = _behind(self.position, rows["position"], pa.string())
+        # A position without a lineage is that of a row, such as its version: others say nothing of it.
+        positions = pc.if_else(pc.is_valid(lineages), positions, pa.scalar(None, pa.string()))
         times = _behind(self.at, rows["at"], pa.int64())
         codes = _codes(lineages)
         begins = np.zeros(len(codes), bool)
@@ -198,6 +200,16 @@ class _Compared:
         """The greatest position up to a change, and its time."""
         at = int(self.times[index])
         return self.positions[int(self.holder[index])].as_py(), at if at >= 0 else None
+
+
+def carried_positions(positions: pa.Array, run: Ints) -> pa.Array:
+    """Positions, with the greatest before in the same run for those that are null; null where there is none.
+
+    Args:
+        run: The number of each change's run; they ascend.
+    """
+    seen = _Compared.of(positions, pa.nulls(len(positions), pa.int64()), run)
+    return positions.take(pa.array(np.where(seen.carried, seen.holder, np.arange(len(run)))))
 
 
 def _latest(at: Ints, group: Ints) -> Ints:

@@ -14,12 +14,14 @@ from pyiceberg.table import Table
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import change_frame, log_scans, session_cores
-from jobs.mirror.fold_tasks import FoldTask, OrderTask
-from jobs.mirror.merge_facts import merge_facts
+from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
+from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
-from jobs.mirror.merge_sql import SET_COLUMN, branch_path, floor_sql, merge_sql, where_changes_are
+from jobs.mirror.merge_source import SourceRows
+from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
 from jobs.mirror.order import Order
+from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.schema.spark_types import unread_problem
 from jobs.spark.jvm_calls import interruptible
@@ -49,7 +51,7 @@ def merge_increment(
         session: Spark's; the catalog becomes known to a session beside it.
         changelog: With the schema by which its rows are read.
         files: What the increment added to the changelog.
-        mirror: With the columns of the plan, `_change_order`, and `_deleted` if deletes are soft.
+        mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
         branch: Of the mirror; nobody else writes it.
 
     Raises:
@@ -111,7 +113,22 @@ class _Merge:
             folded = self._folded(changes, order, row_filter, counts.read)
             folded.persist()
             until.callback(folded.unpersist)
-            counts = self._merge(folded, counts)
+            history = History(self.session, self.settings, self.changelog, plan, order, until)
+            rows = SourceRows(self.session, plan, self.target, history, row_filter, until)
+            late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None
+            facts = self._facts(folded)
+            source = rows.of(folded, facts, late)
+            if source.changed:
+                facts = self._facts(source.frame)
+            self._merge(source.frame, facts)
+            counts = replace(
+                counts,
+                upserts=facts.rows - facts.deletes,
+                deletes=facts.deletes,
+                filtered=facts.filtered,
+                refolded=source.refolded,
+                unresolved=source.unresolved,
+            )
         return MergeResult(order.state, counts, _snapshots(self.mirror, self.branch, before))
 
     def _truncate(self, state: MirrorState) -> None:
@@ -126,35 +143,30 @@ class _Merge:
         by_key = sorted_by_key(ordered, plan.key, tasks)
         return by_key.mapInArrow(FoldTask(plan.key, plan.columns, row_filter), folded_kinds(changes, plan.columns))
 
-    def _merge(self, folded: DataFrame, counts: MergeCounts) -> MergeCounts:
-        from pyspark.sql import functions as sql
-
-        plan = self.plan
-        facts = merge_facts(folded, plan.key, self.mirror, self.settings.catalog.name)
+    def _facts(self, rows: DataFrame) -> MergeFacts:
+        facts = merge_facts(rows, self.plan.key, self.mirror, self.settings.catalog.name)
         if facts.problem is not None:
             raise FrazilError(
-                f"stream {plan.stream}: the filter of the mirror {'.'.join(self.mirror.name())} has no answer for a "
+                f"stream {self.plan.stream}: the filter of mirror {'.'.join(self.mirror.name())} has no answer for a "
                 f"row: {facts.problem}.",
-                fix=f"change mirrors.where of streams/{plan.stream}.yaml",
+                fix=f"change mirrors.where of streams/{self.plan.stream}.yaml",
             )
-        if counts.late or facts.refold:
-            raise FrazilError(
-                f"stream {plan.stream}: {counts.late} changes came behind later ones, and {facts.refold} rows have "
-                "values of another key; merging does not bring them yet.",
-                fix=f"frazil mirror rebuild {plan.stream}",
-            )
-        if facts.rows:
-            view = f"frazil_folded_{uuid.uuid4().hex}"
-            folded.withColumn(SET_COLUMN, sql.lit(False)).createOrReplaceTempView(view)
-            narrowed = where_changes_are("t", facts.ranges, facts.buckets)
-            text = merge_sql(
-                self.target, view, plan.key, plan.columns, deletes=plan.deletes, kept=facts.kept, narrowed=narrowed
-            )
-            try:
-                self.session.sql(text)
-            finally:
-                self.session.catalog.dropTempView(view)
-        return replace(counts, upserts=facts.rows - facts.deletes, deletes=facts.deletes, filtered=facts.filtered)
+        return facts
+
+    def _merge(self, source: DataFrame, facts: MergeFacts) -> None:
+        plan = self.plan
+        if not facts.rows:
+            return
+        view = f"frazil_folded_{uuid.uuid4().hex}"
+        source.createOrReplaceTempView(view)
+        narrowed = where_changes_are("t", facts.ranges, facts.buckets)
+        text = merge_sql(
+            self.target, view, plan.key, plan.columns, deletes=plan.deletes, kept=facts.kept, narrowed=narrowed
+        )
+        try:
+            self.session.sql(text)
+        finally:
+            self.session.catalog.dropTempView(view)
 
 
 def table_path(settings: Settings, table: Table) -> str:

@@ -11,7 +11,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 
 from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge_sql import Buckets, KeyRange
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
 
@@ -68,7 +68,7 @@ def merge_facts(folded: DataFrame, key: Sequence[str], mirror: Table, catalog: s
         sql.count_if(FILTERED_COLUMN).alias("filtered"),
         sql.count_if(UNJUDGED_COLUMN).alias("unjudged"),
         sql.count_if(REFOLD_COLUMN).alias("refold"),
-        sql.count_if(sql.size(FROM_TARGET_COLUMN) > 0).alias("from_target"),
+        sql.count_if((sql.size(FROM_TARGET_COLUMN) > 0) & (sql.col(FOLD_COLUMN) == UPSERT)).alias("from_target"),
         sql.array_sort(sql.array_distinct(sql.flatten(sql.collect_set(FROM_TARGET_COLUMN)))).alias("kept"),
         sql.max(PROBLEM_COLUMN).alias("problem"),
         *[sql.min(quoted_name(name)).alias(f"least {n}") for n, name in enumerate(ranged)],

@@ -17,12 +17,16 @@ from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
 Deletes = Literal["hard", "soft"]
 Scope = Literal["source", "key"]
-"""What positions are compared within: the whole log of a source, or the changes of one key, as a row's version is."""
+"""What positions are compared within: the log of a source, or the changes of one key, as a row's version is.
+
+Positions without a lineage are compared within a key in any case.
+"""
 
 MOST_GENERATIONS = 16
 """So many of a partition are kept; what is older belongs to the oldest of them."""
 ORDER_COLUMN = "_change_order"
-DELETED_COLUMN = "_deleted"
+DELETED_COLUMN = "_change_deleted"
+"""`_deleted` is a column of Iceberg's own: Spark reads no table that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ class MergePlan:
         columns: The row's columns that the mirror has, the key's among them, in the mirror's order.
         state: Of the mirror's newest stamp.
         snapshot_id: The changelog's snapshot that the increment reaches up to.
-        deletes: Whether a deleted row goes, or stays with `_deleted` true.
+        deletes: Whether a deleted row goes, or stays with `_change_deleted` true.
         where: A condition in frazil's expressions over the row's columns; rows that do not fulfil it are not in the
             mirror.
         scope: What positions are compared within.
@@ -206,7 +210,8 @@ class MergeCounts:
         deletes: Keys that were deleted, those that no longer fulfil the filter among them.
         filtered: Of the deletes, keys whose row does not fulfil the filter.
         refolded: Keys that were folded again from the changelog.
-        unresolved: Values that no change in the changelog has, and that are null in the mirror.
+        unresolved: Values that the source left out and that no change in the changelog has for sure: they are null in
+            the mirror, or as they were before the key changed, whose deletion has not arrived.
     """
 
     read: int = 0

@@ -129,7 +129,9 @@ def merge_new(
                 found.until.snapshot_id,
                 mirror.deletes,
                 mirror.where,
-                coordinates=spec.kafka_columns.coordinates,
+                # Columns of rows may be versions, which say nothing of other rows.
+                "key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
+                spec.kafka_columns.coordinates,
             )
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")

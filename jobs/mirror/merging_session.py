@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,21 +24,26 @@ _CONF = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
 }
-_known: weakref.WeakKeyDictionary[SparkSession, SparkSession] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[SparkSession, tuple[str, SparkSession]] = weakref.WeakKeyDictionary()
 
 
 def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
     """The session beside a session that merges run in, which knows the catalog.
 
-    It is one for all merges: each would connect to the catalog anew.
+    It is one for all merges, each of which would connect to the catalog anew; with other settings, or secrets, of the
+    catalog it is another one.
     """
+    given = [sorted(settings.catalog.revealed().items()), sorted(settings.spark.revealed_conf().items())]
+    mark = hashlib.sha256(repr([settings.catalog.name, *given]).encode()).hexdigest()
     with deferred_signals():
-        own = _known.get(session)
-        if own is None:
-            own = _known[session] = session.newSession()
-            for key, value in _CONF.items():
-                own.conf.set(key, value)
+        known = _known.get(session)
+        if known is not None and known[0] == mark:
+            return known[1]
+        own = session.newSession()
+        for key, value in _CONF.items():
+            own.conf.set(key, value)
         use_catalog(own, settings)
+        _known[session] = mark, own
     return own
 
 

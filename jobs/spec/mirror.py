@@ -25,7 +25,7 @@ class Mirror(SpecModel):
         key: The columns that tell its rows apart; without it those of the changelog's `_change_key`.
         every: How often what is new in the changelog is merged while the stream's driver runs; without it when somebody
             asks for it.
-        deletes: Whether rows that the source has deleted go, or stay with `_deleted` true.
+        deletes: Whether rows that the source has deleted go, or stay with `_change_deleted` true.
         where: A condition over the row's columns; other rows are not in the mirror.
         buckets: Of the key's first column, by which the table is partitioned.
     """

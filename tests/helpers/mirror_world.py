@@ -77,7 +77,7 @@ class MirrorWorld:
         changes = f"{row}, {_CHANGE_COLUMNS}, _change_old_key struct<{old_key}>"
         self.catalog.create_table(CHANGELOG, KAFKA_COLUMNS.added_to(iceberg_schema(parse_schema(changes))))
         self.columns: tuple[str, ...] = tuple(each.name for each in columns.fields)
-        more = "_change_order string" + (", _deleted boolean" if deletes == "soft" else "")
+        more = "_change_order string" + (", _change_deleted boolean" if deletes == "soft" else "")
         schema = iceberg_schema(parse_schema(f"{row}, {more}"))
         required = [each.model_copy(update={"required": True}) if each.name in key else each for each in schema.fields]
         source = schema.find_field(key[0]).field_id
@@ -96,21 +96,23 @@ class MirrorWorld:
 
     def land(self, changes: Sequence[Row]) -> None:
         """Changes land in the changelog in one commit; the next merge brings them."""
+        wanted = rows_arrow_schema(self.changelog.schema())
+        columns = {n: pa.array([each.get(n) for each in changes], wanted.field(n).type) for n in wanted.names}
+        self.land_rows(pa.table(columns, schema=wanted))
+
+    def land_rows(self, rows: pa.Table) -> None:
+        """Rows of the changelog land in one commit."""
         table = self.changelog
-        wanted = rows_arrow_schema(table.schema())
-        rows = pa.table(
-            {name: pa.array([each.get(name) for each in changes], wanted.field(name).type) for name in wanted.names},
-            schema=wanted,
-        )
-        before = {task.file.file_path for task in table.scan(AlwaysTrue()).plan_files()}
         writer = TargetWriter(table.metadata, table.io, file_prefix=uuid.uuid4().hex)
         for batch in rows.to_batches():
             writer.write(batch)
+        files = writer.close()
         with table.transaction() as change, change.update_snapshot().fast_append() as append:
-            for file in writer.close():
+            for file in files:
                 append.append_data_file(file)
-        found = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
-        self.files += [file for file in found if file.file_path not in before]
+        paths = {file.file_path for file in files}
+        planned = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
+        self.files += [file for file in planned if file.file_path in paths]
 
     def merged(self, *, files: Sequence[DataFile] | None = None, state: MirrorState | None = None) -> MergeResult:
         """What landed since the last time is merged, and published."""

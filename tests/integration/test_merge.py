@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
+import random
+from datetime import date, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
-from tests.helpers.mirror_world import MirrorWorld, change
+from jobs.errors import FrazilError
+from jobs.mirror.errors import NullKeyError, RestoredSourceError
+from jobs.mirror.merge_plan import Deletes
+from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
+from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 
-ROW = "id long, name string, note string"
+SMALL = "id long, name string, note string"
+CUTS = 3
+
+
+HISTORIES: list[tuple[int, Deletes, str | None]] = [
+    (1, "hard", None),
+    (2, "soft", None),
+    (3, "hard", "note IS NOT NULL"),
+]
+
+
+@pytest.mark.parametrize(("seed", "deletes", "where"), HISTORIES)
+def test_random_histories_cut_anywhere(
+    tmp_path: Path, spark: SparkSession, seed: int, deletes: Deletes, where: str | None
+) -> None:
+    chosen = random.Random(seed)
+    source = SourceTable(seed)
+    source.run(300)
+    world = MirrorWorld(tmp_path, spark, ROW, KEY, deletes=deletes, where=where)
+    bounds = [0, *sorted(chosen.sample(range(20, len(source.log)), CUTS - 1)), len(source.log)]
+    late = source.late()
+    landed, waiting = list[Row](), list[Row]()
+    for start, end in pairwise(bounds):
+        part = [each for each in source.log[start:end] if each not in late] + waiting
+        waiting = [each for each in source.log[start:end] if each in late]
+        chosen.shuffle(part)
+        landed += part
+        world.land(part[: len(part) // 3])
+        world.land(part[len(part) // 3 :])
+        result = world.merged()
+        assert result.counts.read == len(part)
+        expected = state_after(landed)
+        if where:
+            expected = {key: row for key, row in expected.items() if row["note"] is not None}
+        found = world.rows()
+        if deletes == "soft":
+            found = {key: row for key, row in found.items() if not row.pop("_change_deleted")}
+        assert found == expected
 
 
 def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:
-    world = MirrorWorld(tmp_path, spark, ROW, ["id"])
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     world.land([change("r", n, 0, id=n, name=f"n{n}", note="x") for n in range(6)])
     first = world.merged()
     assert (first.counts.read, first.counts.upserts, len(first.snapshots)) == (6, 6, 1)
@@ -51,3 +97,68 @@ def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:
     again = world.merged(files=files, state=first.state)
     assert again.state == second.state
     assert world.rows() == expected
+    # Changes that were sent before, a truncate of nothing older, and no files at all.
+    world.land([change("u", 18, 10, id=1, name="old", note="old"), change("d", 19, 16, id=4)])
+    repeats = world.merged()
+    assert (repeats.counts.repeats, repeats.counts.upserts, repeats.snapshots) == (2, 0, ())
+    assert world.merged().snapshots == ()
+    # A truncate, with changes before and behind it.
+    world.land([change("u", 20, id=1, name="x", note="x"), change("t", 21), change("c", 22, id=1, name="new")])
+    truncated = world.merged()
+    assert (truncated.counts.truncates, len(truncated.snapshots)) == (1, 2)
+    assert world.rows() == {(1,): {"id": 1, "name": "new", "note": None}}
+
+
+def test_ten_thousand_changes_of_one_key_beside_others(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    many = [change("u", n, id=7, name=f"n{n}", unavailable=["note"]) for n in range(2, 10_000)]
+    world.land([change("c", 0, id=7, note="kept"), change("c", 1, id=8, note="other"), *many])
+    assert world.merged().counts.upserts == 2
+    assert world.rows() == {
+        (7,): {"id": 7, "name": "n9999", "note": "kept"},
+        (8,): {"id": 8, "name": None, "note": "other"},
+    }
+
+
+def test_what_stops_a_mirror_names_the_change_and_leaves_the_branch(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where="10 / id > 1")
+    world.land([change("c", 0, 50, id=1, name="a")])
+    world.merged()
+    cases: list[tuple[type[FrazilError], str, Row]] = [
+        (NullKeyError, r"the first at offset 1 of topic shop, partition 0", change("u", 1, 60, name="x")),
+        (
+            RestoredSourceError,
+            r"offset 2 of topic shop.*00000007 after 00000032",
+            change("u", 2, 7, id=1, name="x", at=BEGIN + timedelta(hours=1)),
+        ),
+        (FrazilError, r"the filter of mirror shop\.customers has no answer for a row", change("c", 3, 61, id=0)),
+    ]
+    for kind, said, told in cases:
+        world.land([told])
+        with pytest.raises(kind, match=said):
+            world.merged()
+        world.files = []
+    assert world.rows() == {(1,): {"id": 1, "name": "a", "note": None}}
+
+
+TYPES = (
+    "k uuid, day date, n int, price decimal(12,2), at timestamptz, wall timestamp, small float, octets binary, "
+    "eight fixed(8), yes boolean, u uuid, people list<struct<name string, age int>>, named map<string, decimal(5,1)>"
+)
+
+
+def test_every_type_of_column(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path, spark, TYPES, ["day", "k", "price"])
+    row: dict[str, Any] = {
+        "k": bytes(15) + b"\x01", "day": date(2026, 3, 1), "n": 5, "price": Decimal("1.25"), "at": BEGIN,
+        "wall": BEGIN.replace(tzinfo=None), "small": 0.5, "octets": b"\x00", "eight": b"12345678", "yes": True,
+        "u": bytes(15) + b"\x02", "people": [{"name": None, "age": 1}, None], "named": [("a", Decimal("1.5"))],
+    }  # fmt: skip
+    other = row | {"k": bytes(15) + b"\x03"}
+    world.land([change("c", 0) | row, change("c", 1) | other])
+    world.merged()
+    less = row | {"n": 6, "people": None}
+    world.land([change("u", 2, unavailable=["people"]) | less, change("d", 3) | other])
+    world.merged()
+    shown = row | {"n": 6, "k": UUID(bytes=row["k"]), "u": UUID(bytes=row["u"])}
+    assert [*world.rows().values()] == [shown]

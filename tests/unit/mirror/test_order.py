@@ -175,6 +175,10 @@ def test_what_comes_behind_later_changes_is_late_and_moves_nothing() -> None:
 def test_versions_of_rows_are_not_held_against_those_of_other_rows() -> None:
     logs = {P0: [at(0, "9"), at(1, "1", when=10_000_000)]}
     assert kept(ordered(MirrorState(), logs, scope="key"), logs)[P0].keys() == {0, 1}
+    without = {P0: [Change(0, position="9"), Change(1, position="1", at=10_000_000)]}
+    assert kept(ordered(MirrorState(), without), without) == {
+        P0: {0: "0000.9.1.0000000000000000", 1: "0000.1.1.0000000000000001"}
+    }
 
 
 def test_a_restored_source_stops_the_mirror_until_it_is_accepted() -> None:

@@ -1,0 +1,186 @@
+"""Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
+
+A key is folded again from all its changes in the changelog if a change of it came late, or if a value that the source
+left out stands in no row of the mirror: the row had another key, or did not fulfil the filter so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.errors import FrazilError
+from jobs.increment.offset_ranges import quoted_name, quoted_text
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.mirror.fold_tasks import JudgeTask
+from jobs.mirror.merge_facts import MergeFacts
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
+from jobs.mirror.refold import MOST_KEYS, History
+from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """What is merged.
+
+    Attributes:
+        frame: One row for each key, with `_set`.
+        refolded: How many keys were folded again.
+        unresolved: How many values no change has.
+        changed: Whether it is more than the folded rows of the increment.
+    """
+
+    frame: DataFrame
+    refolded: int = 0
+    unresolved: int = 0
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Makes the source of a merge.
+
+    Attributes:
+        target: The branch of the mirror, in the SQL of Spark.
+        until: At its end the frames cannot be read any more.
+    """
+
+    session: SparkSession
+    plan: MergePlan
+    target: str
+    history: History
+    row_filter: RowFilter
+    until: contextlib.ExitStack
+
+    def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
+        """The source.
+
+        Args:
+            folded: The rows of the increment, without late changes.
+            facts: What they are.
+            late: The changes that came late; None if there are none.
+
+        Raises:
+            FrazilError: More keys than a merge does would have to be folded again.
+        """
+        from pyspark.sql import functions as sql
+
+        parts = [] if late is None else [self._keys(late)]
+        if facts.refold:
+            parts.append(self._keys(folded.where(REFOLD_COLUMN)))
+        if facts.from_target:
+            parts.append(self._without_row(folded, facts))
+        count, again = 0, None
+        if parts:
+            again = self._kept(_union(parts).distinct())
+            count = again.count()
+        if again is None or not count:
+            return self._judged(MergeSource(folded.withColumn(SET_COLUMN, sql.lit(False))), facts.unjudged)
+        if count > MOST_KEYS:
+            raise FrazilError(
+                f"stream {self.plan.stream}: {count:,} keys would have to be folded again from the changelog.",
+                fix=f"frazil mirror rebuild {self.plan.stream}",
+            )
+        rows, unresolved = self._refolded(again)
+        names = list(self.plan.key)
+        rest = folded.join(sql.broadcast(again), names, "left_anti").select(*folded.columns)
+        source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
+        return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), unjudged=1)
+
+    def _refolded(self, keys: DataFrame) -> tuple[DataFrame, int]:
+        """One row for each of the keys, and how many of their values no change has."""
+        from pyspark.sql import functions as sql
+
+        names, plan = list(self.plan.key), self.plan
+        rows = self._kept(self.history.folded(keys, self.row_filter))
+        columns = rows.columns
+        elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
+        lost = self._kept(self._keys(rows.where(REFOLD_COLUMN)).union(self._without_row(elsewhere, None)).distinct())
+        unresolved = 0
+        if lost.count():
+            found, unresolved = self.history.moved(lost, self.row_filter)
+            rest = rows.join(sql.broadcast(lost), names, "left_anti").select(*columns)
+            rows = rest.unionByName(self.session.createDataFrame(found, rows.schema))
+        # Of a key without any change that counts, nothing is left.
+        floor = max((each.token for each in self.history.order.state.floors.values()), default="")
+        gone = keys.join(self._keys(rows), names, "left_anti")
+        given = {
+            FOLD_COLUMN: sql.lit(DELETE),
+            ORDER_COLUMN: sql.lit(floor),
+            FROM_TARGET_COLUMN: sql.lit(None).cast("array<string>"),
+            REFOLD_COLUMN: sql.lit(False),
+            FILTERED_COLUMN: sql.lit(False),
+            UNJUDGED_COLUMN: sql.lit(False),
+            PROBLEM_COLUMN: sql.lit(None).cast("string"),
+        }
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        made = [
+            given[name].alias(name)
+            if name in given
+            else sql.col(quoted_name(name))
+            if name in plan.key
+            else sql.lit(None).cast(kinds[name]).alias(name)
+            for name in columns
+        ]
+        return rows.select(*map(_column, columns)).unionByName(gone.select(*made)), unresolved
+
+    def _without_row(self, folded: DataFrame, facts: MergeFacts | None) -> DataFrame:
+        """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
+        needing = self._keys(folded.where(f"size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}'"))
+        names = list(self.plan.key)
+        there = self._rows_there(facts).select(*map(_column, names)).join(needing, names, "left_semi")
+        return needing.join(there, names, "left_anti")
+
+    def _rows_there(self, facts: MergeFacts | None) -> DataFrame:
+        narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
+        alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" else ""
+        return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
+
+    def _judged(self, source: MergeSource, unjudged: int) -> MergeSource:
+        """With the filter's word on rows of which it reads a value of the mirror's row."""
+        from pyspark.sql import functions as sql
+
+        if self.row_filter.condition is None or not unjudged:
+            return source
+        frame, names = source.frame, list(self.plan.key)
+        read = [name for name in self.row_filter.condition.columns if name not in self.plan.key]
+        asked = self._rows_there(None).select(
+            *map(_column, names), *[_column(name).alias(f"_there_{n}") for n, name in enumerate(read)]
+        )
+        joined = frame.where(UNJUDGED_COLUMN).join(asked, names, "left")
+        for n, name in enumerate(read):
+            elsewhere = f"array_contains({FROM_TARGET_COLUMN}, {quoted_text(name)})"
+            value = f"CASE WHEN {elsewhere} THEN _there_{n} ELSE {quoted_name(name)} END"
+            joined = joined.withColumn(name, sql.expr(value))
+        found = sql.array_except(FROM_TARGET_COLUMN, sql.array(*map(sql.lit, read)))
+        filled = joined.withColumn(FROM_TARGET_COLUMN, found).select(*map(_column, frame.columns))
+        known = filled.mapInArrow(JudgeTask(self.row_filter), filled.schema)
+        judged = frame.where(f"NOT {UNJUDGED_COLUMN}").unionByName(known)
+        return MergeSource(self._kept(judged), source.refolded, source.unresolved, changed=True)
+
+    def _keys(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*map(_column, self.plan.key))
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self.until.callback(kept.unpersist)
+        return kept
+
+
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
+    frame = parts[0]
+    for each in parts[1:]:
+        frame = frame.union(each)
+    return frame
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.col(quoted_name(name))

@@ -1,0 +1,113 @@
+"""Moved keys: rows whose key changed, with the values that only a change of the former key has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.mirror.change_frame import OLD_KEY
+from jobs.mirror.fold import (
+    DELETE,
+    FOLD_COLUMN,
+    FROM_TARGET_COLUMN,
+    OP_COLUMN,
+    REFOLD_COLUMN,
+    UNAVAILABLE_COLUMN,
+    UPSERT,
+)
+from jobs.mirror.merge_plan import ORDER_COLUMN
+
+Key = tuple[Any, ...]
+Change = Mapping[str, Any]
+_DEEPEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """All changes of some keys.
+
+    Attributes:
+        key, columns: Names.
+        changes: By key, in the order of their tokens.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    changes: Mapping[Key, Sequence[Change]]
+
+    @staticmethod
+    def of(key: Sequence[str], columns: Sequence[str], changes: Iterable[Change]) -> Histories:
+        """Histories of changes in any sequence; no truncates, and none that a truncate removed."""
+        found: dict[Key, list[Change]] = {}
+        for change in sorted(changes, key=lambda each: each[ORDER_COLUMN]):
+            found.setdefault(tuple(change[name] for name in key), []).append(change)
+        return Histories(tuple(key), tuple(columns), found)
+
+    def former_keys(self) -> set[Key]:
+        """Keys that the rows had before, and whose changes are not here."""
+        return {
+            former
+            for changes in self.changes.values()
+            for change in changes
+            if change[UNAVAILABLE_COLUMN] and (former := self._former(change)) and former not in self.changes
+        }
+
+    def folded(self, key: Key) -> tuple[dict[str, Any], int]:
+        """The folded row of a key, and how many of its values nobody knows for sure.
+
+        Such a value is null, or the last one that is known: the deletion of the former key, which the source writes
+        first, is not there yet, nor may changes before it be.
+        """
+        changes = self.changes[key]
+        last = changes[-1]
+        row: dict[str, Any] = {
+            FOLD_COLUMN: DELETE if last[OP_COLUMN] == "d" else UPSERT,
+            ORDER_COLUMN: last[ORDER_COLUMN],
+            FROM_TARGET_COLUMN: [],
+            REFOLD_COLUMN: False,
+        }
+        unknown = 0
+        for name in self.columns:
+            if name in self.key or last[OP_COLUMN] == "d":
+                row[name] = last[name]
+                continue
+            row[name], sure = self._value(changes, len(changes), name, _DEEPEST)
+            unknown += not sure
+        return row, unknown
+
+    def _value(self, changes: Sequence[Change], end: int, name: str, deepest: int) -> tuple[Any, bool]:
+        """The value of a column after the first changes of a key, and whether that is sure; null if it is not known."""
+        for change in reversed(changes[:end]):
+            if change[OP_COLUMN] == "d":
+                break
+            if name not in (change[UNAVAILABLE_COLUMN] or ()):
+                return change[name], True
+            if (former := self._former(change)) is not None and deepest:
+                return self._before(former, change[ORDER_COLUMN], name, deepest - 1)
+            if change[OP_COLUMN] in ("c", "r"):
+                break
+        return None, False
+
+    def _before(self, former: Key, token: str, name: str, deepest: int) -> tuple[Any, bool]:
+        """The value of a column in the row that had another key until a change."""
+        changes = self.changes.get(former, ())
+        end = sum(each[ORDER_COLUMN] < token for each in changes)
+        # The source deletes the former key as a part of the same change, and may have said so twice.
+        rest = end
+        while rest and changes[rest - 1][OP_COLUMN] == "d":
+            rest -= 1
+        value, sure = self._value(changes, rest, name, deepest)
+        return value, sure and rest < end
+
+    def _former(self, change: Change) -> Key | None:
+        former = change.get(OLD_KEY)
+        if former is None or not set(self.key) <= set(former):
+            return None
+        key = tuple(former[name] for name in self.key)
+        return None if None in key or key == tuple(change[name] for name in self.key) else key
+
+
+def rows_with_key(keys: Iterable[Key], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Keys as rows of their columns."""
+    return (dict(zip(names, key, strict=True)) for key in keys)

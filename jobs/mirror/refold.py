@@ -1,0 +1,184 @@
+"""Refold: keys are folded again from all their changes in the changelog, where an increment alone does not tell."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, Reference
+from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType, StringType
+
+from jobs.errors import FrazilError
+from jobs.increment.offset_ranges import quoted_name
+from jobs.increment.row_selection import RowSelection
+from jobs.increment.spark_rows import rows_to_read_again
+from jobs.mirror.change_frame import OFFSET, OLD_KEY, PARTITION, POSITION, TOPIC, as_changes, session_cores
+from jobs.mirror.fold import folded_schema
+from jobs.mirror.fold_tasks import FoldTask, OrderTask
+from jobs.mirror.log_scan import carried_positions
+from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan
+from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
+from jobs.mirror.moved_keys import Histories, Key, rows_with_key
+from jobs.mirror.order import Order
+from jobs.mirror.row_filter import RowFilter
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_KEYS = 1_000_000
+"""So many keys are folded again in one merge; to rebuild the mirror is quicker then."""
+MOST_MOVED = 50_000
+"""So many keys with values of a former key are followed in one merge."""
+_PLACE = (TOPIC, PARTITION, OFFSET, POSITION)
+_ROUNDS = 50
+# So many keys are named to find the files that may have them.
+_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All changes of a changelog up to a merge.
+
+    Attributes:
+        session: Of the merge.
+        order: Of the increment.
+        until: At its end the frames cannot be read any more.
+    """
+
+    session: SparkSession
+    settings: Settings
+    changelog: Table
+    plan: MergePlan
+    order: Order
+    until: contextlib.ExitStack
+
+    def folded(self, keys: DataFrame, row_filter: RowFilter) -> DataFrame:
+        """The folded row of each of the keys that still has a change.
+
+        Args:
+            keys: Distinct, in the key's columns.
+        """
+        plan = self.plan
+        changes = self._changes(keys)
+        ordered = self._ordered(changes, _PLACE)
+        task = FoldTask(plan.key, plan.columns, row_filter, CarriedPositions(plan.key, plan.scope == "source"))
+        by_key = sorted_by_key(ordered, plan.key, session_cores(changes))
+        return by_key.mapInArrow(task, folded_kinds(changes, plan.columns))
+
+    def moved(self, keys: DataFrame, row_filter: RowFilter) -> tuple[pa.Table, int]:
+        """The folded rows of keys with values of a former key, and how many values no change has.
+
+        Raises:
+            FrazilError: There are more such keys than a merge follows.
+        """
+        plan = self.plan
+        named = keys.toArrow()
+        wanted = {tuple(row[name] for name in plan.key) for row in named.to_pylist()}
+        asked, read = wanted, list[pa.Table]()
+        histories = Histories(plan.key, plan.columns, {})
+        for _ in range(_ROUNDS):
+            if not asked:
+                break
+            if len(histories.changes) + len(asked) > MOST_MOVED:
+                raise FrazilError(
+                    f"stream {plan.stream}: more than {MOST_MOVED:,} rows have values of a former key.",
+                    fix=f"frazil mirror rebuild {plan.stream}",
+                )
+            rows = pa.Table.from_pylist(list(rows_with_key(asked, plan.key)), named.schema)
+            read.append(self._arrow(self.session.createDataFrame(rows, keys.schema)))
+            changes = [row for table in read for row in table.to_pylist()]
+            there = Histories.of(plan.key, plan.columns, changes)
+            # A former key without any change is known to have none.
+            none = dict.fromkeys({*histories.changes, *asked}, ())
+            histories = Histories(plan.key, plan.columns, {**none, **there.changes})
+            asked = histories.former_keys()
+        return self._table(histories, wanted, read[0].schema, row_filter) if read else (pa.table({}), 0)
+
+    def _table(
+        self, histories: Histories, wanted: set[Key], kinds: pa.Schema, row_filter: RowFilter
+    ) -> tuple[pa.Table, int]:
+        rows, unresolved = list[dict[str, Any]](), 0
+        for key in sorted(wanted, key=repr):
+            if histories.changes.get(key):
+                row, unknown = histories.folded(key)
+                rows.append(row)
+                unresolved += unknown
+        folded = pa.Table.from_pylist(rows, folded_schema(kinds, self.plan.columns))
+        return row_filter.judged(folded), unresolved
+
+    def _arrow(self, keys: DataFrame) -> pa.Table:
+        plan = self.plan
+        changes = self._changes(keys)
+        extra = [name for name in (*_PLACE, OLD_KEY) if name in changes.columns]
+        ordered = self._ordered(changes, tuple(extra)).toArrow()
+        ordered = ordered.sort_by([(name, "ascending") for name in (*plan.key, ORDER_COLUMN)])
+        return CarriedPositions(plan.key, plan.scope == "source")(ordered)
+
+    def _ordered(self, changes: DataFrame, extra: tuple[str, ...]) -> DataFrame:
+        columns = self.plan.columns
+        task = OrderTask(self.order, columns, late=True, extra=extra)
+        return changes.mapInArrow(task, ordered_kinds(changes, columns, extra))
+
+    def _changes(self, keys: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as sql
+
+        plan, names = self.plan, [field.name for field in self.changelog.schema().fields]
+        # A changelog is only added to; where rows were taken out of it all the same, Iceberg tells which are left.
+        tasks = list(self.changelog.scan(self._may_have(keys), snapshot_id=plan.snapshot_id).plan_files())
+        whole = all(not task.delete_files for task in tasks)
+        files = tuple(task.file for task in tasks) if whole else ()
+        selection = RowSelection(self.changelog, None, files, snapshot_id=None if whole else plan.snapshot_id)
+        frame = rows_to_read_again(selection, {*names}, self.session, self.settings, self.until)
+        changes = as_changes(frame, plan, old_key=True)
+        return changes.join(sql.broadcast(keys), list(plan.key), "left_semi")
+
+    def _may_have(self, keys: DataFrame) -> BooleanExpression:
+        """What a file must fulfil to have a change of one of the keys; rows are not told by it."""
+        name = self.plan.key[0]
+        if not isinstance(self.changelog.schema().find_type(name), (IntegerType, LongType, StringType)):
+            return AlwaysTrue()
+        few = keys.select(quoted_name(name)).distinct().limit(_LISTED + 1).toArrow()[name].to_pylist()
+        return In(term=Reference(name), values=set(few)) if 0 < len(few) <= _LISTED else AlwaysTrue()
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedPositions:
+    """Gives changes without a position that of the change before them, of the same key; can be pickled.
+
+    Attributes:
+        key: Names of its columns.
+        needed: Whether there is anything to do.
+    """
+
+    key: tuple[str, ...]
+    needed: bool
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows, which are sorted by key and order, with their order."""
+        if not self.needed or not rows[POSITION].null_count or rows[POSITION].null_count == rows.num_rows:
+            return rows
+        number = pc.utf8_slice_codeunits(rows[ORDER_COLUMN], 0, 4)
+        by_log = rows.append_column("_generation", number)
+        groups = (*self.key, "_generation", TOPIC, PARTITION)
+        by_log = by_log.sort_by([(name, "ascending") for name in (*groups, OFFSET)]).combine_chunks()
+        begins = np.zeros(rows.num_rows, bool)
+        for name in groups:
+            values = by_log[name]
+            differ = pc.not_equal(values.slice(1), values.slice(0, rows.num_rows - 1))
+            begins[1:] |= differ.to_numpy(zero_copy_only=False).astype(bool)
+        positions = by_log[POSITION].combine_chunks()
+        carried = carried_positions(positions, np.cumsum(begins).astype(np.int64))
+        rest = pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 7)
+        made = pc.binary_join_element_wise(by_log["_generation"], carried, rest, ".")
+        tokens = pc.if_else(pc.and_(pc.is_null(positions), pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
+        placed = by_log.set_column(by_log.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, tokens)
+        return placed.select(rows.column_names).sort_by([(name, "ascending") for name in (*self.key, ORDER_COLUMN)])
