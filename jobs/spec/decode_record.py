@@ -41,12 +41,7 @@ def _into(value: str) -> str:
 
 
 def _key_schema(value: object) -> object:
-    if value == "infer":
-        raise ValueError(
-            "of a key cannot be 'infer': write its columns, such as 'id long not null', or say whether the 'registry' "
-            "or the 'table' has them"
-        )
-    return value if value in ("registry", "table") else checked_schema(value)
+    return value if value in ("registry", "table", "infer") else checked_schema(value)
 
 
 class KeyDecode(SpecModel):
@@ -57,7 +52,7 @@ class KeyDecode(SpecModel):
         into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
             a record without a key is refused.
         schema_text: The columns of a key, in the language of ``jobs.schema.parser``; or where those of the struct are
-            from: ``registry``, ``table``.
+            from: ``registry``, ``table``, ``infer``.
         unknown_fields: What becomes of fields of a key that no column takes.
         subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
             behind it. Keys say themselves which schema they have.
@@ -89,7 +84,7 @@ class KeyDecode(SpecModel):
     def _parts_agree(self) -> KeyDecode:
         problems: list[tuple[Location, str]] = []
         if self.format in COLUMN_TYPES:
-            if (self.into is None) == (self.schema_text is None) or self.schema_text in ("registry", "table"):
+            if (self.into is None) == (self.schema_text is None) or self.schema_text in ("registry", "table", "infer"):
                 problems.append(((), f"a key as {self.format} is one column: say which with into, such as into: key"))
             elif self.schema_text and (problem := schema_problem(self.format, parse_schema(self.schema_text))):
                 problems.append((("schema",), problem))
@@ -114,7 +109,9 @@ class KeyDecode(SpecModel):
     def _source_problem(self) -> str | None:
         """Why the columns cannot be from where the file says."""
         if self.schema_source not in SOURCES[self.format]:
-            return f"of keys of the format {self.format} cannot be 'registry': write the columns, or 'table'"
+            others = " or ".join(f"'{each}'" for each in SOURCES[self.format] if each != "declared")
+            said = f"of keys of the format {self.format} cannot be '{self.schema_text}': write the columns"
+            return f"{said}, or {others}" if others else said
         if self.into is None:
             return (
                 f"is '{self.schema_text}', which goes with into, such as into: key: the fields of that column, a "
@@ -131,7 +128,7 @@ class KeyDecode(SpecModel):
     def schema_source(self) -> SchemaSource:
         """Where the columns of a key are from."""
         match self.schema_text:
-            case "registry" | "table" as source:
+            case "registry" | "table" | "infer" as source:
                 return source
             case _:
                 return "declared"

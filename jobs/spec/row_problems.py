@@ -174,8 +174,6 @@ def _undeclared_problems(spec: StreamSpec) -> Problems:
     key = spec.decode.key
     kind = key.format if of_table == "decode.key.schema" and key else spec.decode.format
     known = [f"'{each}'" for each in SOURCES.get(kind, ()) if each in ("registry", "infer")]
-    if of_table == "decode.key.schema":
-        known = [each for each in known if each != "'infer'"]
     others = f"declare them there, or write {' or '.join(known)}" if known else "declare them there"
     shadow = spec.evolve.clash == "shadow"
     if spec.changes is not None and (said := not_changed_problem(of_table, others, shadow=shadow)) is not None:

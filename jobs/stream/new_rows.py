@@ -27,6 +27,7 @@ from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
+from jobs.stream.first_keys import inferred_key
 from jobs.stream.first_records import first_sample, inferred_rows
 from jobs.stream.named_schemas import Part, named_rows
 
@@ -155,6 +156,8 @@ def _of_key(
         return None
     if key.schema_source == "table":
         raise _no_table(spec, "decode.key")
+    if key.schema_source == "infer":
+        return inferred_key(spec, settings, log, begin).fields
     sample = None if key.subject is not None else _sampling(spec, settings, log, begin)
     keys = _Written("key", "decode.key", key.format, key.options, key_subjects(spec.decode, topics), sample)
     rows = _of_subject(spec, settings, keys)

@@ -74,7 +74,7 @@ FROM_TABLE: dict[str, Any] = {"format": "avro", "schema": "table", "into": "key"
 @pytest.mark.parametrize(
     ("key", "schema", "said"),
     [
-        (FROM_TABLE | {"schema": "infer"}, "table", "of a key cannot be 'infer': write its columns"),
+        (FROM_TABLE | {"schema": "infer"}, "table", "of keys of the format avro cannot be 'infer': write the columns"),
         ({"format": "avro", "schema": "registry"}, "table", "is 'registry', which goes with into, such as into: key"),
         ({"format": "json", "schema": "registry", "into": "k"}, "table", "format json cannot be 'registry'"),
         ({"format": "connect_json", "schema": "registry", "into": "k"}, "table", "format connect_json cannot be"),
