@@ -33,6 +33,13 @@ _GOES_WITH: Mapping[str, tuple[Envelope, ...]] = {
     "order_by": ("columns",),
     "at": ("columns", "upsert"),
 }
+# Of ends of transactions, of changes of a schema, and of messages in the log.
+_ASIDE = frozenset(
+    {
+        *("status", "id", "event_count", "data_collections"),
+        *("databaseName", "schemaName", "ddl", "tableChanges", "message"),
+    }
+)
 _OPS: Mapping[str, str] = {
     "insert": CREATE,
     "update": UPDATE,
@@ -147,6 +154,11 @@ class Changes(SpecModel):
     def keeps_tombstones(self) -> bool:
         """Whether a record without a value is a change: it deletes the row of its key."""
         return self.envelope == "upsert"
+
+    @property
+    def aside(self) -> frozenset[str]:
+        """Fields of records that are no events, for which no column is proposed."""
+        return _ASIDE if self.envelope in ("debezium", "mongo") else frozenset()
 
     @property
     def ahead(self) -> Transform | None:

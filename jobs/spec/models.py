@@ -109,7 +109,7 @@ class StreamSpec(StreamTables):
         policy = self.evolution if evolving else self.evolution.elsewhere
         options = policy.as_options()
         if options:
-            own = self.columns_from_elsewhere
+            own = self.columns_from_elsewhere | (self.changes.aside if self.changes else frozenset[str]())
             options["refused"] = tuple((f"$.{shown_key(name)}", LEFT_OUT) for name in sorted(own))
         return found.with_options(options)
 
