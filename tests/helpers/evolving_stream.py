@@ -128,8 +128,8 @@ class EvolvingStream:
         return stream
 
     def land(self, *documents: Any, batch: int = 0) -> BatchDone:
-        """Produce records, documents or bytes, and land all that the log has."""
-        self.log += [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
+        """Produce records, documents or bytes, None without a value, and land all that the log has."""
+        self.log += [each if isinstance(each, bytes | None) else json.dumps(each).encode() for each in documents]
         self.runs = 0
         frame: Any = None
         return self.runner.run(frame, batch, {self.at: len(self.log)})
