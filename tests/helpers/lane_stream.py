@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,7 +71,10 @@ class LaneStream:
     Attributes:
         runs: How often the tasks of the last batch were run.
         headers: Of records, by their offsets, whatever their topics.
+        keys: Of records, by their topics and offsets.
     """
+
+    keys: Mapping[tuple[str, int], bytes] = MappingProxyType({})
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class LaneStream:
     def _sample(self, settings: Any, ranges: Ranges) -> Iterator[list[SampleRecord]]:
         for at, (start, end) in ranges.items():
             found = enumerate(self.log[at][start:end], start)
-            yield [SampleRecord(at, offset, value) for offset, value in found]
+            yield [SampleRecord(at, offset, value, self.keys.get((at.topic, offset))) for offset, value in found]
 
     def _opened(self, epoch: int) -> OpenStream:
         """As the driver opens it, Kafka left aside: claimed, and completed from the records of drivers before."""
@@ -207,5 +210,6 @@ class _Runner(BatchRunner):
             for first, last in ((start, middle), (middle, end)):
                 if first < last:
                     values = self._world.log[source][first:last]
-                    results.append(block(source, values, first, headers=self._world.headers))
+                    keys = {at: key for (topic, at), key in self._world.keys.items() if topic == source.topic}
+                    results.append(block(source, values, first, keys, self._world.headers))
         return task_results(self._stream, run_split(plan, results))
