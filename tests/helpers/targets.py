@@ -10,6 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.schema.evolution_policy import NO_EVOLUTION
 from jobs.spec.targets import TargetSpec
+from jobs.transform.chain import Chain
 
 
 def pair(table: str, dead_letters: str) -> tuple[TargetSpec, TargetSpec]:
@@ -64,6 +65,8 @@ def spec_with(
             "route": None,
             "shapes": False,
             "transform": (),
+            "chain": Chain(),
+            "changes": None,
             "rules": (),
             **more,
         },
