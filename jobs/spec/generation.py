@@ -9,6 +9,7 @@ from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.spec.changes import hashed_changes
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
 from jobs.spec.groups import group_of
@@ -106,6 +107,8 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
             stream.pop(name)
     if spec.route is not None:
         _drop_defaults(stream["route"])
+    if spec.changes is not None:
+        stream["changes"] = hashed_changes(spec, spec.changes)
     for name in ("location", "sort_by", "identifier_fields", "force_optional"):
         if not stream["table"][name]:
             stream["table"].pop(name)

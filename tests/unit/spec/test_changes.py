@@ -14,8 +14,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from jobs.schema.decoded_columns import decoded_properties
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.parser import parse_schema
+from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from jobs.spec.transform.shaping import first_decoded, fitting_table, key_fields
 from jobs.spec.validation import SpecError
 from jobs.write.partitioning import partition_spec
@@ -208,6 +210,14 @@ def test_what_changes_rows_is_in_the_hash(more: dict[str, Any]) -> None:
 def test_a_default_written_out_is_no_other_configuration() -> None:
     written = {"envelope": "debezium", "before": False, "unavailable": "__debezium_unavailable_value"}
     assert spec_of(changes=written).config_hash == spec_of().config_hash
+
+
+def test_a_driver_is_started_anew_for_what_it_says_and_for_no_default_of_it(tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    written = {"envelope": "debezium", "before": False}
+    assert generation(spec_of(changes=written), settings) == generation(spec_of(changes="debezium"), settings)
+    kept = spec_of(changes={"envelope": "debezium", "before": True})
+    assert generation(kept, settings) != generation(spec_of(), settings)
 
 
 def registry_spec(**more: Any) -> StreamSpec:
