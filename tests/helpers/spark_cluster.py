@@ -28,6 +28,7 @@ from tests.helpers.waiting import wait_for
 
 CLUSTER_SECRET = "a-cluster-secret-of-the-tests"
 SECRET_VARIABLE = "FRAZIL_TEST_CLUSTER_SECRET"
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
 
 
@@ -62,6 +63,7 @@ class SparkCluster:
         """What `spark.conf` of a deployment says for this cluster."""
         return {
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": _QUICK,
             "spark.authenticate": "true",
             "spark.authenticate.secret": f"${{env:{SECRET_VARIABLE}}}",
             "spark.network.crypto.enabled": "true",
@@ -103,7 +105,7 @@ class SparkCluster:
                     "SPARK_LOCAL_DIRS": str(folder / "local"),
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_DAEMON_MEMORY": "160m",
-                    "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+                    "SPARK_DAEMON_JAVA_OPTS": _QUICK,
                     **(self.given if kind == "worker" else {}),
                 },
                 cwd=folder,

@@ -108,8 +108,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from jobs.spec.settings import Settings
 
     settings = Settings.embedded(tmp_path_factory.mktemp("spark"))
-    conf = SPARK_CONF | {"spark.sql.shuffle.partitions": "2"}
-    small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": conf})
+    small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": SPARK_CONF})
     yield start_session(settings.model_copy(update={"spark": small}), "frazil tests")
     end_spark()
 

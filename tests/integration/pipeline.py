@@ -44,7 +44,12 @@ Coordinates = tuple[str, int, int]
 
 SCHEMA = "id string not null, amount decimal(12,2) not null, created_at timestamptz not null, note string"
 # Nobody looks at a driver that lives for seconds.
-SPARK_CONF = {"spark.ui.enabled": "false"}
+# No JVM lives long enough here for C2 and a collector of several threads to pay, and no table needs 200 partitions.
+SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 GOOD = "good"
 NULL_AMOUNT = "amount is null: an optional column would take it"
 TRUNCATED = "truncated"

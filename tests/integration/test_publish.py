@@ -30,8 +30,10 @@ Make = Callable[..., Pipeline]
 
 
 def publish(one: Pipeline, step: str = "") -> int:
-    """`frazil publish` as a process of its own, killed at a step; its status."""
-    return frazil(one, "publish", one.stream, step=step)
+    """`frazil publish`, as a process of its own where it is killed at a step; its status."""
+    if step:
+        return frazil(one, "publish", one.stream, step=step)
+    return CliRunner().invoke(main, ["--home", str(one.home), "publish", one.stream]).exit_code
 
 
 def frazil(one: Pipeline, *words: str, step: str = "", expect: int = 0) -> int:
@@ -94,7 +96,7 @@ def test_a_gated_stream_with_a_real_driver_and_spark_as_the_judge(pipeline: Make
     one.produce({GOOD: 20})
     one.drain(spark)
     assert frazil(one, "publish", one.stream, step="publish_after_verdict") == -signal.SIGKILL
-    assert publish(one) == 0
+    assert frazil(one, "publish", one.stream) == 0
     assert rows(one) == 20
     one.produce({GOOD: 20, TRUNCATED: 1})
     one.drain(spark)

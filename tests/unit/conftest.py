@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.kafka import metadata
+
 if TYPE_CHECKING:
     from tests.helpers.dead_letters import DeadLetterWorld
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands give up early, as no broker is there: each of them would wait for four seconds."""
+    monkeypatch.setattr(metadata, "KAFKA_SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
     monkeypatch.setenv("STANDIN", "silent,grandchild")
     command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(world.home), "start", "payments"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: len(world.living()) == 2, "the driver and its grandchild", 30)
+        wait_for(lambda: len(world.living()) == 2, "the driver and its grandchild")
         note = read_launched_process(LocalStore(world.folder()))
         assert note is not None
         process.send_signal(number)
@@ -237,7 +237,7 @@ def test_an_unknown_stream_is_an_error_that_leaves_no_state(world: World) -> Non
 def test_a_killed_run_worker_leaves_a_driver_that_goes_on(world: World) -> None:
     command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(world.home), "start", "payments"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        wait_for(world.living, "the driver", 30)
+        wait_for(world.living, "the driver")
         process.kill()
     wait_for(lambda: (world.folder() / "heartbeat.json").exists(), "its first beat")
     assert not runs(world)[0].is_finished
