@@ -17,8 +17,17 @@ from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.system.processes import session_members
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.topics import read_topic
 
 FAST = {"every": "1s"}
+
+
+def landed_once(one: Pipeline, seconds: float = 90.0) -> None:
+    """Wait until all records of a stream are where they belong, each once: letters are committed after the rows."""
+    one.wait_until_landed(seconds)
+    counted = len(read_topic(one.address, one.stream))
+    wait_for(lambda: sum(one.landed().values()) + sum(one.dead().values()) >= counted, "the letters to land", 30)
+    one.assert_exactly_once()
 
 
 class Group:
@@ -60,8 +69,7 @@ class Group:
 
     def complete(self, seconds: float = 90.0) -> None:
         for each in self.streams:
-            each.wait_until_landed(seconds)
-            each.assert_exactly_once()
+            landed_once(each, seconds)
 
     def log(self) -> str:
         return (self.group.folder.root / "logs" / "driver.log").read_text()

@@ -17,7 +17,7 @@ from tests.helpers.catalogs import rest_settings, with_jars
 from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
 from tests.helpers.rest_proxy import rest_proxy
 from tests.helpers.rest_server import RestServer
-from tests.helpers.secret_places import in_bucket, in_files
+from tests.helpers.secret_places import in_bucket, in_files, watched_arguments
 from tests.helpers.session_keys import SessionKeys, session_keys
 from tests.helpers.store_policy import documented_policy
 from tests.helpers.waiting import wait_for
@@ -82,6 +82,10 @@ def test_keys_of_seconds_are_renewed_by_a_driver_and_by_spark(
                     wait_for(lambda ended=ended: time.time() > ended, "the keys to end", 30)
                     one.produce(MIX)
                     one.wait_until_landed()
+            with watched_arguments(vault.secrets) as in_arguments:
+                one.produce(MIX)
+                one.wait_until_landed()
+            assert not in_arguments
             last = one.beat()
             assert (last.pid, last.epoch) == (first.pid, first.epoch)
             said = (one.folder().root / "logs" / "driver.log").read_text()
