@@ -53,13 +53,13 @@ _JOIN_WITHIN_BUCKETS = {
     "spark.sql.iceberg.planning.preserve-data-grouping": "true",
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
+_HASH_JOIN = {"spark.sql.join.preferSortMergeJoin": "false"}
 WAYS = {
     "as it is": Way(),
-    "deletes by partition": Way({"write.delete.granularity": "partition"}),
-    "no distribution": Way({"write.merge.distribution-mode": "none"}),
-    "2 shuffle partitions": Way(conf={"spark.sql.shuffle.partitions": "2"}),
+    "hash join": Way(conf=_HASH_JOIN),
     "join within buckets": Way(conf=_JOIN_WITHIN_BUCKETS),
-    "hash join": Way(conf={"spark.sql.join.preferSortMergeJoin": "false"}),
+    "hash join within buckets": Way(conf=_JOIN_WITHIN_BUCKETS | _HASH_JOIN),
+    "deletes by partition": Way({"write.delete.granularity": "partition"}),
 }
 
 
@@ -96,7 +96,7 @@ def main() -> None:
             for name, seconds in took.items():
                 # The first of each warms up.
                 kept = seconds[1:]
-                print(f"{spread:8} {name:24} {statistics.median(kept):6.2f} s  {[round(each, 2) for each in kept]}")
+                print(f"{spread:8} {name:26} {statistics.median(kept):6.2f} s  {[round(each, 2) for each in kept]}")
         table = world.mirror
         files = list(table.scan().plan_files())
         print(f"{len(files)} data files, {sum(len(each.delete_files) for each in files)} deletes of them")

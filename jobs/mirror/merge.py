@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_IN_A_TASK = 100_000
+_ROWS_IN_A_PARTITION = 1_000_000
+"""Of the mirror and the changes, in one task of the join."""
+_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 def merge_increment(
@@ -157,6 +160,9 @@ class _Merge:
         plan = self.plan
         if not facts.rows:
             return
+        if _SHUFFLES not in self.settings.spark.conf:
+            rows = _rows(self.mirror) + facts.rows
+            self.session.conf.set(_SHUFFLES, str(max(session_cores(source), 1 + rows // _ROWS_IN_A_PARTITION)))
         view = f"frazil_folded_{uuid.uuid4().hex}"
         source.createOrReplaceTempView(view)
         narrowed = where_changes_are("t", facts.ranges, facts.buckets)
@@ -172,6 +178,13 @@ class _Merge:
 def table_path(settings: Settings, table: Table) -> str:
     """A table in the SQL of Spark."""
     return ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
+
+
+def _rows(table: Table) -> int:
+    """How many rows a table has, deleted ones among them, as its newest snapshot says."""
+    newest = table.current_snapshot()
+    said = newest.summary.additional_properties.get("total-records") if newest and newest.summary else None
+    return int(said) if said and said.isdigit() else 0
 
 
 def _head(table: Table, branch: str) -> int | None:

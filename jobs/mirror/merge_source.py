@@ -81,7 +81,7 @@ class SourceRows:
             again = self._kept(_union(parts).distinct())
             count = again.count()
         if again is None or not count:
-            return self._judged(MergeSource(folded.withColumn(SET_COLUMN, sql.lit(False))), facts.unjudged)
+            return self._judged(MergeSource(folded.withColumn(SET_COLUMN, sql.lit(False))), facts)
         if count > MOST_KEYS:
             raise FrazilError(
                 f"stream {self.plan.stream}: {count:,} keys would have to be folded again from the changelog.",
@@ -91,7 +91,7 @@ class SourceRows:
         names = list(self.plan.key)
         rest = folded.join(sql.broadcast(again), names, "left_anti").select(*folded.columns)
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
-        return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), unjudged=1)
+        return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), None)
 
     def _refolded(self, keys: DataFrame) -> tuple[DataFrame, int]:
         """One row for each of the keys, and how many of their values no change has."""
@@ -142,15 +142,19 @@ class SourceRows:
         alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" else ""
         return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
 
-    def _judged(self, source: MergeSource, unjudged: int) -> MergeSource:
-        """With the filter's word on rows of which it reads a value of the mirror's row."""
+    def _judged(self, source: MergeSource, facts: MergeFacts | None) -> MergeSource:
+        """With the filter's word on rows of which it reads a value of the mirror's row.
+
+        Args:
+            facts: What the rows are; None if that is not known.
+        """
         from pyspark.sql import functions as sql
 
-        if self.row_filter.condition is None or not unjudged:
+        if self.row_filter.condition is None or (facts is not None and not facts.unjudged):
             return source
         frame, names = source.frame, list(self.plan.key)
         read = [name for name in self.row_filter.condition.columns if name not in self.plan.key]
-        asked = self._rows_there(None).select(
+        asked = self._rows_there(facts).select(
             *map(_column, names), *[_column(name).alias(f"_there_{n}") for n, name in enumerate(read)]
         )
         joined = frame.where(UNJUDGED_COLUMN).join(asked, names, "left")

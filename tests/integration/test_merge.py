@@ -24,25 +24,24 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 SMALL = "id long, name string, note string"
-CUTS = 3
 
 
-HISTORIES: list[tuple[int, Deletes, str | None]] = [
-    (1, "hard", None),
-    (2, "soft", None),
-    (3, "hard", "note IS NOT NULL"),
+HISTORIES: list[tuple[int, int, Deletes, str | None]] = [
+    (1, 3, "hard", None),
+    (2, 2, "soft", None),
+    (3, 2, "hard", "note IS NOT NULL"),
 ]
 
 
-@pytest.mark.parametrize(("seed", "deletes", "where"), HISTORIES)
+@pytest.mark.parametrize(("seed", "merges", "deletes", "where"), HISTORIES)
 def test_random_histories_cut_anywhere(
-    tmp_path: Path, spark: SparkSession, seed: int, deletes: Deletes, where: str | None
+    tmp_path: Path, spark: SparkSession, seed: int, merges: int, deletes: Deletes, where: str | None
 ) -> None:
     chosen = random.Random(seed)
     source = SourceTable(seed)
     source.run(300)
     world = MirrorWorld(tmp_path, spark, ROW, KEY, deletes=deletes, where=where)
-    bounds = [0, *sorted(chosen.sample(range(20, len(source.log)), CUTS - 1)), len(source.log)]
+    bounds = [0, *sorted(chosen.sample(range(20, len(source.log)), merges - 1)), len(source.log)]
     late = source.late()
     landed, waiting = list[Row](), list[Row]()
     for start, end in pairwise(bounds):
