@@ -22,6 +22,7 @@ from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import driver_log, stream_logging
+from jobs.stream.mirror_process import MirrorProcess
 from jobs.stream.query import StreamQuery
 from jobs.stream.runner import SharedDriver, StreamRunner
 from jobs.supervise.control_request import ControlReader
@@ -58,6 +59,7 @@ class CarriedStream:
         group: The group's name.
         metrics_url: Where the metrics of all streams of the group are.
         session: Its session in the group's Spark.
+        mirrors: Merges into its mirrors, if it has any.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class CarriedStream:
         metrics_url: str,
         *,
         session: Callable[[], SparkSession],
+        mirrors: MirrorProcess | None = None,
     ) -> None:
         self.attempt: int = attempt
         self.stream: str = spec.stream
@@ -78,6 +81,7 @@ class CarriedStream:
         self._folder: StreamFolder = folder
         self._group: str = group
         self._session: Callable[[], SparkSession] = session
+        self._mirrors: MirrorProcess = mirrors or MirrorProcess(())
         self._shared: SharedDriver = SharedDriver(metrics_url)
         self._control: ControlReader = ControlReader(folder.store, attempt)
         self._runner: StreamRunner | None = None
@@ -88,7 +92,7 @@ class CarriedStream:
         try:
             every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
             given = (folder.store, spec.stream, generation(spec, settings), attempt, driver_log(folder.root))
-            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, every_seconds=every)
+            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, self._beside, every)
             self._heartbeat.change(group=group)
             self._thread: threading.Thread = background_thread(self._carry, spec.stream)
         finally:
@@ -138,10 +142,14 @@ class CarriedStream:
         """Wait for its end, for so long."""
         self._thread.join(seconds)
 
+    def _beside(self) -> None:
+        self._mirrors.ensure()
+
     def _carry(self) -> None:
         secrets = tuple(secrets_in(self._spec))
         with contextlib.ExitStack() as entered:
             heartbeat = entered.enter_context(self._heartbeat)
+            entered.callback(self._mirrors.end)
             try:
                 entered.enter_context(stream_logging(self._folder.root, self._settings, self.stream, secrets))
             except FrazilError as problem:

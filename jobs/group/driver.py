@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
@@ -19,6 +19,7 @@ from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder, streams_with
 from jobs.steps import step
+from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.actual import UnreadableStateError
 from jobs.supervise.control_request import LOCK, ControlReader
 from jobs.supervise.groups import BELL, DriverGroup
@@ -58,6 +59,7 @@ class GroupDriver:
         on_ending: Called once it takes up no stream any more.
         timeouts: How long a batch may take once its stream is asked to end.
         idle_seconds: How long it stays without a stream.
+        started_with: The deployment's folder and settings file, as it was given them itself.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class GroupDriver:
         on_ending: Callable[[], None] = lambda: None,
         timeouts: Timeouts | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        started_with: Sequence[str] | None = None,
     ) -> None:
+        self._started_with: Sequence[str] | None = started_with
         self._group: DriverGroup = group
         self._settings: Settings = group.settings
         self._documents: MemberDocuments = MemberDocuments(group, process)
@@ -200,7 +204,8 @@ class GroupDriver:
                 step("before_taken_up")
                 self._documents.note(folder, launch)
             given = (spec, self._settings, folder, launch.attempt, self._group.name, self._metrics_url)
-            carried = CarriedStream(*given, session=lambda: self._session_of(stream))
+            mirrors = mirror_process(spec, self._started_with)
+            carried = CarriedStream(*given, session=lambda: self._session_of(stream), mirrors=mirrors)
         except (LaunchedElsewhereError, UnreadableStateError, OSError, TimeoutError) as problem:
             self._report(stream, str(problem))
             return False

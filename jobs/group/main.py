@@ -108,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         *(group, process, control, spark.get, metrics.url),
                         on_secrets=lambda also: handler.setFormatter(RedactingFormatter(settings, also=also)),
                         on_ending=lambda: heartbeat.change(state="stopping"),
+                        started_with=again,
                     )
                 )
                 heartbeat.follow(carried[0].work)

@@ -13,6 +13,7 @@ import msgspec
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 
 Action = Literal["compact", "position_deletes", "manifests", "remake", "expire", "orphans", "metadata"]
 # In the order in which they are done: each works on what the one before has left.
@@ -168,6 +169,11 @@ def written_by_frazil(facts: TableFacts) -> bool:
     return bool(facts.streams) or any(
         name.startswith("frazil.") and not name.startswith(readers) for name in facts.properties
     )
+
+
+def is_mirror(facts: TableFacts) -> bool:
+    """Whether all merges into the table take its lock, so that none meets a compaction."""
+    return MIRROR_PROPERTY in facts.properties
 
 
 @dataclass(frozen=True, slots=True)

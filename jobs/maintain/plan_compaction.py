@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.maintenance_history import MAX_ENTRIES
-from jobs.maintain.plan import UNDERSIZED_SHARE, Candidate, PlanInput, Skip, Step, files_written, written_by_frazil
+from jobs.maintain.plan import (
+    UNDERSIZED_SHARE,
+    Candidate,
+    PlanInput,
+    Skip,
+    Step,
+    files_written,
+    is_mirror,
+    written_by_frazil,
+)
 from jobs.maintain.plan_partition_specs import one_step_for_unpartitioned, with_other_specs, without_dropped_column
 from jobs.maintain.text import duration_text, files_text, size_text, sized_text
 
@@ -24,6 +33,8 @@ _OVERSIZED_SHARE = 1.8
 _FEW_EVERY = timedelta(hours=1)
 # Deletes may come to a partition with every merge, and each time all of it is rewritten.
 _DELETES_EVERY = timedelta(days=1)
+# Of a mirror they come with most merges: a day's would be thousands.
+_DELETES_OF_MIRRORS_EVERY = timedelta(hours=1)
 
 
 def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
@@ -78,6 +89,8 @@ def _of_partition(at: PlanInput, compact: Compact, partition: PartitionFacts) ->
 
 def _must_wait(at: PlanInput, partition: PartitionFacts) -> str | None:
     """Why a partition that is still written to must not be rewritten now; None if only appends come."""
+    if is_mirror(at.facts):
+        return None
     # A run that has applied all deletes does not end the merges that they came from.
     if at.facts.delete_files or partition.delete_files or any(at.history.of("position_deletes")):
         return "the table has or had delete files, and a merge that meets a compaction fails"
@@ -117,7 +130,7 @@ def _of_deletes(at: PlanInput, compact: Compact, partition: PartitionFacts) -> C
         f"the rows deleted ({limits})."
     )
     since = at.since("compact", partition)
-    if since is not None and since < _DELETES_EVERY:
+    if since is not None and since < (_DELETES_OF_MIRRORS_EVERY if is_mirror(at.facts) else _DELETES_EVERY):
         return Skip("compact", partition.name, f"Not due: {reason} It was compacted {duration_text(since)} ago.")
     left = round(partition.bytes * (1 - partition.delete_ratio))
     after = files_written(left, compact.target, UNDERSIZED_SHARE * compact.target)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import PartitionFacts
-from jobs.maintain.plan import PlanInput, Skip, Step
+from jobs.maintain.plan import PlanInput, Skip, Step, is_mirror
 from jobs.maintain.plan_compaction import is_cold
 from jobs.maintain.text import duration_text, size_text
 
@@ -53,7 +53,7 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
             said = f"{partition.delete_files:,} delete files of {size_text(partition.delete_bytes)}"
             said = f"{said} ({files:,} in the table, of {size_text(size / files)} on average)"
             since = at.since("position_deletes", partition)
-            if not is_cold(partition, at, policy.compact):
+            if not is_cold(partition, at, policy.compact) and not is_mirror(at.facts):
                 why = f"{said}: it is still written to, and a merge may add to them."
                 yield Skip("position_deletes", partition.name, why)
             elif since is not None and since < _EVERY:

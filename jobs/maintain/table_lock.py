@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from jobs.errors import FrazilError
 from jobs.maintain.maintenance_history import table_store
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError
+
+_POLL_SECONDS = 0.2
 
 
 class TableBusyError(FrazilError):
@@ -46,24 +49,33 @@ class TableLock:
 
 
 @contextlib.contextmanager
-def table_lock(settings: Settings, table: str, uuid: str) -> Iterator[TableLock]:
+def table_lock(settings: Settings, table: str, uuid: str, wait_seconds: float = 0.0) -> Iterator[TableLock]:
     """Hold the lock of a table for the length of the block.
 
-    It lies under the state folder, so it is for the processes that share one. It keeps maintenance runs from working
-    against each other; a stream never takes it, and never waits for it.
+    It lies under the state folder, so it is for the processes that share one. It keeps maintenance runs, and merges
+    into a mirror, from working against each other; a stream never takes it, and never waits for it.
+
+    Args:
+        wait_seconds: How long whoever holds it is waited for.
 
     Raises:
-        TableBusyError: Another process holds it.
+        TableBusyError: Another process holds it for longer than that.
     """
     lease = Lease(table_store(settings, uuid), f"table {table}", settings.lease_ttl.total_seconds())
-    try:
-        lease.acquire(above=0)
-    except LeaseHeldError:
-        holder = lease.read()
-        who = f"process {holder.pid} on {holder.host}" if holder else "another process"
-        raise TableBusyError(
-            f"table {table} is being maintained by {who}.", fix=f"wait for it to end, then frazil maintain {table}"
-        ) from None
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            lease.acquire(above=0)
+            break
+        except LeaseHeldError:
+            if time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                continue
+            holder = lease.read()
+            who = f"process {holder.pid} on {holder.host}" if holder else "another process"
+            raise TableBusyError(
+                f"table {table} is being maintained by {who}.", fix=f"wait for it to end, then frazil maintain {table}"
+            ) from None
     try:
         yield TableLock(lease, table)
     finally:

@@ -19,6 +19,7 @@ from jobs.maintain.branch_remake import gated_branches
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.maintain.plan import ACTIONS, Action, Plan
 from jobs.maintain.plan_execution import PROCEDURES, Execution, Procedure, problem_text
 from jobs.maintain.plan_expiry import may_be_due
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MERGE_SECONDS = 300.0
 _LOCAL = re.compile(r"local\[(\d+)]")
 
 
@@ -127,7 +129,7 @@ class TableMaintenance:
             return
         began = time.monotonic()
         try:
-            with table_lock(self._context.settings, self._context.name, self._context.uuid) as lock:
+            with table_lock(self._context.settings, self._context.name, self._context.uuid, self._patience) as lock:
                 steps.step("maintain_after_lock")
                 if self._execution is None:
                     self._execution = self._begun()
@@ -140,6 +142,11 @@ class TableMaintenance:
                 self._execution.give_up(actions, f"Not tried: {busy.message}")
         finally:
             self._seconds += time.monotonic() - began
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a merge under way is waited for: there is one again and again."""
+        return _MERGE_SECONDS if MIRROR_PROPERTY in self._facts.properties else 0.0
 
     def _begun(self) -> Execution:
         context, again = self._context, self._context.load()

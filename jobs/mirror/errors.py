@@ -21,7 +21,7 @@ class RestoredSourceError(StreamStopped):
             f"{partition.partition}, happened later than the ones before it, but its position in the source is lower: "
             f"{position} after {greatest}. The source was restored, or its log begins anew. Positions before and "
             "after it cannot be compared, so the mirror stops.",
-            fix=f"frazil mirror accept {stream} --new-generation, or frazil mirror rebuild {stream}",
+            fix=f"frazil mirror accept {stream} --new-generation",
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset

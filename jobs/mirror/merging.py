@@ -17,6 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import CommitRefusedError
@@ -38,6 +39,7 @@ from jobs.mirror.mirror_table import (
     refuse_unfit,
     row_columns,
 )
+from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
@@ -108,6 +110,8 @@ def merge_new(
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         if found.until is None or (known is not None and not found.files):
             return Merged(None, found, None, known)
+        if found.why and not anew:
+            refuse_incomplete(spec, mirror, changelog)
         key = mirror_key(spec, mirror, changelog.schema())
         refuse_other_rows(session, known, key)
         evolve(session, changelog)
@@ -130,8 +134,8 @@ def merge_new(
                 mirror.deletes,
                 mirror.where,
                 # Columns of rows may be versions, which say nothing of other rows.
-                "key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
-                spec.kafka_columns.coordinates,
+                scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
+                coordinates=spec.kafka_columns.coordinates,
             )
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")
@@ -169,8 +173,13 @@ def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
     """The stream's changelog.
 
     Raises:
-        FrazilError: It is not there yet.
+        FrazilError: It is not there yet, or the stream writes it on a branch.
     """
+    if (branch := spec.branch_of(spec.table.name)) != MAIN_BRANCH:
+        raise FrazilError(
+            f"stream {spec.stream}: changelog {spec.table.name} is on branch {branch}, and mirrors are made from main.",
+            fix=f"take the branch out of streams/{spec.stream}.yaml, or the mirrors",
+        )
     try:
         return catalog.load_table(spec.table.name)
     except NoSuchTableError:

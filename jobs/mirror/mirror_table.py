@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg import types as ice
 from pyiceberg.catalog import Catalog
@@ -13,11 +13,18 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.commit.errors import CommitRefusedError
 from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.errors import FrazilError
+from jobs.expression.problem import ExpressionProblem
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.evolution import protected_columns
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
@@ -29,10 +36,7 @@ from jobs.write.uuid_columns import uuid_properties
 
 CHANGE_PREFIX = "_change_"
 KEY_COLUMN = "_change_key"
-MIRROR_PROPERTY = "frazil.mirror"
-"""Of a mirror's table: of which stream it is, and of which changelog."""
 _OWN = (ORDER_COLUMN, DELETED_COLUMN)
-_MERGE_ON_READ = {f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")}
 
 
 def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ def mirror_schema(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> Schema
     """The columns that a mirror is to have: the row's, then those of its own; all but the key's are optional.
 
     Raises:
-        FrazilError: The key is none that Iceberg tells rows apart by.
+        FrazilError: The key is none that Iceberg tells rows apart by, or the condition is about other columns.
     """
     key, rows = mirror_key(spec, mirror, changelog), row_columns(spec, changelog)
     taken = [name for name in rows if name in _OWN]
@@ -101,6 +105,13 @@ def mirror_schema(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> Schema
                 f"stream {spec.stream}: the key of mirror {mirror.table} cannot be {', '.join(key)}: {problem}.",
                 fix=f"name other columns in mirrors: key of streams/{spec.stream}.yaml",
             )
+    try:
+        RowFilter.of(mirror.where, schema, rows)
+    except ExpressionProblem as problem:
+        raise FrazilError(
+            f"stream {spec.stream}: the condition of mirror {mirror.table} is none over its rows: {problem}.",
+            fix=f"correct mirrors: where in streams/{spec.stream}.yaml",
+        ) from None
     return with_identifier_fields(assign_fresh_schema_ids(schema), key)
 
 
@@ -121,15 +132,39 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
         )
     )
     of = json.dumps({"stream": spec.stream, "changelog": spec.table.name}, separators=(",", ":"))
-    properties = {**_MERGE_ON_READ, MIRROR_PROPERTY: of}
+    properties = {**MIRROR_PROPERTIES, MIRROR_PROPERTY: of}
     table = ensure_table(catalog, mirror.table, schema, partitions, create_table_properties(properties, schema))
     said = table.metadata.properties.get(MIRROR_PROPERTY)
-    if said is not None and said != of:
+    if said is None:
+        return _adopted(spec, mirror, catalog, properties)
+    if said != of:
         raise FrazilError(
             f"stream {spec.stream}: table {mirror.table} is a mirror already, of {said}.",
             fix=f"name another table in mirrors of streams/{spec.stream}.yaml, or drop that one",
         )
     return table
+
+
+def _adopted(spec: StreamSpec, mirror: Mirror, catalog: Catalog, properties: Mapping[str, str]) -> Table:
+    """A table that was there, from now on a mirror; its rows are older than every change."""
+
+    def attempt() -> Table:
+        table = catalog.load_table(mirror.table)
+        given = table.metadata.properties
+        if any(key.startswith(PROPERTY_PREFIX) for key in given):
+            raise FrazilError(
+                f"stream {spec.stream}: table {mirror.table} cannot become a mirror: a stream lands in it.",
+                fix=f"name another table in mirrors of streams/{spec.stream}.yaml",
+            )
+        lacking = {key: value for key, value in properties.items() if key not in given}
+        with conflicts_as_moved_head(), table.transaction() as change:
+            change.set_properties(lacking)
+        return table
+
+    def given_up(said: str) -> CommitRefusedError:
+        return CommitRefusedError(f"stream {spec.stream}: {said}", fix=f"frazil mirror run {spec.stream}")
+
+    return compare_and_swap(mirror.table, attempt, given_up)
 
 
 def mirror_fitting(wanted: Schema, metadata: TableMetadata) -> Fitting:

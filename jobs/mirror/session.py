@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
+from jobs.maintain.table_lock import TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -31,7 +30,6 @@ from jobs.state.lease import LeaseHeldError, stream_lease
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 600.0
-_POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -68,10 +66,7 @@ class MirrorSession:
         Raises:
             RolledBackError: Somebody moved it back to before its last merge.
         """
-        try:
-            return self.target.read()
-        except RolledBackError:
-            raise mirror_rolled_back(self.spec, self.mirror) from None
+        return self.target.read()
 
     def verify(self) -> None:
         """See that lease and lock are still this process's.
@@ -144,6 +139,7 @@ def mirror_session(
     Raises:
         LeaseHeldError: Somebody else merges.
         TableBusyError: The table is being maintained for longer than that.
+        RolledBackError: Somebody moved the mirror back to before its last merge.
     """
     name = mirror_id(spec.stream, mirror.table)
     lease = stream_lease(settings, name)
@@ -153,30 +149,17 @@ def mirror_session(
             f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on {held.host}.",
             fix=f"wait for it to end, or stop process {held.pid} and run this again",
         )
-    with _locked(settings, table, mirror.table, wait_seconds) as lock:
+    with table_lock(settings, mirror.table, str(table.metadata.table_uuid), wait_seconds) as lock:
         target = Target(catalog, mirror.table, name, backoff)
         commits = CommitSession(name, spec.config_hash, lease, {mirror.table: target})
         with commits.held():
             session = MirrorSession(spec, mirror, commits, lock)
             if abandoned_branches(target.table.metadata):
                 session.drop_branches(lambda now: abandoned_branches(now.metadata))
-            yield session
-
-
-@contextlib.contextmanager
-def _locked(settings: Settings, table: Table, name: str, wait_seconds: float) -> Iterator[TableLock]:
-    deadline = time.monotonic() + wait_seconds
-    uuid = str(table.metadata.table_uuid)
-    with contextlib.ExitStack() as held:
-        while True:
             try:
-                lock = held.enter_context(table_lock(settings, name, uuid))
-                break
-            except TableBusyError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-        yield lock
+                yield session
+            except RolledBackError:
+                raise mirror_rolled_back(spec, mirror) from None
 
 
 def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:

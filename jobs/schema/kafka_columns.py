@@ -94,11 +94,6 @@ class KafkaColumns:
         )
 
     @property
-    def coordinates_or_none(self) -> tuple[str | None, str | None, str | None]:
-        """The coordinates, None for each that rows do not have."""
-        return (self.topic, self.partition, self.offset)
-
-    @property
     def left_out(self) -> frozenset[str]:
         """The usual names of Kafka's columns that rows could have and do not."""
         return frozenset(ALL_NAMES.values()) - self.names

@@ -99,7 +99,7 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
         stream["source"].pop("max_bytes_per_batch")
     if not spec.source.options:
         stream["source"].pop("options")
-    for name in ("transform", "rules"):
+    for name in ("transform", "rules", "mirrors"):
         if not stream[name]:
             stream.pop(name)
     for name in ("event_time", "route", "changes"):

@@ -151,6 +151,9 @@ def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[
         claims["stream", spec.stream].append((index, ("stream",)))
         for target in spec.targets:
             claims["table", target.name].append((index, _NAMED_AT[target.role]))
+        for at, mirror in enumerate(spec.mirrors):
+            if not mirror.is_pattern:
+                claims["table", mirror.table].append((index, ("mirrors", at, "table")))
     problems: dict[int, list[tuple[Location, str]]] = defaultdict(list)
     for (kind, name), claimants in claims.items():
         for index, location in claimants:

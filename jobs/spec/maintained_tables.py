@@ -19,7 +19,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.targets import Role as TargetRole
 from jobs.spec.units import parse_size
 
-Role = Literal["sink", "dead_letters", "ledger", "other"]
+Role = Literal["sink", "dead_letters", "mirror", "ledger", "other"]
 TARGET_PROPERTY = "write.target-file-size-bytes"
 _ALL = ".*"
 # What a stream's target is called here, the tables of rows first.
@@ -82,6 +82,9 @@ def maintained_tables(
             for target in spec.targets:
                 if target.role == of_targets:
                     roles.setdefault(target.name, (spec, role))
+    for spec in specs:
+        for _, mirror in spec.mirrored:
+            roles.setdefault(mirror.table, (spec, "mirror"))
     roles.setdefault(settings.ledger.table, (None, "ledger"))
     known = {*roles}
     exact = {entry.name for entry in settings.maintenance.tables if not entry.name.endswith(_ALL)}
@@ -123,7 +126,7 @@ def _layers(settings: Settings, name: str, spec: StreamSpec | None, role: Role) 
         if (created := _target_at_creation(spec)) is not None:
             yield f"from table.properties of the stream {spec.stream}", created
         yield f"from the file of the stream {spec.stream}", spec.maintenance
-    elif spec is not None:
+    elif spec is not None and role == "dead_letters":
         yield f"from maintenance.dead_letters of the stream {spec.stream}", spec.maintenance.dead_letters
     if (entry := entries.get(name)) is not None:
         yield _called(entry), entry

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.schema.kafka_columns import KafkaColumns
+from jobs.expression.parser import parse
+from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.fields import PositiveInt, TableName
+from jobs.spec.fields import PositiveInt, table_name
+from jobs.spec.table import Table
 from jobs.spec.units import Duration
 
 LEAST_PAUSE = timedelta(seconds=5)
 MOST_BUCKETS = 1024
+PLACEHOLDERS = ("table", "namespace")
+
+
+def _name_or_pattern(value: str) -> str:
+    unknown = [each for each in re.findall(r"\{([^{}]*)\}", value) if each not in PLACEHOLDERS]
+    if unknown:
+        raise ValueError(f"names '{{{unknown[0]}}}', and may name {{table}} and {{namespace}} of the changelog")
+    table_name(_filled(value, "n.t"))
+    return value
+
+
+def _filled(pattern: str, changelog: str) -> str:
+    namespace, _, table = changelog.rpartition(".")
+    return pattern.replace("{namespace}", namespace).replace("{table}", table)
 
 
 class Mirror(SpecModel):
-    """One mirror of the stream's changelog.
+    """One mirror of the stream's changelog, or of each of its changelogs.
 
     Args:
-        table: Its name.
+        table: Its name; of a stream with several changelogs with `{table}`, and perhaps `{namespace}`, of each of them.
         key: The columns that tell its rows apart; without it those of the changelog's `_change_key`.
         every: How often what is new in the changelog is merged while the stream's driver runs; without it when somebody
             asks for it.
@@ -30,12 +48,21 @@ class Mirror(SpecModel):
         buckets: Of the key's first column, by which the table is partitioned.
     """
 
-    table: TableName
+    table: Annotated[str, AfterValidator(_name_or_pattern)]
     key: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     every: Duration | None = None
     deletes: Literal["hard", "soft"] = "hard"
     where: str | None = None
     buckets: PositiveInt = 8
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether there is one for each changelog."""
+        return "{table}" in self.table
+
+    def of_changelog(self, changelog: str) -> Mirror:
+        """The mirror of one changelog, by whose name its own is made."""
+        return self.model_copy(update={"table": _filled(self.table, changelog)})
 
     @model_validator(mode="after")
     def _sound(self) -> Mirror:
@@ -44,6 +71,11 @@ class Mirror(SpecModel):
             problems.append((("every",), "must be at least 5s"))
         if len(set(self.key)) < len(self.key):
             problems.append((("key",), "names a column twice"))
+        if self.where is not None:
+            try:
+                parse(self.where)
+            except ExpressionProblem as problem:
+                problems.append((("where",), str(problem)))
         if self.buckets > MOST_BUCKETS:
             problems.append((("buckets",), f"must be at most {MOST_BUCKETS:,}"))
         if problems:
@@ -52,31 +84,48 @@ class Mirror(SpecModel):
 
 
 def mirror_problems(
-    mirrors: Sequence[Mirror], *, changes: bool, kafka: KafkaColumns, targets: Collection[str], branch: str, main: str
+    mirrors: Sequence[Mirror],
+    table: Table,
+    targets: Collection[str],
+    *,
+    changes: bool,
+    routed: bool,
+    lanes: bool,
+    gated: bool,
 ) -> list[tuple[Location, str]]:
     """Returns what is wrong with the mirrors, given the rest of the file.
 
     Args:
         mirrors: As the file has them.
-        changes: Whether the stream lands changes.
-        kafka: The columns that rows have of Kafka's own.
+        table: The changelog, as the file has it.
         targets: The tables that the stream commits to.
-        branch: Of the changelog, that the stream writes.
-        main: What the main branch is called.
+        changes: Whether the stream lands changes.
+        routed: Whether its rows go to several tables.
+        lanes: Whether each of these has columns of its own, and is a changelog.
+        gated: Whether they become part of main by a gate.
     """
+    if not mirrors:
+        return []
     problems: list[tuple[Location, str]] = []
-    if mirrors and not changes:
+    if not changes:
         said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
         problems.append((("mirrors",), said))
-    if mirrors and None in kafka.coordinates_or_none:
-        said = "must not leave out topic, partition or offset: mirrors go by them where two changes are to be ordered"
-        problems.append((("table", "kafka_columns"), said))
-    if mirrors and branch != main:
-        said = f"must be {main}, which is what mirrors are made from"
+    if routed and not lanes:
+        said = "goes with a route by topic alone, whose tables have columns of their own: each is a changelog"
+        problems.append((("mirrors",), said))
+    if gated:
+        problems.append((("mirrors",), "goes without publish: what a gate holds would be missing among later changes"))
+    if table.branch != MAIN_BRANCH:
+        said = f"must be {MAIN_BRANCH} beside mirrors, which are made from what stands there"
         problems.append((("table", "branch"), said))
     names = [each.table for each in mirrors]
     for at, each in enumerate(mirrors):
-        if each.table in targets:
+        if each.is_pattern and not lanes:
+            problems.append((("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"))
+        if lanes and not each.is_pattern:
+            problems.append((("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"))
+        taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
+        if each.table in targets or taken:
             problems.append((("mirrors", at, "table"), "must be another table than those that the stream lands in"))
         if each.table in names[:at]:
             problems.append((("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"))

@@ -20,6 +20,7 @@ from jobs.spec.fields import StreamId
 from jobs.spec.groups import GroupName
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.mirror import Mirror
 from jobs.spec.publish import Publish, gated_policy
 from jobs.spec.restart import Restart
 from jobs.spec.route import RouteField
@@ -60,6 +61,7 @@ class StreamFile(WithPredicates, WithKeyColumns):
     contract: Contract | None = None
     publish: Publish | None = None
     route: RouteField = None
+    mirrors: tuple[Mirror, ...] = ()
     _named: tuple[str, ...] = PrivateAttr(())
     _absent: frozenset[str] = PrivateAttr(frozenset())
     _lane: LaneColumns | None = PrivateAttr(None)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Self
 
 from jobs.spec.late_tables import LateTables, late_tables
+from jobs.spec.mirror import Mirror
 from jobs.spec.named_tables import value_of_table
 from jobs.spec.parking import parks
 from jobs.spec.stream_file import StreamFile
@@ -106,6 +107,15 @@ class StreamTables(StreamFile):
     def table_settings(self, name: str) -> Table:
         """What the file says of one of the stream's tables of rows, with which it is created."""
         return table_settings(self.table, self.route, self.late_tables, name)
+
+    @property
+    def mirrored(self) -> tuple[tuple[str, Mirror], ...]:
+        """Each mirror behind the changelog that it is made from, as far as the stream's tables are known."""
+        if self.route is None:
+            return tuple((self.table.name, each) for each in self.mirrors)
+        rows = [each.name for each in self.targets if each.role == "rows" and not self.has_late_rows(each.name)]
+        changelogs = [each for each in rows if each != self.coordinator or self.coordinator_has_rows]
+        return tuple((name, each.of_changelog(name)) for name in changelogs for each in self.mirrors)
 
     @property
     def late_table(self) -> str | None:

@@ -32,6 +32,7 @@ from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.last_word import run_to_last_word
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, State
 from jobs.supervise.keeper_record import BEAT_MARK
@@ -85,9 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     control.end_on_signals()
     keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart), settings)
 
+    mirrors = mirror_process(spec, _of_deployment(given))
+
     def on_heartbeat() -> None:
         cap_output(driver_output(folder.root))
         keeper.ensure()
+        mirrors.ensure()
         if folder.store.shared:
             folder.store.local.put(BEAT_MARK, b"", durable=False)
 
@@ -114,14 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             step("before_last_word")
             heartbeat.change(state=state, error=error)
         finally:
+            mirrors.end()
             spark.end()
     return _EXITS[heartbeat.state]
 
 
 def _arguments(given: argparse.Namespace) -> list[str]:
     """What started this process, but for the attempt."""
+    return [*_of_deployment(given), "--stream", given.stream]
+
+
+def _of_deployment(given: argparse.Namespace) -> list[str]:
     settings = ["--settings", str(given.settings)] if given.settings else []
-    return ["--home", str(given.home), *settings, "--stream", given.stream]
+    return ["--home", str(given.home), *settings]
 
 
 def _is_held(spec: StreamSpec, settings: Settings) -> bool:

@@ -39,6 +39,7 @@ _COMMANDS = {
     "publish": ("orchestration.cli.publish.command", "Append to main what a stream has landed on its branch."),
     "release": ("orchestration.cli.publish.release", "Publish what a contract holds, as it is."),
     "discard": ("orchestration.cli.publish.discard", "Make dead letters of what a contract holds."),
+    "mirror": ("orchestration.cli.mirror.command", "Merge changes into mirrors, which are what their source is."),
     "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
     "registry": ("orchestration.cli.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "state": ("orchestration.cli.state", "Copy what streams keep outside their tables to another store."),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from tests.unit.maintain.plan_fixtures import (
     HOUR,
     LOOKED,
     MB,
     MINUTE,
     NOW,
+    OURS,
     made,
     partition,
     skips_of,
@@ -53,3 +55,16 @@ def test_what_a_compaction_leaves_of_deletes_is_dropped() -> None:
     off = made(table(one), compact={"enabled": False})
     assert off.steps == ()
     assert "is not to be compacted" in skips_of(off, "position_deletes")[0].reason
+
+
+def test_a_mirror_is_kept_while_merges_come() -> None:
+    """Its merges and its maintenance take turns, so neither has to wait until the other is over for good."""
+    mirror = {"properties": {**OURS, MIRROR_PROPERTY: "{}"}}
+    many = partition("d", 100, 100, ago=MINUTE, delete_files=20, delete_bytes=20_000, position_deletes=900)
+    assert steps_of(made(table(many)), "compact") == []
+    assert [step.scope for step in steps_of(made(table(many, **mirror)), "compact")] == ["d"]
+    few = partition("d", 100, 100, ago=MINUTE, delete_files=5, delete_bytes=5_000, position_deletes=50)
+    assert [step.action for step in made(table(few, **mirror)).steps] == ["position_deletes"]
+    for ago, due in ((2 * HOUR, True), (MINUTE, False)):
+        done = LOOKED.done("compact", NOW - ago, spec_id=0, scope="d")
+        assert bool(steps_of(made(table(many, **mirror), done), "compact")) == due

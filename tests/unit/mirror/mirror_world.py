@@ -12,6 +12,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from jobs.catalog import connect_catalog
 from jobs.commit import commit_steps
@@ -47,8 +50,24 @@ from jobs.spec.settings import Settings
 
 CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"
 P0 = TopicPartition("customers", 0)
+AT = datetime(2026, 11, 1, tzinfo=UTC)
 MIRROR_STEPS = ("mirror_before_merge", "mirror_after_merge", "mirror_before_publish", "mirror_after_publish")
-COLUMNS = "id long not null, name string, _change_op string not null"
+COLUMNS = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+    NestedField(3, "_change_op", StringType(), required=True),
+    NestedField(4, "_change_at", TimestamptzType(), required=False),
+    NestedField(5, "_change_position", StringType(), required=False),
+    NestedField(6, "_change_lineage", StringType(), required=False),
+    NestedField(7, "_change_transaction", StringType(), required=False),
+    NestedField(8, "_change_unavailable", ListType(9, StringType(), element_required=False), required=False),
+    NestedField(10, "_change_key", StructType(NestedField(11, "id", LongType(), required=False)), required=False),
+    NestedField(12, "_change_old_key", StructType(NestedField(13, "id", LongType(), required=False)), required=False),
+    NestedField(14, "_kafka_topic", StringType(), required=False),
+    NestedField(15, "_kafka_partition", IntegerType(), required=False),
+    NestedField(16, "_kafka_offset", LongType(), required=False),
+    NestedField(17, "_kafka_timestamp", TimestamptzType(), required=False),
+)
 
 Rows = dict[int, str]
 
@@ -150,24 +169,32 @@ class MirrorWorld:
         self.document: dict[str, Any] = {
             "stream": "customers",
             "source": {"topics": ["customers"]},
-            "decode": {"value": "json", "schema": COLUMNS},
+            "decode": {
+                "value": "connect_json",
+                "schema": "infer",
+                "key": {"format": "connect_json", "schema": "id long", "into": "_change_key"},
+            },
+            "changes": {"envelope": "debezium"},
             "table": {"name": CHANGELOG},
+            "mirrors": [{"table": MIRROR, "buckets": 2, **mirror}],
         }
         self.file: Path = file
         self.write()
-        self.mirror: Mirror = Mirror.model_validate({"table": MIRROR, "key": ["id"], "buckets": 2, **mirror})
         self.settings: Settings = Settings.embedded(home)
         catalog = self.catalog()
         catalog.create_namespace("shop")
-        catalog.create_table(CHANGELOG, self.spec.table_schema, properties={"format-version": "2"})
+        catalog.create_table(CHANGELOG, COLUMNS, properties={"format-version": "2"})
         self.epoch = 0
         self.end = 0
+        # Of the positions of changes to come, as after a restore of the source.
+        self.position_shift = 0
         self.changes: list[Change] = []
 
     def write(self, **more: Any) -> None:
         self.document |= more
         self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
         self.spec: StreamSpec = load_stream(self.file)
+        self.mirror: Mirror = self.spec.mirrors[0]
 
     def catalog(self) -> Catalog:
         return connect_catalog(self.settings)
@@ -193,6 +220,10 @@ class MirrorWorld:
                 "id": each.id,
                 "name": each.name,
                 "_change_op": "d" if each.name is None else "u",
+                "_change_at": AT + timedelta(minutes=start + n),
+                "_change_position": f"{start + n + self.position_shift:016x}",
+                "_change_lineage": "db",
+                "_change_key": {"id": each.id},
                 "_kafka_topic": "customers",
                 "_kafka_partition": 0,
                 "_kafka_offset": start + n,

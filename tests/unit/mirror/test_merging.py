@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,26 @@ def test_a_mirror_that_was_moved_back_is_made_anew(world: MirrorWorld) -> None:
     world.check()
 
 
+@pytest.mark.parametrize("step", MIRROR_STEPS[:3])
+def test_one_that_is_moved_back_under_a_merge_gets_nothing(world: MirrorWorld, step: str) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    former = world.table().metadata.current_snapshot_id
+    assert former is not None
+    world.land(Change(1, "anna"))
+    world.merge()
+    world.land(Change(2, "bob"))
+
+    def moved_back() -> None:
+        world.table().manage_snapshots().rollback_to_snapshot(former).commit()
+
+    with AtStep(step, moved_back), pytest.raises(FrazilError, match="was moved back") as stopped:
+        world.merge()
+    assert stopped.value.fix is not None and "mirror rebuild" in stopped.value.fix
+    assert world.table().metadata.current_snapshot_id == former
+    assert world.rows() == {1: "ann"}
+
+
 def test_a_mirror_gets_the_columns_that_its_changelog_got(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.merge()
@@ -143,6 +164,22 @@ def test_a_mirror_gets_the_columns_that_its_changelog_got(world: MirrorWorld) ->
     names = [each.name for each in world.table().schema().fields]
     assert names == ["id", "name", "age", "_change_order"]
     assert world.rows() == {1: "ann", 2: "bob"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"where": "region = 'eu'"}, "condition of mirror shop.customers is none over its rows.*region"),
+        ({"key": ["no"]}, "names column no, and changelog .* has none at its top; it has id, name"),
+        ({"key": ["name", "_change_op"]}, "names column _change_op"),
+    ],
+)
+def test_what_a_file_says_of_other_columns(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    world = MirrorWorld(tmp_path, **more)
+    world.land(Change(1, "ann"))
+    with pytest.raises(FrazilError, match=said) as stopped:
+        world.merge()
+    assert stopped.value.fix is not None and "streams/customers.yaml" in stopped.value.fix
 
 
 def test_two_merges_in_one_session(world: MirrorWorld) -> None:

@@ -110,7 +110,7 @@ class Story:
         self.world.check()
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(ACTIONS, min_size=3, max_size=9))
 def test_a_mirror_is_always_its_source_as_of_its_stamp(actions: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

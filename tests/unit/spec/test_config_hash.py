@@ -146,7 +146,7 @@ CHANGES_NONE = {
     "table.properties", "table.location", "table.sort_by",
     "table.identifier_fields", "table.force_optional", "publish.gate", "publish.every",
     "route.on_table_error", "route.recreate",
-    "decode.subject",
+    "decode.subject", "mirrors",
     # Steps are hashed with the predicates that they name.
     "predicates",
     # Which records are read, and when: never what becomes of one.

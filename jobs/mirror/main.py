@@ -1,0 +1,160 @@
+"""Merges beside a stream's driver, each mirror as often as its file says: `python -m jobs.mirror.main`.
+
+A process of its own, with a JVM of its own that starts with the first merge: the stream never waits for a merge, and no
+merge takes memory from it. The driver starts it, and it ends with the driver: its standard input ends then, also where
+the driver is killed. A merge that is under way then is one that was killed at some step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import connect_catalog
+from jobs.errors import FrazilError
+from jobs.install.artifacts import resolve_jars
+from jobs.mirror.merging import Merger
+from jobs.mirror.mirror_problem import forget_problem, note_problem
+from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
+from jobs.redaction import RedactingFormatter, redacted
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
+from jobs.spark.start import SessionOnDemand
+from jobs.spec.loading import load_stream
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import secrets_in
+from jobs.spec.settings import Settings, load_settings
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.launches import launched_file
+from jobs.system.threads import background_thread
+from jobs.translate import translate_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 300.0
+_LEAST_PAUSE = 2.0
+_LAST_MERGE_SECONDS = 8.0
+
+
+@dataclass(slots=True)
+class Due:
+    """When a mirror is merged into next.
+
+    Attributes:
+        at: On the monotonic clock.
+        failures: In a row.
+    """
+
+    at: float
+    failures: int = 0
+
+    def after(self, now: float, every: float, *, failed: bool) -> None:
+        """Put it off: for as long as its file says, and longer after each failure in a row."""
+        self.failures = self.failures + 1 if failed else 0
+        self.at = now + max(every, min(_LONGEST_PAUSE, every * 2.0**self.failures) if failed else every)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Merge until standard input ends; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.mirror.main", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
+    parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
+    parser.add_argument("--stream", required=True)
+    given = parser.parse_args(arguments)
+    settings = load_settings(given.settings, home=given.home)
+    spec = load_stream(launched_file(stream_folder(settings, given.stream)))
+    _log_to_output(settings, spec)
+    ending = threading.Event()
+    background_thread(_await_end, "driver", ending)
+    session = SessionOnDemand(lambda: _session(settings, spec))
+    try:
+        merge_while(spec, settings, SparkMerger(settings, session.get), ending)
+    finally:
+        end_spark()
+    return 0
+
+
+def merge_while(
+    spec: StreamSpec,
+    settings: Settings,
+    merger: Merger,
+    ending: threading.Event,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Merge into each mirror whenever it is due, until that is to end; what fails is noted, and tried again."""
+    due: dict[str, Due] = {}
+    while not ending.is_set():
+        try:
+            with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
+                for of, mirror in chosen_mirrors(spec, catalog):
+                    if mirror.every is None:
+                        continue
+                    at = due.setdefault(mirror.table, Due(0.0))
+                    if clock() < at.at or ending.is_set():
+                        continue
+                    failed = not _merge(of, mirror, settings, catalog, merger)
+                    at.after(clock(), mirror.every.total_seconds(), failed=failed)
+        except FrazilError as problem:
+            log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
+        ending.wait(max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock()))
+
+
+def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog, merger: Merger) -> bool:
+    try:
+        # Its first records may be yet to come.
+        if not catalog.table_exists(spec.table.name):
+            return True
+        with translate_errors(settings, spec.stream):
+            done = run_mirror(spec, mirror, settings, catalog, merger)
+    except Exception as problem:
+        said = redacted(settings, problem.message if isinstance(problem, FrazilError) else f"{problem!r}")
+        fix = problem.fix if isinstance(problem, FrazilError) else None
+        log.warning("mirror %s: %s Next: %s", mirror.table, said, fix or f"frazil mirror run {spec.stream}")
+        note_problem(settings, spec.stream, mirror.table, said, fix)
+        return False
+    forget_problem(settings, spec.stream, mirror.table)
+    if done.result is not None:
+        log.info("mirror %s: %d changes merged, snapshot %d", mirror.table, done.result.counts.read, done.snapshot_id)
+    return True
+
+
+def _await_end(ending: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    ending.set()
+    time.sleep(_LAST_MERGE_SECONDS)
+    # A merge that takes longer is left as one that was killed is.
+    os._exit(0)
+
+
+def _session(settings: Settings, spec: StreamSpec) -> SparkSession:
+    resolve_jars("spark")
+    conf = {"spark.ui.port": "0"}
+    return start_session(settings, f"frazil mirrors of {spec.stream}", work="sql", conf=conf)
+
+
+def _log_to_output(settings: Settings, spec: StreamSpec) -> None:
+    """What it says goes to the driver's output."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter(settings, also=tuple(secrets_in(spec))))
+    logging.getLogger().addHandler(handler)
+    for own in ("jobs", "__main__"):
+        logging.getLogger(own).setLevel(logging.INFO)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Run of a stream's mirrors: what is new in the changelog is merged into each, once or for as long as it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.commit.lineage import ancestors
+from jobs.commit.named_tables import with_named_tables
+from jobs.commit.stamp_history import history_of
+from jobs.errors import FrazilError
+from jobs.mirror.changelog_hold import hold_changelog
+from jobs.mirror.changelog_increment import changelog_increment
+from jobs.mirror.merge import merge_increment, table_path
+from jobs.mirror.merge_plan import MergePlan, MergeResult
+from jobs.mirror.merge_sql import branch_path
+from jobs.mirror.merging import Merged, Merger, load_changelog, merge_new
+from jobs.mirror.merging_session import merging_session
+from jobs.mirror.mirror_stamp import mirror_id, mirrored
+from jobs.mirror.mirror_status import letters_counter
+from jobs.mirror.mirror_table import ensure_mirror
+from jobs.mirror.rebuilding import refuse_incomplete
+from jobs.mirror.session import LOCK_SECONDS, mirror_session
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkMerger:
+    """Merges with Spark, which starts with the first merge.
+
+    Args:
+        settings: Of the deployment.
+        spark: Gives a session for SQL.
+    """
+
+    def __init__(self, settings: Settings, spark: Callable[[], SparkSession]) -> None:
+        self._settings: Settings = settings
+        self._spark: Callable[[], SparkSession] = spark
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        """See `Merger`."""
+        return merge_increment(self._spark(), self._settings, changelog, files, mirror, branch, plan)
+
+    def clear(self, mirror: Table, branch: str) -> None:
+        """See `Merger`."""
+        head = mirror.metadata.refs[branch].snapshot_id
+        snapshot = next(ancestors(mirror.metadata, head))
+        if snapshot.summary is not None and snapshot.summary["total-data-files"] == "0":
+            return
+        path = branch_path(table_path(self._settings, mirror), branch)
+        merging_session(self._spark(), self._settings).sql(f"DELETE FROM {path}")
+
+
+def run_mirror(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    merger: Merger,
+    *,
+    wait_seconds: float = LOCK_SECONDS,
+) -> Merged:
+    """Merge what is new in the changelog into one mirror; a session is opened only if there is something.
+
+    Raises:
+        LeaseHeldError, TableBusyError: Somebody else merges into the table, or maintains it.
+        FrazilError: As `merge_new`.
+    """
+    changelog = load_changelog(catalog, spec)
+    table = ensure_mirror(spec, mirror, catalog, changelog.schema())
+    past = history_of(table, mirror_id(spec.stream, mirror.table))
+    known = None if past.rolled_back else mirrored(past.newest, spec.stream, mirror.table)
+    done: Merged | None = None
+    if known is not None:
+        found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
+        if not found.files:
+            done = Merged(None, found, None, known)
+    if done is None:
+        with mirror_session(spec, mirror, settings, catalog, table, wait_seconds=wait_seconds) as session:
+            done = merge_new(session, merger, letters_counter(spec, catalog))
+    _hold(spec, mirror, catalog, done)
+    return done
+
+
+def rebuild_mirror(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    merger: Merger,
+    *,
+    incomplete: bool = False,
+) -> Merged:
+    """Make a mirror anew from the whole changelog, beside its readers, who get it in one commit.
+
+    Args:
+        incomplete: Also where the changelog lacks rows that the stream has landed there.
+
+    Raises:
+        LeaseHeldError, TableBusyError: Somebody else merges into the table, or maintains it.
+        FrazilError: The changelog lacks rows; or as `merge_new`.
+    """
+    changelog = load_changelog(catalog, spec)
+    if not incomplete:
+        refuse_incomplete(spec, mirror, changelog)
+    table = ensure_mirror(spec, mirror, catalog, changelog.schema())
+    with mirror_session(spec, mirror, settings, catalog, table) as session:
+        done = merge_new(session, merger, letters_counter(spec, catalog), anew=True)
+    _hold(spec, mirror, catalog, done)
+    return done
+
+
+def chosen_mirrors(spec: StreamSpec, catalog: Catalog, named: str | None = None) -> list[tuple[StreamSpec, Mirror]]:
+    """The mirrors that are meant, the one of a name or all, each with its stream as the rows of its changelog are made.
+
+    Args:
+        spec: As its file says.
+        catalog: Is asked for the changelogs of a stream that has several.
+        named: A mirror's name.
+
+    Raises:
+        FrazilError: The stream has none, or none of that name.
+    """
+    if not spec.mirrors:
+        raise FrazilError(
+            f"stream {spec.stream} has no mirrors.",
+            fix=f"write mirrors: into streams/{spec.stream}.yaml; docs/mirrors.md shows how",
+        )
+    whole = with_named_tables(spec, catalog)
+    every = [(whole.for_table(changelog), mirror) for changelog, mirror in whole.mirrored]
+    if named is not None and named not in (names := [mirror.table for _, mirror in every]):
+        raise FrazilError(
+            f"stream {spec.stream} has no mirror {named}; it has {', '.join(names) or 'none yet'}.",
+            fix=f"frazil mirror status {spec.stream}",
+        )
+    return [(of, mirror) for of, mirror in every if named in (None, mirror.table)]
+
+
+def _hold(spec: StreamSpec, mirror: Mirror, catalog: Catalog, done: Merged) -> None:
+    """Let the changelog's expiry know how far the mirror is."""
+    if done.increment.until is not None:
+        hold_changelog(catalog, spec.table.name, spec.stream, mirror.table, done.increment.until.snapshot_id)

@@ -1,0 +1,51 @@
+"""Rebuilding of a mirror: whether its changelog still has every change that its stream has landed there."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
+from jobs.commit.target_directory import MOST_NAMED
+from jobs.errors import FrazilError
+from jobs.schema.long_properties import whole_property
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+
+
+def refuse_incomplete(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
+    """Refuse to make a mirror of a changelog that has fewer rows than its stream has landed there.
+
+    Raises:
+        FrazilError: It has.
+    """
+    landed, there = landed_rows(changelog.metadata, spec.stream), _rows(changelog.metadata)
+    if landed is not None and there < landed:
+        raise FrazilError(
+            f"stream {spec.stream}: changelog {spec.table.name} has {there:,} rows, and {landed:,} were landed there: "
+            f"somebody has removed some, so mirror {mirror.table} made of the rest may lack rows.",
+            fix=f"bring them back; or `frazil mirror rebuild {spec.stream} --table {mirror.table} --incomplete`, "
+            "which makes it of what is left",
+        )
+
+
+def landed_rows(metadata: TableMetadata, stream: str) -> int | None:
+    """How many rows the stream, its replays and its queues say that they have landed in a changelog.
+
+    None of the coordinator of a stream with several tables: its stamps count the rows of all.
+    """
+    total = 0
+    for key in metadata.properties:
+        name = key.removeprefix(PROPERTY_PREFIX)
+        if key.startswith(PROPERTY_PREFIX) and name.partition("~")[0] == stream:
+            text = whole_property(metadata.properties, key)
+            stamp = Stamp.from_json(text, metadata.properties) if text else None
+            if stamp is not None and len(stamp.targets) > MOST_NAMED:
+                return None
+            total += stamp.totals.landed if stamp else 0
+    return total
+
+
+def _rows(metadata: TableMetadata) -> int:
+    head = metadata.current_snapshot()
+    return int(head.summary["total-records"] or 0) if head and head.summary else 0

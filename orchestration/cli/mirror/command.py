@@ -1,0 +1,171 @@
+"""Commands `frazil mirror …`: tables that are what a stream's source is now, made from its changelog."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from pyiceberg.catalog import Catalog
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.errors import FrazilError
+from jobs.install.artifacts import resolve_jars
+from jobs.install.preflight import preflight
+from jobs.mirror.accepting import accept_new_generation
+from jobs.mirror.merging import Merged
+from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, rebuild_mirror, run_mirror
+from jobs.mirror.mirror_status import mirror_status
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
+from jobs.spark.start import SessionOnDemand
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.system.signals import deferred_signals
+from jobs.translate import translate_errors
+from orchestration.cli.mirror.output import accepted_lines, merged_facts, merged_lines, status_facts, status_lines
+from orchestration.cli.terminal import current_user, print_error, print_json, stderr_console
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.group()
+def mirror() -> None:
+    """Merge a stream's changes into its mirrors, and show how far these are what the source is."""
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--rebuild", is_flag=True, help="Make it anew from the whole changelog, as `frazil mirror rebuild` does.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, as_json: bool) -> None:
+    """Merge what is new in the changelog of STREAM into its mirrors.
+
+    Each mirror gets it in one commit, so readers see all of a merge, or nothing. It may run at any time, also while the
+    stream lands and while others read; what is merged is never merged again. Spark starts only if there is something.
+    Status 1 if a mirror could not be merged; the others are all the same.
+    """
+    _merge(deployment, stream, table, rebuild=rebuild, incomplete=False, as_json=as_json)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--incomplete", is_flag=True, help="Also where the changelog lacks rows that were landed there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def rebuild(deployment: Deployment, stream: str, table: str | None, incomplete: bool, as_json: bool) -> None:
+    """Make mirrors of STREAM anew from its whole changelog, beside their readers, who get it in one commit each."""
+    _merge(deployment, stream, table, rebuild=True, incomplete=incomplete, as_json=as_json)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def status(deployment: Deployment, stream: str, table: str | None, as_json: bool) -> None:
+    """Show through which offsets, position and time the mirrors of STREAM are its source, and what they lack."""
+    spec, settings = deployment.stream(stream), deployment.settings()
+    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+        chosen = chosen_mirrors(spec, catalog, table)
+        found = [(of, mirror_status(of, each, settings, catalog)) for of, each in chosen]
+    if as_json:
+        print_json({"stream": stream, "mirrors": [status_facts(of, each) for of, each in found]})
+        return
+    for of, each in found:
+        for line in status_lines(of, each):
+            click.echo(line)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew from here on.")
+@click.option("--reason", help="Kept in the mirror's stamp, with your name; asked for if it is not given.")
+@click.pass_obj
+def accept(deployment: Deployment, stream: str, table: str | None, new_generation: bool, reason: str | None) -> None:
+    """Answer the stop of a mirror of STREAM whose source went back to lower positions.
+
+    What the changelog has from the mirror's offsets on then counts as later than all that the mirror has, whatever
+    positions it has. Nothing is merged yet: the next `frazil mirror run` does that.
+    """
+    if not new_generation:
+        raise FrazilError(
+            "An answer is needed: --new-generation.", fix=f"frazil mirror accept {stream} --new-generation"
+        )
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    note = f"{current_user()}: {reason or click.prompt('Why')}"
+    with translate_errors(settings, stream), _opened(settings, stream) as catalog:
+        for of, each in chosen_mirrors(spec, catalog, table):
+            said = accept_new_generation(of, each, settings, catalog, note)
+            for line in accepted_lines(of, each, said):
+                click.echo(line)
+
+
+def _merge(
+    deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, incomplete: bool, as_json: bool
+) -> None:
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
+    merger = SparkMerger(settings, session.get)
+    merged: list[tuple[StreamSpec, Mirror, Merged]] = []
+    problems: list[FrazilError] = []
+    try:
+        with _opened(settings, stream) as catalog, _progress() as progress:
+            for of, each in chosen_mirrors(spec, catalog, table):
+                task = progress.add_task(f"merge into {each.table}", total=None)
+                try:
+                    with translate_errors(settings, stream):
+                        if rebuild:
+                            done = rebuild_mirror(of, each, settings, catalog, merger, incomplete=incomplete)
+                        else:
+                            done = run_mirror(of, each, settings, catalog, merger)
+                    merged.append((of, each, done))
+                except FrazilError as problem:
+                    problems.append(problem)
+                progress.remove_task(task)
+    finally:
+        end_spark()
+    if as_json:
+        print_json({"stream": stream, "mirrors": [merged_facts(of, each, done) for of, each, done in merged]})
+    else:
+        for of, each, done in merged:
+            for line in merged_lines(of, each, done):
+                click.echo(line)
+    for problem in problems:
+        print_error(problem)
+    if problems:
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, stream: str) -> Iterator[Catalog]:
+    try:
+        catalog = quick_catalog(settings)
+    except NoCatalogYet as problem:
+        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
+    with catalog:
+        yield catalog
+
+
+def _start_spark(settings: Settings) -> SparkSession:
+    preflight()
+    console = stderr_console()
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    log = settings.state / "spark" / "mirror.log"
+    with deferred_signals():
+        return start_session(settings, "frazil mirror", work="sql", output=log)
+
+
+def _progress() -> Progress:
+    console = stderr_console()
+    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,150 @@
+"""Mirrors as people and programs read them: what a merge did, and how far they are what the source is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.commit.offsets import Positions, by_topic
+from jobs.mirror.merging import Merged
+from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
+from jobs.mirror.mirror_status import MirrorStatus
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from orchestration.formatting import span
+
+
+def merged_facts(spec: StreamSpec, mirror: Mirror, done: Merged) -> dict[str, Any]:
+    """What a merge came to; times in UTC, offsets by topic and partition."""
+    return {
+        "table": mirror.table,
+        "changelog": spec.table.name,
+        "snapshot_id": done.snapshot_id,
+        "attempts": done.attempts,
+        "files": len(done.increment.files) if done.result else 0,
+        "changes": dataclasses.asdict(done.result.counts) if done.result else None,
+        **_position_facts(source_position(done.stamp.state) if done.stamp else None),
+    }
+
+
+def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str]:
+    """What a merge came to, for people."""
+    if done.result is None:
+        if done.increment.until is None:
+            yield f"Mirror {mirror.table}: the changelog {spec.table.name} has nothing yet."
+        else:
+            yield f"Mirror {mirror.table} has all that changelog {spec.table.name} has."
+        return
+    counts = done.result.counts
+    yield (
+        f"Mirror {mirror.table}: {counts.read:,} changes are merged, published as snapshot {done.snapshot_id}: "
+        f"{counts.upserts:,} rows set, {counts.deletes:,} deleted."
+    )
+    left_out = {
+        "sent twice by the source": counts.repeats,
+        "late, whose keys were folded again": counts.late,
+        "truncates": counts.truncates,
+        "rows outside of the filter": counts.filtered,
+        "values that no change in the changelog has": counts.unresolved,
+    }
+    said = "; ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
+    if said:
+        yield f"  of them {said}"
+    if done.increment.why:
+        yield f"  all of the changelog was read: {done.increment.why}"
+    yield from _through_lines(done.stamp)
+
+
+def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
+    """How a mirror stands; times in UTC, offsets by topic and partition."""
+    now, stamp = datetime.now(UTC), found.stamp
+    return {
+        "table": found.table,
+        "changelog": spec.table.name,
+        "changelog_snapshot": stamp.snapshot_id if stamp else None,
+        "changelog_at": _instant(stamp.at_ms) if stamp else None,
+        "offsets": _offsets(found.offsets),
+        **_position_facts(found.position),
+        "merged_at": found.merged_at.isoformat() if found.merged_at else None,
+        "lag_rows": found.lag_rows,
+        "lag_seconds": found.lag_seconds(now),
+        "letters_pending": found.letters,
+        "letters_at_merge": stamp.letters if stamp else None,
+        "others_wrote": list(found.others),
+        "problem": found.problem.message if found.problem else None,
+        "fix": found.problem.fix if found.problem else None,
+    }
+
+
+def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
+    """How a mirror stands, for people."""
+    now, stamp = datetime.now(UTC), found.stamp
+    yield f"{found.table}, the mirror of changelog {spec.table.name}"
+    if stamp is None:
+        yield "  nothing is merged yet"
+    else:
+        yield from _through_lines(stamp)
+        offsets = ", ".join(f"{partition} {offset:,}" for partition, offset in sorted((found.offsets or {}).items()))
+        if offsets:
+            yield f"  offsets     {offsets}"
+    seconds = found.lag_seconds(now)
+    if found.lag_rows:
+        yield f"  lag         {found.lag_rows:,} changes, for {span(seconds or 0.0)}: frazil mirror run {spec.stream}"
+    elif found.lag_rows is not None:
+        yield "  lag         none"
+    if found.letters:
+        yield (
+            f"  letters     {found.letters:,} dead letters have not come back, whose changes it lacks: "
+            f"frazil letters {spec.stream}"
+        )
+    if found.others:
+        yield (
+            f"  others      somebody else has changed rows, in snapshots {', '.join(map(str, found.others))}: "
+            f"frazil mirror rebuild {spec.stream} --table {found.table}"
+        )
+    if found.problem is not None:
+        yield f"  problem     {found.problem.message}"
+        if found.problem.fix:
+            yield f"  next        {found.problem.fix}"
+
+
+def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorStamp) -> Iterator[str]:
+    """What was answered, for people."""
+    yield f"Mirror {mirror.table}: a new generation of positions begins at"
+    for partition, offset in sorted(said.state.next_offsets.items()):
+        yield f"  {partition} offset {offset:,}"
+    yield f"Next: frazil mirror run {spec.stream}"
+
+
+def _through_lines(stamp: MirrorStamp | None) -> Iterator[str]:
+    if stamp is None:
+        return
+    at = datetime.fromtimestamp(stamp.at_ms / 1000, UTC)
+    yield f"  true for    changelog snapshot {stamp.snapshot_id}, of {at:%Y-%m-%d %H:%M:%S} UTC"
+    where = source_position(stamp.state)
+    if where is not None:
+        of = f" of {where.lineage}" if where.lineage else ""
+        when = f", {_time(where.at_us):%Y-%m-%d %H:%M:%S} UTC" if where.at_us is not None else ""
+        yield f"  source      position {where.position}{of}{when}"
+
+
+def _position_facts(where: SourcePosition | None) -> dict[str, Any]:
+    return {
+        "source_position": where.position if where else None,
+        "source_lineage": where.lineage if where else None,
+        "source_at": _time(where.at_us).isoformat() if where and where.at_us is not None else None,
+    }
+
+
+def _offsets(offsets: Positions | None) -> dict[str, Any] | None:
+    return dict(by_topic(offsets)) if offsets is not None else None
+
+
+def _time(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def _instant(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat()

@@ -1,0 +1,89 @@
+"""`frazil mirror …`: what it prints, as far as no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.errors import FrazilError
+from jobs.mirror.mirror_problem import note_problem
+from jobs.mirror.mirror_run import run_mirror
+from orchestration.cli.main import main
+from orchestration.cli.mirror.output import merged_facts, merged_lines
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld, PlainMerger
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> MirrorWorld:
+    return MirrorWorld(tmp_path)
+
+
+def frazil(world: MirrorWorld, *words: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(world.home), "mirror", *words])
+
+
+def merge(world: MirrorWorld) -> list[str]:
+    done = run_mirror(world.spec, world.mirror, world.settings, world.catalog(), PlainMerger())
+    assert merged_facts(world.spec, world.mirror, done)["snapshot_id"] == done.snapshot_id
+    return list(merged_lines(world.spec, world.mirror, done))
+
+
+def test_a_run_without_anything_new_starts_no_spark(world: MirrorWorld) -> None:
+    done = frazil(world, "run", "customers")
+    assert done.exit_code == 0, done.output
+    assert f"Mirror {MIRROR}: the changelog {CHANGELOG} has nothing yet." in done.output
+    world.land(Change(1, "ann"))
+    assert "1 changes are merged" in merge(world)[0]
+    assert merge(world) == [f"Mirror {MIRROR} has all that changelog {CHANGELOG} has."]
+    done = frazil(world, "run", "customers", "--json")
+    assert json.loads(done.stdout)["mirrors"][0]["snapshot_id"] is None
+
+
+def test_status_before_and_after(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    before = frazil(world, "status", "customers").output
+    assert "nothing is merged yet" in before and "2 changes, for" in before
+    merge(world)
+    after = frazil(world, "status", "customers").output
+    assert "true for    changelog snapshot" in after and "lag         none" in after
+    assert "position 0000000000000002 of db" in after
+    assert "offsets     customers-0 2" in after
+    note_problem(world.settings, "customers", MIRROR, "It stopped.", "do this")
+    again = json.loads(frazil(world, "status", "customers", "--json").stdout)["mirrors"][0]
+    assert (again["problem"], again["fix"], again["lag_rows"]) == ("It stopped.", "do this", 0)
+
+
+def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
+    said = frazil(world, "accept", "customers", "--new-generation", "--reason", "why")
+    assert said.exit_code == 1 and "nothing was merged into mirror" in said.output
+    assert frazil(world, "accept", "customers").exit_code == 1
+    world.land(Change(1, "ann"))
+    merge(world)
+    said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored")
+    assert said.exit_code == 0 and "customers-0 offset 1" in said.output
+    stamp = world.stamp()
+    assert stamp is not None and {each.generation for each in stamp.state.partitions.values()} == {1}
+    head = world.table().current_snapshot()
+    assert head is not None and head.summary is not None and "restored" in str(head.summary["frazil.stamp"])
+    world.land(Change(1, "anna"))
+    merge(world)
+    assert world.rows() == {1: "anna"}
+
+
+def test_a_stream_without_mirrors(world: MirrorWorld) -> None:
+    world.document["mirrors"] = []
+    world.file.write_text(json.dumps(world.document))
+    done = frazil(world, "status", "customers")
+    assert done.exit_code == 1 and "stream customers has no mirrors" in done.output
+
+
+def test_a_rebuild_of_a_changelog_that_lacks_rows_is_refused(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.changelog().delete("id = 1")
+    done = frazil(world, "rebuild", "customers")
+    assert done.exit_code == 1 and "--incomplete" in done.output
+    with pytest.raises(FrazilError):
+        merge(world)
