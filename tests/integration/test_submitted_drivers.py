@@ -12,11 +12,13 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from jobs.install.artifacts import cache_folder
+from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launchers.spark_submit import SparkSubmissions
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
@@ -29,6 +31,7 @@ from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.services import database_state
 from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, SparkCluster, command_lines, spark_cluster
 from tests.helpers.waiting import wait_for
+from tests.integration.driver_group import landed_once
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
@@ -45,27 +48,41 @@ def cluster(tmp_path: Path, database: DatabaseServer, monkeypatch: pytest.Monkey
         yield started
 
 
-@pytest.fixture
-def made(
-    pipeline: Callable[..., Pipeline], cluster: SparkCluster, database: DatabaseServer, tmp_path: Path
-) -> Iterator[Pipeline]:
-    """A stream whose drivers are submitted, and whose tasks run in them."""
-    conf = {key: value for key, value in cluster.conf.items() if not key.startswith("spark.executor")}
-    made = pipeline(
-        catalog_settings=database_catalog(database, tmp_path / "warehouse"),
-        spark_settings={"master": "local[2]", "driver_memory": "500m", "conf": conf | {"spark.ui.enabled": "false"}},
-    )
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+def submitting(made: Pipeline, cluster: SparkCluster, database: DatabaseServer, folder: Path, **more: Any) -> None:
+    """Have a deployment submit its drivers, which run with their own folder, as on another machine."""
+    folder.mkdir()
     file = made.home / "frazil.yaml"
     page = f"http://127.0.0.1:{cluster.ui_port}"
     own = {"master": cluster.url, "pages": ["http://127.0.0.1:1", page], "memory": "700m"}
     settings = yaml.safe_load(file.read_text()) | {
         "state": database_state(database).model_dump(mode="json", exclude_none=True),
-        "drivers": {"launcher": "spark_submit", "home": str(elsewhere), "spark_submit": own},
+        "drivers": {"launcher": "spark_submit", "home": str(folder), "spark_submit": own},
+        **more,
     }
     file.write_text(yaml.safe_dump(settings))
-    shutil.copy(file, elsewhere)
+    shutil.copy(file, folder)
+
+
+def options(cluster: SparkCluster, database: DatabaseServer, warehouse: Path) -> dict[str, Any]:
+    """Of a stream whose tasks run in its driver."""
+    conf = {key: value for key, value in cluster.conf.items() if not key.startswith("spark.executor")}
+    return {
+        "catalog_settings": database_catalog(database, warehouse),
+        "spark_settings": {
+            "master": "local[2]",
+            "driver_memory": "500m",
+            "conf": conf | {"spark.ui.enabled": "false"},
+        },
+    }
+
+
+@pytest.fixture
+def made(
+    pipeline: Callable[..., Pipeline], cluster: SparkCluster, database: DatabaseServer, tmp_path: Path
+) -> Iterator[Pipeline]:
+    """A stream whose drivers are submitted, and whose tasks run in them."""
+    made = pipeline(**options(cluster, database, tmp_path / "warehouse"))
+    submitting(made, cluster, database, tmp_path / "elsewhere")
     made.write_spec(trigger={"every": "1s"})
     yield made
     made.control().stop("the test ends", "tester")
@@ -162,3 +179,48 @@ def nothing_secret_is_shown(cluster: SparkCluster) -> None:
     shown += [path.read_text(errors="replace") for path in cluster.folder.rglob("std*") if path.is_file()]
     secrets = (PASSWORD, CLUSTER_SECRET)
     assert [text[:200] for text in shown if any(secret in text for secret in secrets)] == []
+
+
+def test_a_group_is_one_submission_and_ends_when_it_has_no_stream(
+    pipeline: Callable[..., Pipeline], broker: str, cluster: SparkCluster, database: DatabaseServer, tmp_path: Path
+) -> None:
+    given = options(cluster, database, tmp_path / "warehouse")
+    one = pipeline(**given)
+    two = Pipeline(one.home, broker, f"{one.stream[:50]}_two", **given)
+    two.create_topic()
+    submitting(one, cluster, database, tmp_path / "elsewhere", groups={"default": "small"})
+    streams = (one, two)
+    try:
+        for each in streams:
+            each.write_spec(trigger={"every": "1s"})
+            each.produce({GOOD: 20, TRUNCATED: 2})
+            each.control().start(*WHY)
+        for each in streams:
+            each.wait_until_landed(150)
+        group = DriverGroup.of(one.settings(), "small")
+        process = read_launched_process(group.folder.store)
+        assert process is not None
+        assert submissions(cluster) == {process.handle: "RUNNING"}
+        assert len({each.beat().pid for each in streams}) == 1
+        nothing_secret_is_shown(cluster)
+
+        # Asked by nobody, the supervisor gives both to the next submission: whichever it starts first brings the other.
+        os.kill(one.beat().pid, signal.SIGKILL)
+        for each in streams:
+            each.produce({GOOD: 20})
+
+        def due() -> bool:
+            now = observed(one)
+            return decide(now.desired, now.actual, time.time()).action is Action.START
+
+        wait_for(due, f"the supervisor to start {one.stream}", 120)
+        for each in streams:
+            each.control().ensure_running("it is gone", "supervisor")
+        for each in streams:
+            landed_once(each, 150)
+    finally:
+        for each in streams:
+            each.control().stop("the test ends", "tester")
+    wait_for(lambda: set(submissions(cluster).values()).isdisjoint({"RUNNING", "SUBMITTED"}), "the driver to end", 90)
+    last = read_heartbeat(group.folder.store)
+    assert last is not None and last.state == "finished"
