@@ -24,6 +24,8 @@ from assets.closed_partitions import closed_asset, closed_check
 from assets.contract_checks import contract_checks, expectations_by_key
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
+from assets.mirror_check import mirror_checks
+from assets.mirrors import mirror_assets
 from assets.named_tables import named_tables_asset
 from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
@@ -42,6 +44,7 @@ from orchestration.jobs.discard import discard_job
 from orchestration.jobs.history import history_job, history_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
+from orchestration.jobs.mirrors import mirror_check_job, mirror_schedules
 from orchestration.jobs.release import OP as RELEASE_OP
 from orchestration.jobs.release import release_job
 from orchestration.jobs.replay import OP as REPLAY_OP
@@ -52,6 +55,7 @@ from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.closed_partitions import closed_partitions_sensor
 from orchestration.sensors.contracts import contract_sensor
+from orchestration.sensors.mirrors import mirrors_sensor
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
@@ -84,10 +88,12 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     expected = {spec.stream: list(expectations_by_key(spec, keys[spec.stream])) for spec in shown}
     contracts = contract_job(expected)
     publications = publish_job([keys[spec.stream][0] for spec in shown if spec.publish is not None])
+    mirrors = mirror_check_job(shown, settings)
     return dg.Definitions(
         assets=[
             *topic_specs(shown),
             *(stream_assets(spec, settings) for spec in shown),
+            *(mirror for spec in shown for mirror in mirror_assets(spec, settings)),
             *(named for spec in shown if (named := named_tables_asset(spec, settings)) is not None),
             *(closed for spec in shown if (closed := closed_asset(spec, settings)) is not None),
             *problem_assets(errors, [spec.stream for spec in former]),
@@ -107,6 +113,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *([audit] if audit else []),
             *([contracts] if contracts else []),
             *([publications] if publications else []),
+            *([mirrors] if mirrors else []),
         ],
         schedules=[
             *audit_schedules(audit),
@@ -114,12 +121,14 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             expire_schedule(),
             history_schedule(),
             maintenance_schedule(),
+            *mirror_schedules(mirrors, shown),
         ],
         sensors=[
             reconcile_sensor(),
             replay_sensor(),
             schema_sensor(),
             closed_partitions_sensor(),
+            *([mirrors_sensor()] if mirrors else []),
             *([contract_sensor()] if contracts else []),
             *([publication_sensor()] if publications else []),
         ],
@@ -146,6 +155,7 @@ def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -
         spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], evaluate_dead_letters
     )
     yield health_checks(spec, keys)
+    yield from mirror_checks(spec, settings)
     if (closed := closed_check(spec, settings)) is not None:
         yield closed
 

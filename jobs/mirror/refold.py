@@ -32,7 +32,7 @@ from jobs.mirror.row_filter import RowFilter
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 MOST_KEYS = 1_000_000
 """So many keys are folded again in one merge; to rebuild the mirror is quicker then."""
@@ -67,8 +67,24 @@ class History:
         Args:
             keys: Distinct, in the key's columns.
         """
+        return self._folded(self._changes(keys), row_filter)
+
+    def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
+        """The folded row of each key that fulfils a condition and has a change.
+
+        Args:
+            condition: Over the key's columns; None: every key.
+        """
+        from pyspark.sql import functions as sql
+
+        changes = self._read(AlwaysTrue())
+        for name in self.plan.key:
+            # Only a truncate has none.
+            changes = changes.where(sql.col(quoted_name(name)).isNotNull())
+        return self._folded(changes if condition is None else changes.where(condition), row_filter)
+
+    def _folded(self, changes: DataFrame, row_filter: RowFilter) -> DataFrame:
         plan = self.plan
-        changes = self._changes(keys)
         ordered = self._ordered(changes, _PLACE)
         task = FoldTask(plan.key, plan.columns, row_filter, CarriedPositions(plan.key, plan.scope == "source"))
         by_key = sorted_by_key(ordered, plan.key, session_cores(changes))
@@ -131,15 +147,18 @@ class History:
     def _changes(self, keys: DataFrame) -> DataFrame:
         from pyspark.sql import functions as sql
 
+        return self._read(self._may_have(keys)).join(sql.broadcast(keys), list(self.plan.key), "left_semi")
+
+    def _read(self, may_have: BooleanExpression) -> DataFrame:
+        """All changes of files that fulfil a condition, by what is known of their values."""
         plan, names = self.plan, [field.name for field in self.changelog.schema().fields]
         # A changelog is only added to; where rows were taken out of it all the same, Iceberg tells which are left.
-        tasks = list(self.changelog.scan(self._may_have(keys), snapshot_id=plan.snapshot_id).plan_files())
+        tasks = list(self.changelog.scan(may_have, snapshot_id=plan.snapshot_id).plan_files())
         whole = all(not task.delete_files for task in tasks)
         files = tuple(task.file for task in tasks) if whole else ()
         selection = RowSelection(self.changelog, None, files, snapshot_id=None if whole else plan.snapshot_id)
         frame = rows_to_read_again(selection, {*names}, self.session, self.settings, self.until)
-        changes = as_changes(frame, plan, old_key=True)
-        return changes.join(sql.broadcast(keys), list(plan.key), "left_semi")
+        return as_changes(frame, plan, old_key=True)
 
     def _may_have(self, keys: DataFrame) -> BooleanExpression:
         """What a file must fulfil to have a change of one of the keys; rows are not told by it."""

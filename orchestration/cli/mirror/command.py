@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.mirror.accepting import accept_new_generation
+from jobs.mirror.consistency import Consistency, buckets_of_day, check_consistency
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_status import mirror_status
@@ -26,7 +28,15 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
-from orchestration.cli.mirror.output import accepted_lines, merged_facts, merged_lines, status_facts, status_lines
+from orchestration.cli.mirror.output import (
+    accepted_lines,
+    checked_facts,
+    checked_lines,
+    merged_facts,
+    merged_lines,
+    status_facts,
+    status_lines,
+)
 from orchestration.cli.terminal import current_user, print_error, print_json, stderr_console
 from resources.deployment import Deployment
 
@@ -83,6 +93,40 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
     for of, each in found:
         for line in status_lines(of, each):
             click.echo(line)
+
+
+@mirror.command()
+@click.argument("stream")
+@click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
+@click.option("--part", is_flag=True, help="Look at an eighth of the keys, another one each day.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def check(deployment: Deployment, stream: str, table: str | None, part: bool, as_json: bool) -> None:
+    """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
+
+    It may run at any time, also while the stream lands and merges: what is compared is the mirror's newest merge with
+    the snapshot of the changelog that it was made from. Status 1 if rows disagree.
+    """
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
+    buckets = buckets_of_day(datetime.now(UTC).date()) if part else None
+    found: list[tuple[StreamSpec, Mirror, Consistency | None]] = []
+    try:
+        with translate_errors(settings, stream), _opened(settings, stream) as catalog, _progress() as progress:
+            for of, each in chosen_mirrors(spec, catalog, table):
+                task = progress.add_task(f"compare {each.table}", total=None)
+                found.append((of, each, check_consistency(of, each, settings, catalog, session.get, buckets)))
+                progress.remove_task(task)
+    finally:
+        end_spark()
+    if as_json:
+        print_json({"stream": stream, "mirrors": [checked_facts(each, done) for _, each, done in found]})
+    else:
+        for of, each, done in found:
+            for line in checked_lines(of, each, done):
+                click.echo(line)
+    if any(done is not None and done.wrong for _, _, done in found):
+        raise SystemExit(1)
 
 
 @mirror.command()

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.commit.offsets import Positions, by_topic
+from jobs.mirror.consistency import KINDS, Consistency
+from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
@@ -108,6 +110,38 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
         yield f"  problem     {found.problem.message}"
         if found.problem.fix:
             yield f"  next        {found.problem.fix}"
+
+
+def checked_facts(mirror: Mirror, found: Consistency | None) -> dict[str, Any]:
+    """What a comparison came to; null where nothing is merged yet."""
+    if found is None:
+        return {"table": mirror.table, "consistent": None}
+    return {
+        "table": mirror.table,
+        "consistent": found.consistent,
+        "snapshot_id": found.snapshot_id,
+        "changelog_snapshot": found.changelog_snapshot,
+        "buckets_looked_at": found.looked_at,
+        "rows_expected": found.rows,
+        "rows_found": sum(each.found for each in found.buckets),
+        "wrong": {kind: sum(getattr(each, kind) for each in found.buckets) for kind in KINDS},
+        "examples": [
+            {"what": what, "key": {name: str(value) for name, value in key.items()}} for what, key in found.examples
+        ],
+        "letters_pending": found.letters,
+    }
+
+
+def checked_lines(spec: StreamSpec, mirror: Mirror, found: Consistency | None) -> Iterator[str]:
+    """What a comparison came to, for people."""
+    if found is None:
+        yield f"Nothing is merged into {mirror.table} yet."
+        return
+    yield consistency_sentence(found)
+    for what, key in found.examples:
+        yield f"  {what:<10}{', '.join(f'{name} = {value}' for name, value in key.items())}"
+    if fix := consistency_fix(spec, found):
+        yield f"Next: {fix}"
 
 
 def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorStamp) -> Iterator[str]:

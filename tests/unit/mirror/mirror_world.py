@@ -107,7 +107,7 @@ class Change:
 
 
 @contextlib.contextmanager
-def _copy_on_write() -> Iterator[None]:
+def copy_on_write() -> Iterator[None]:
     """PyIceberg writes no delete files, and warns of a table that asks for them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Merge on read is not yet supported")
@@ -144,13 +144,13 @@ class PlainMerger:
         if rows == before:
             return MergeResult(state, counts)
         frame = pa.Table.from_pylist(list(rows.values()), schema=mirror.schema().as_arrow())
-        with _copy_on_write():
+        with copy_on_write():
             mirror.overwrite(frame, AlwaysTrue(), branch=branch)
         ids = [each.snapshot_id for each in ancestors(mirror.metadata, mirror.metadata.refs[branch].snapshot_id)]
         return MergeResult(state, counts, tuple(reversed(ids[: ids.index(head)])))
 
     def clear(self, mirror: Table, branch: str) -> None:
-        with _copy_on_write():
+        with copy_on_write():
             mirror.delete(AlwaysTrue(), branch=branch)
 
 

@@ -1,0 +1,147 @@
+"""The check `mirror_consistent`: the changelog's changes, folded anew, against the rows that the mirror has."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from assets.last_reported import last_check_result
+from assets.metadata import cell
+from assets.mirrors import mirror_key
+from jobs.errors import FrazilError
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from jobs.mirror.consistency import Consistency
+
+MIRROR_CONSISTENT = "mirror_consistent"
+
+
+class ConsistencyConfig(dg.Config):
+    """Which keys are looked at."""
+
+    part: bool = Field(default=False, description="An eighth of the keys, another one each day; else all of them.")
+
+
+def mirror_check_name(mirror: Mirror) -> str:
+    """The name of the op that checks a mirror, which no other mirror's has."""
+    # Names of tables that differ in a dot alone would be the same op's.
+    digest = hashlib.sha256(mirror.table.encode()).hexdigest()[:8]
+    return f"check_mirror_{re.sub(r'[^A-Za-z0-9_]', '_', mirror.table)}_{digest}"
+
+
+def mirror_checks(spec: StreamSpec, settings: Settings) -> Iterator[dg.AssetChecksDefinition]:
+    """The check of each mirror of a stream; none of a stream without."""
+    for _, mirror in spec.mirrored:
+        yield _mirror_check(spec, mirror, settings)
+
+
+def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.AssetChecksDefinition:
+    key = mirror_key(settings, mirror)
+
+    @dg.multi_asset_check(
+        name=mirror_check_name(mirror),
+        can_subset=True,
+        specs=[
+            dg.AssetCheckSpec(
+                MIRROR_CONSISTENT,
+                asset=key,
+                description="Each key has the row that the changes in the changelog make of it, through the merge that "
+                "the mirror's newest stamp tells, and no dead letter holds a change back.",
+            )
+        ],
+    )
+    def check_mirror(
+        context: dg.AssetCheckExecutionContext,
+        config: ConsistencyConfig,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        spark: SparkResource,
+    ) -> Iterator[dg.AssetCheckResult]:
+        if key in context.job_def.asset_layer.selected_asset_keys:
+            # A merge takes moments, and a comparison as long as the changelog is large.
+            kept = last_check_result(
+                context, key, MIRROR_CONSISTENT, f"frazil mirror check {spec.stream}", "by a run that merges"
+            )
+            if kept is not None:
+                yield kept
+            return
+        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.mirror.consistency import buckets_of_day, check_consistency
+        from jobs.mirror.mirror_run import chosen_mirrors
+        from jobs.translate import translate_errors
+
+        found = deployment.settings()
+        try:
+            with translate_errors(found, spec.stream), catalog.catalog() as connected:
+                ((now, chosen),) = chosen_mirrors(deployment.stream(spec.stream), connected, mirror.table)
+                buckets = buckets_of_day(datetime.now(UTC).date()) if config.part else None
+                done = check_consistency(now, chosen, found, connected, lambda: spark.get_session("sql"), buckets)
+        except FrazilError as problem:
+            raise failure(problem) from None
+        yield consistency_result(now, chosen, done, key)
+
+    return check_mirror
+
+
+def consistency_result(
+    spec: StreamSpec, mirror: Mirror, found: "Consistency | None", key: dg.AssetKey
+) -> dg.AssetCheckResult:
+    """What a comparison came to, as the result of the check."""
+    from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+
+    if found is None:
+        return dg.AssetCheckResult(
+            passed=True,
+            asset_key=key,
+            check_name=MIRROR_CONSISTENT,
+            description=f"Nothing is merged into {mirror.table} yet.",
+        )
+    fix = consistency_fix(spec, found)
+    return dg.AssetCheckResult(
+        passed=found.consistent,
+        asset_key=key,
+        check_name=MIRROR_CONSISTENT,
+        severity=dg.AssetCheckSeverity.ERROR if found.wrong else dg.AssetCheckSeverity.WARN,
+        description=consistency_sentence(found) + (f" Next: {fix}" if fix else ""),
+        metadata=_metadata(found),
+    )
+
+
+def _metadata(found: "Consistency") -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "rows_expected": found.rows,
+        "rows_found": sum(each.found for each in found.buckets),
+        "keys_wrong": found.wrong,
+        "buckets_looked_at": found.looked_at,
+        "letters_pending": found.letters,
+        "snapshot_id": str(found.snapshot_id),
+        "changelog_snapshot": str(found.changelog_snapshot),
+    }
+    wrong = [each for each in found.buckets if each.wrong]
+    if wrong:
+        lines = [
+            f"| {each.bucket} | {each.expected:,} | {each.found:,} | {each.missing:,} | {each.extra:,} | "
+            f"{each.different:,} |"
+            for each in wrong
+        ]
+        head = "| bucket | rows expected | rows found | missing | extra | different |\n|---:|---:|---:|---:|---:|---:|"
+        metadata["buckets"] = dg.MetadataValue.md("\n".join([head, *lines]))
+        keys = [
+            f"- {what}: {cell(', '.join(f'{name} = {value}' for name, value in key.items()))}"
+            for what, key in found.examples
+        ]
+        metadata["keys"] = dg.MetadataValue.md("\n".join(keys))
+    return metadata

@@ -1,0 +1,282 @@
+"""Consistency of a mirror: what its changelog says of each key, computed anew, against what the mirror has.
+
+Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
+it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
+disagree are named by their keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from jobs.commit.stamp_history import history_of
+from jobs.errors import FrazilError
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.mirror.merge import table_path
+from jobs.mirror.merge_plan import DELETED_COLUMN, MergePlan
+from jobs.mirror.merging import load_changelog
+from jobs.mirror.merging_session import merging_session
+from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
+from jobs.mirror.mirror_table import row_columns
+from jobs.mirror.order import Order
+from jobs.mirror.refold import History
+from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.session import mirror_rolled_back
+from jobs.spark.jvm_calls import interruptible
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BUCKETS = 64
+DAYS = 8
+"""In so many days a check that looks at a part each day has looked at every key."""
+EXAMPLES = 10
+KINDS = ("missing", "extra", "different")
+_BUCKET, _WANTED, _FOUND, _UNKNOWN = "_bucket", "_wanted", "_found", "_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCheck:
+    """What a check found in one bucket of keys.
+
+    Attributes:
+        bucket: Its number.
+        expected: Rows that there should be.
+        found: Rows that there are.
+        missing: Keys without their row.
+        extra: Keys with a row that should not be there.
+        different: Keys whose row has other values.
+        unknown: Rows of which a value stands in no change of the changelog; only their being there is compared.
+    """
+
+    bucket: int
+    expected: int
+    found: int
+    missing: int
+    extra: int
+    different: int
+    unknown: int
+
+    @property
+    def wrong(self) -> int:
+        """Keys that disagree."""
+        return self.missing + self.extra + self.different
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """What a check of a mirror came to.
+
+    Attributes:
+        table: The mirror.
+        snapshot_id: Of the mirror, which was looked at.
+        changelog_snapshot: Of the changelog, which it was compared with.
+        buckets: Those that have rows, by number.
+        looked_at: How many buckets of `BUCKETS` were looked at.
+        examples: Keys that disagree, each as `(what, {column: value})`.
+        letters: Dead letters that had not come back at its newest merge: changes that neither side has.
+    """
+
+    table: str
+    snapshot_id: int
+    changelog_snapshot: int
+    buckets: tuple[BucketCheck, ...]
+    looked_at: int
+    examples: tuple[tuple[str, dict[str, Any]], ...]
+    letters: int
+
+    @property
+    def wrong(self) -> int:
+        """Keys that disagree."""
+        return sum(each.wrong for each in self.buckets)
+
+    @property
+    def rows(self) -> int:
+        """Rows that there should be."""
+        return sum(each.expected for each in self.buckets)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every key agrees, and nothing is known to be missing on both sides."""
+        return not self.wrong and not self.letters
+
+
+def buckets_of_day(day: date) -> range:
+    """The buckets that a check of a part looks at on a day."""
+    width = BUCKETS // DAYS
+    first = day.toordinal() % DAYS * width
+    return range(first, first + width)
+
+
+def check_consistency(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    spark: Callable[[], SparkSession],
+    buckets: Collection[int] | None = None,
+) -> Consistency | None:
+    """Compare a mirror with its changelog; None before its first merge.
+
+    Args:
+        spark: Gives a session for SQL; asked if there is something to compare.
+        buckets: Those that are looked at; None: all.
+
+    Raises:
+        RolledBackError: The mirror was moved back to before its newest merge.
+        FrazilError: The changelog, or the snapshot of it that was merged, is gone.
+    """
+    changelog, table = load_changelog(catalog, spec), catalog.load_table(mirror.table)
+    past = history_of(table, mirror_id(spec.stream, mirror.table))
+    if past.rolled_back:
+        raise mirror_rolled_back(spec, mirror)
+    stamp, head = mirrored(past.newest, spec.stream, mirror.table), table.current_snapshot()
+    if stamp is None or head is None:
+        return None
+    if changelog.metadata.snapshot_by_id(stamp.snapshot_id) is None:
+        raise FrazilError(
+            f"stream {spec.stream}: snapshot {stamp.snapshot_id} of changelog {spec.table.name}, which mirror "
+            f"{mirror.table} was made from, has expired.",
+            fix=f"frazil mirror run {spec.stream}",
+        )
+    session = spark()
+    context, tag = session.sparkContext, f"frazil-consistency-{uuid.uuid4()}"
+
+    def compare() -> Consistency:
+        own = merging_session(session, settings)
+        context.addJobTag(tag)
+        try:
+            with contextlib.ExitStack() as until:
+                work = _Comparison(spec, mirror, settings, changelog, table, stamp, own, until)
+                return work.run(head.snapshot_id, None if buckets is None else sorted(buckets))
+        finally:
+            context.removeJobTag(tag)
+
+    return interruptible(compare, lambda: context.cancelJobsWithTag(tag))
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """One comparison."""
+
+    spec: StreamSpec
+    mirror: Mirror
+    settings: Settings
+    changelog: Table
+    table: Table
+    stamp: MirrorStamp
+    session: SparkSession
+    until: contextlib.ExitStack
+
+    def run(self, snapshot_id: int, buckets: Sequence[int] | None) -> Consistency:
+        from pyspark.sql import functions as sql
+
+        joined = self._expected(buckets).join(self._found(snapshot_id, buckets), list(self.stamp.key), "full_outer")
+        missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull()
+        both = ~missing & ~extra
+        different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
+        judged = joined.withColumn(_BUCKET, self._bucket()).select(
+            *[quoted_name(name) for name in self.stamp.key],
+            _BUCKET,
+            sql.when(missing, "missing").when(extra, "extra").when(different, "different").alias("what"),
+            sql.coalesce(_UNKNOWN, sql.lit(False)).alias(_UNKNOWN),
+        )
+        judged.persist()
+        self.until.callback(judged.unpersist)
+        what = sql.col("what")
+        counted = judged.groupBy(_BUCKET).agg(
+            sql.count_if(what.isNull() | (what != "extra")).alias("expected"),
+            sql.count_if(what.isNull() | (what != "missing")).alias("found"),
+            *[sql.count_if(sql.coalesce(what == each, sql.lit(False))).alias(each) for each in KINDS],
+            sql.count_if(_UNKNOWN).alias("unknown"),
+        )
+        found = [BucketCheck(row.pop(_BUCKET), **row) for row in counted.toArrow().to_pylist()]
+        wrong = judged.where(what.isNotNull()).limit(EXAMPLES).toArrow().to_pylist()
+        return Consistency(
+            self.mirror.table,
+            snapshot_id,
+            self.stamp.snapshot_id,
+            tuple(sorted(found, key=lambda each: each.bucket)),
+            BUCKETS if buckets is None else len(buckets),
+            tuple((row["what"], {name: row[name] for name in self.stamp.key}) for row in wrong),
+            self.stamp.letters,
+        )
+
+    def _expected(self, buckets: Sequence[int] | None) -> DataFrame:
+        """By key a checksum of the row that the changelog says."""
+        from pyspark.sql import functions as sql
+
+        plan = self._plan()
+        history = History(
+            self.session, self.settings, self.changelog, plan, Order(plan.state, {}, plan.scope), self.until
+        )
+        row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
+        folded = history.folded_where(None if buckets is None else self._bucket().isin(*buckets), row_filter)
+        there = folded.where(sql.col(FOLD_COLUMN) == UPSERT)
+        names = [quoted_name(name) for name in plan.key]
+        return there.select(*names, self._checksum(plan.columns).alias(_WANTED), sql.col(REFOLD_COLUMN).alias(_UNKNOWN))
+
+    def _found(self, snapshot_id: int, buckets: Sequence[int] | None) -> DataFrame:
+        """By key a checksum of the row that the mirror has."""
+
+        rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
+        if self.stamp.deletes == "soft":
+            rows = rows.where(f"NOT coalesce({quoted_name(DELETED_COLUMN)}, false)")
+        if buckets is not None:
+            rows = rows.where(self._bucket().isin(*buckets))
+        names = [quoted_name(name) for name in self.stamp.key]
+        return rows.select(*names, self._checksum(self._plan().columns).alias(_FOUND).cast("long"))
+
+    def _plan(self) -> MergePlan:
+        return MergePlan(
+            self.spec.stream,
+            self.stamp.key,
+            row_columns(self.spec, self.changelog.schema()),
+            self.stamp.state,
+            self.stamp.snapshot_id,
+            self.mirror.deletes,
+            self.stamp.where,
+            coordinates=self.spec.kafka_columns.coordinates,
+        )
+
+    def _bucket(self) -> Column:
+        from pyspark.sql import functions as sql
+
+        hashed = sql.xxhash64(*[sql.col(quoted_name(name)) for name in self.stamp.key])
+        return sql.pmod(hashed, sql.lit(BUCKETS)).cast("int")
+
+    def _checksum(self, columns: Sequence[str]) -> Column:
+        from pyspark.sql import functions as sql
+
+        schema = self.table.schema()
+        values: list[Column] = []
+        for name in columns:
+            value = sql.col(quoted_name(name))
+            # Spark hashes no maps. A null counts as one, so that values cannot move to another column unseen.
+            values += [sql.to_json(value) if _has_map(schema.find_type(name)) else value, value.isNull()]
+        return sql.xxhash64(*values)
+
+
+def _has_map(kind: IcebergType) -> bool:
+    match kind:
+        case MapType():
+            return True
+        case ListType():
+            return _has_map(kind.element_type)
+        case StructType():
+            return any(_has_map(field.field_type) for field in kind.fields)
+        case _:
+            return False

@@ -1,0 +1,118 @@
+"""Mirrors compared with their changelogs by Spark: what agrees, what somebody has changed, and a part of the keys."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.errors import FrazilError
+from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, check_consistency
+from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+from tests.integration.test_mirror import Merges
+from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld, copy_on_write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+def compared(world: MirrorWorld, session: SparkSession, buckets: range | None = None) -> Consistency | None:
+    with world.catalog() as catalog:
+        return check_consistency(world.spec, world.mirror, world.settings, catalog, lambda: session, buckets)
+
+
+def wrong(found: Consistency | None) -> dict[str, int]:
+    assert found is not None
+    return {
+        name: sum(getattr(each, name) for each in found.buckets)
+        for name in ("expected", "found", "missing", "extra", "different")
+    }
+
+
+def test_every_key_is_held_against_its_changes(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path)
+    merges = Merges(world, spark)
+    session = merges.session
+    world.land(*(Change(n, f"a{n}") for n in range(40)))
+    merges.run()
+    world.land(*(Change(n, None if n % 4 == 0 else f"b{n}") for n in range(20)), Change(4, "back"), Change(7, "c"))
+    # Landed and not merged yet: the mirror is compared through its own stamp.
+    assert wrong(compared(world, session)) == {"expected": 40, "found": 40, "missing": 0, "extra": 0, "different": 0}
+    merges.run()
+    rows = len(world.source())
+    found = compared(world, session)
+    assert wrong(found) == {"expected": rows, "found": rows, "missing": 0, "extra": 0, "different": 0}
+    assert found is not None and found.consistent and consistency_fix(world.spec, found) is None
+    assert f"All keys of {MIRROR} were compared" in consistency_sentence(found)
+
+    # Each day has its own part, and all days together have every key.
+    parts = [buckets_of_day(date(2026, 11, 26) + timedelta(days=day)) for day in range(DAYS)]
+    assert sorted(bucket for part in parts for bucket in part) == list(range(BUCKETS))
+    assert found.buckets == tuple(
+        sorted((each for part in parts for each in _buckets(world, session, part)), key=lambda each: each.bucket)
+    )
+
+    # What somebody does to the mirror past its merges is found, and named.
+    table = world.table()
+    row = table.scan(row_filter="id = 33").to_arrow()
+    with copy_on_write():
+        table.delete("id = 30 or id = 31")
+        table.append(_changed(row, "id", 99))
+        table.overwrite(_changed(row, "name", "not so"), "id = 33")
+    found = compared(world, session)
+    assert wrong(found) == {"expected": rows, "found": rows - 1, "missing": 2, "extra": 1, "different": 1}
+    assert found is not None and not found.consistent
+    assert {(what, key["id"]) for what, key in found.examples} == {
+        ("missing", 30), ("missing", 31), ("extra", 99), ("different", 33),
+    }  # fmt: skip
+    assert consistency_fix(world.spec, found) == f"frazil mirror rebuild customers --table {MIRROR}"
+    merges.rebuild()
+    assert wrong(compared(world, session))["found"] == rows
+
+    # Without the snapshot that was merged there is nothing to compare with.
+    head = world.changelog().current_snapshot()
+    assert head is not None
+    world.land(Change(1, "later"))
+    world.changelog().maintenance.expire_snapshots().by_id(head.snapshot_id).commit()
+    with pytest.raises(FrazilError, match="has expired"):
+        compared(world, session)
+
+
+def test_rows_that_are_kept_as_deleted_and_rows_outside_of_the_filter_are_none(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = MirrorWorld(tmp_path, deletes="soft", where="name <> 'hidden'")
+    merges = Merges(world, spark)
+    assert compared_or_nothing(world, merges.session) is None
+    world.land(Change(1, "ann"), Change(2, "bob"), Change(3, "hidden"), Change(4, "cid"))
+    merges.run()
+    world.land(Change(2, None), Change(4, "hidden"), Change(5, "dan"))
+    merges.run()
+    assert wrong(compared(world, merges.session)) == {
+        "expected": 2, "found": 2, "missing": 0, "extra": 0, "different": 0,
+    }  # fmt: skip
+
+
+def compared_or_nothing(world: MirrorWorld, session: SparkSession) -> Consistency | None:
+    """The same before the mirror is made: there is no table yet."""
+    from jobs.mirror.mirror_table import ensure_mirror
+
+    ensure_mirror(world.spec, world.mirror, world.catalog(), world.changelog().schema())
+    return compared(world, session)
+
+
+def _buckets(world: MirrorWorld, session: SparkSession, part: range) -> tuple[Any, ...]:
+    found = compared(world, session, part)
+    assert found is not None and found.looked_at == BUCKETS // DAYS
+    assert {each.bucket for each in found.buckets} <= {*part}
+    return found.buckets
+
+
+def _changed(row: pa.Table, column: str, value: object) -> pa.Table:
+    where = row.schema.get_field_index(column)
+    return row.set_column(where, row.schema.field(where), pa.array([value], row.schema.field(where).type))
