@@ -38,8 +38,8 @@ class NullKeyError(StreamStopped):
             f"stream {stream}: {count:,} changes have a null in the mirror's key ({', '.join(key)}), the first at "
             f"offset {offset} of topic {partition.topic}, partition {partition.partition}. Which row they change is "
             "not known, so the mirror stops.",
-            fix=f"name columns that are never null: mirrors.key of streams/{stream}.yaml; or name the key of the "
-            "source's table in the connector (message.key.columns)",
+            fix="name columns that are never null in the connector (message.key.columns), for a new changelog; if its "
+            f"records have no keys, in mirrors.key of streams/{stream}.yaml",
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset

@@ -43,23 +43,31 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
     """The columns that tell the mirror's rows apart: those of the file, or of the changelog's keys.
 
     Raises:
-        FrazilError: Neither says any, or the changelog has no such column.
+        FrazilError: Neither says any, the changelog has no such column, or they say different ones.
     """
-    key = mirror.key
-    if not key:
-        named = [each for each in changelog.fields if each.name == KEY_COLUMN]
-        key = tuple(
-            each.name
-            for field in named
-            if isinstance(field.field_type, ice.StructType)
-            for each in field.field_type.fields
-        )
+    named = [
+        each.name
+        for field in changelog.fields
+        if field.name == KEY_COLUMN and isinstance(field.field_type, ice.StructType)
+        for each in field.field_type.fields
+    ]
+    key = mirror.key or tuple(named)
     place = f"streams/{spec.stream}.yaml"
     if not key:
         raise FrazilError(
             f"stream {spec.stream}: changelog {spec.table.name} has no column {KEY_COLUMN}, so nothing says which "
             f"columns tell the rows of mirror {mirror.table} apart.",
             fix=f"name them in mirrors: key of {place}, or decode the records' keys: decode.key.into: {KEY_COLUMN}",
+        )
+    if named and set(named) != set(key):
+        # Records of one key stand in one partition, and a change of it is two records. Of any other column neither
+        # holds: a row that gets another value there would leave the former one behind.
+        raise FrazilError(
+            f"stream {spec.stream}: the key of mirror {mirror.table} is {', '.join(key)}, and the records of changelog "
+            f"{spec.table.name} have the key {', '.join(named)} ({KEY_COLUMN}). A change of a column outside of the "
+            "records' key does not say which row it had been, so that row would stay.",
+            fix=f"take key out of mirrors in {place}; or let the connector give the records that key "
+            "(message.key.columns), for a new changelog",
         )
     rows = row_columns(spec, changelog)
     for name in key:

@@ -77,7 +77,8 @@ def test_log_numbers(connector: str, widths: tuple[int, ...], data: st.DataObjec
         of | {"commit_lsn": text(commit), "change_lsn": text(change), "event_serial_no": serial}
         for commit, change, serial in places
     ]
-    in_order(positions(sources), places)
+    # Within a transaction of SQL Server numbers do not ascend, and Kafka's order counts.
+    in_order(positions(sources), [each[0] for each in places] if connector == "sqlserver" else places)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**18 - 1), LSN, st.booleans()), min_size=1, max_size=6))
@@ -114,7 +115,8 @@ POSTGRES = {"connector": "postgresql", "name": "n", "db": "d", "sequence": '["1"
         (MYSQL | {"file": "bin"}, True),
         (MYSQL | {"pos": None}, True),
         ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "1:2", "change_lsn": None}, True),
-        ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:0005"}, True),
+        ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:0005"}, False),
+        ({"connector": "db2", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:00000000:00000005"}, True),
         ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": None, "scn": "7"}, True),
         ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": "x", "scn": "7"}, True),
         # What nobody knows has no position, and needs none.
