@@ -39,6 +39,7 @@ def accept_new_generation(
         known = mirrored(newest, spec.stream, mirror.table)
         if newest is None or known is None:
             raise _nothing(spec, mirror)
+        session.refuse_twin(newest)
         said = replace(known, state=known.state.accepted())
         answer = replace(newest.decided(None), mirror=said.to_json())
         step("answer_before_commit")

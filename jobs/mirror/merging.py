@@ -8,6 +8,7 @@ published nothing, and of two at once one finds main moved, drops its branch, an
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -21,9 +22,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import CommitRefusedError
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import pointwise_max
-from jobs.commit.operations import PublishBranch
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
@@ -39,6 +37,7 @@ from jobs.mirror.mirror_table import (
     refuse_unfit,
     row_columns,
 )
+from jobs.mirror.publication import Attempt, publish_merge
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
@@ -119,12 +118,14 @@ def merge_new(
         base = target.snapshot_id
         assert base is not None, "it is claimed"
         session.attempts += 1
-        branch = attempt_branch(session.epoch, session.attempts)
+        branch = attempt_branch(session.epoch, session.attempts, uuid.uuid4().hex[:8])
         session.begin_branch(branch, base)
         step("mirror_before_merge")
         try:
+            start = base
             if anew:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
+                start = session.branch_head(branch)
             plan = MergePlan(
                 spec.stream,
                 key,
@@ -151,7 +152,7 @@ def merge_new(
                 result.state,
                 found.positions,
             )
-            done = _publish(session, branch, base, found, result, stamp, anew=anew)
+            done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
         except Exception:
             _drop(session, branch)
             # Whoever has opened the mirror since has removed the branch, which merges fail for in many ways.
@@ -237,54 +238,14 @@ def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
     if not anew:
         return session.read()
     past = session.target.history()
+    session.refuse_twin(past.newest)
     if past.rolled_back and past.newest is not None:
         # Nothing is said of its rows any more: a merge that came instead would take up all of the changelog.
         answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror={})
         session.target.restamp(signed_answer(answer, session.epoch, "it is made anew from its changelog"))
+        session.claimed = True
         return session.target.newest
     return past.newest
-
-
-def _publish(
-    session: MirrorSession,
-    branch: str,
-    base: int,
-    found: ChangelogIncrement,
-    result: MergeResult,
-    mirror: MirrorStamp,
-    *,
-    anew: bool,
-) -> bool:
-    """Make the merge main's; False if main, or the branch, is not as it was."""
-    spec, name, target = session.spec, session.mirror.table, session.target
-
-    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
-        ref = metadata.refs.get(branch)
-        if ref is None or metadata.current_snapshot_id != base:
-            return Proposal(False)
-        along = [each.snapshot_id for each in ancestors(metadata, ref.snapshot_id)]
-        if base not in along:
-            raise FrazilError(
-                f"stream {spec.stream}: branch {branch} of mirror {name} does not begin at main's head any more: "
-                "somebody else has written it. Nothing was published.",
-                fix=f"frazil mirror run {spec.stream}",
-            )
-        stamp = Stamp(
-            session.commits.id,
-            "batch",
-            newest.batch + 1 if newest else 0,
-            session.epoch,
-            spec.config_hash,
-            start=newest.position if newest and not anew else {},
-            position=pointwise_max([result.state.next_offsets, found.positions.get(spec.stream, {})]),
-            rows={name: result.counts.upserts + result.counts.deletes},
-            mirror=mirror.to_json(),
-        )
-        if anew:
-            stamp = replace(stamp, note="made anew from the changelog")
-        return Proposal(True, PublishBranch(branch, base, ref.snapshot_id), stamp)
-
-    return target.swap(propose, epoch=session.epoch, check=session.verify)
 
 
 def _drop(session: MirrorSession, branch: str) -> None:

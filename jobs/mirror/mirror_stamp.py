@@ -27,9 +27,13 @@ def mirror_id(stream: str, table: str) -> str:
     return f"{stream}{MIRROR_PART}{table}"
 
 
-def attempt_branch(epoch: int, attempt: int) -> str:
-    """The branch on which one attempt at a merge is made."""
-    return f"{BRANCH_PREFIX}{epoch}-{attempt}"
+def attempt_branch(epoch: int, attempt: int, token: str) -> str:
+    """The branch on which one attempt at a merge is made.
+
+    Args:
+        token: Of this attempt alone: sessions that do not see each other's lease may have one epoch.
+    """
+    return f"{BRANCH_PREFIX}{epoch}-{attempt}-{token}"
 
 
 def abandoned_branches(metadata: TableMetadata) -> list[str]:

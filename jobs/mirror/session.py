@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap, conflicts_as_moved_head
-from jobs.commit.errors import CommitRefusedError, RolledBackError
+from jobs.commit.errors import CommitRefusedError, FencedError, RolledBackError
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -42,6 +42,7 @@ class MirrorSession:
         commits: With the mirror's table as its one target.
         lock: Of the table.
         attempts: How many branches were begun.
+        claimed: Whether a commit of this session on the mirror has said its epoch.
     """
 
     spec: StreamSpec
@@ -49,6 +50,7 @@ class MirrorSession:
     commits: CommitSession
     lock: TableLock
     attempts: int = 0
+    claimed: bool = False
 
     @property
     def target(self) -> Target:
@@ -80,20 +82,59 @@ class MirrorSession:
     def claim(self, newest: Stamp | None) -> None:
         """See that nobody who opened the mirror before can publish any more, and that it has a snapshot.
 
+        A session that does not see this one's lease may have the same epoch: the first of them to say it goes on.
+
         Raises:
-            FencedError: A later session has been here.
+            FencedError: A later session has been here, or another one of the same epoch.
         """
-        if newest is not None and newest.epoch == self.epoch:
+        self.refuse_twin(newest)
+        if self.claimed:
             return
         self.target.claim(self.epoch, self.commits.claim_of)
+        self.claimed = True
+
+    def refuse_twin(self, newest: Stamp | None) -> None:
+        """See that a stamp of this session's epoch is its own.
+
+        Raises:
+            FencedError: Another session has made it.
+        """
+        if not self.claimed and newest is not None and newest.epoch >= self.epoch:
+            raise FencedError(self.target.owner, self.epoch, newest.epoch, self.mirror.table)
 
     def begin_branch(self, name: str, snapshot_id: int) -> None:
-        """Begin the branch of an attempt at a snapshot."""
+        """Begin the branch of an attempt at a snapshot.
+
+        Raises:
+            FrazilError: There is one of that name, which stands elsewhere.
+        """
 
         def change(table: Table) -> None:
-            table.manage_snapshots().create_branch(snapshot_id, name).commit()
+            there = table.metadata.refs.get(name)
+            if there is None:
+                table.manage_snapshots().create_branch(snapshot_id, name).commit()
+            elif there.snapshot_id != snapshot_id:
+                raise FrazilError(
+                    f"stream {self.spec.stream}: mirror {self.mirror.table} has a branch {name} already, which "
+                    "somebody else writes.",
+                    fix=f"frazil mirror run {self.spec.stream}",
+                )
 
-        self._change_refs(lambda table: None if name in table.metadata.refs else change(table))
+        self._change_refs(change)
+
+    def branch_head(self, name: str) -> int:
+        """The snapshot at which a branch stands.
+
+        Raises:
+            FrazilError: It is gone.
+        """
+        there = self.target.catalog.load_table(self.mirror.table).metadata.refs.get(name)
+        if there is None:
+            raise FrazilError(
+                f"stream {self.spec.stream}: somebody has removed branch {name} of mirror {self.mirror.table}.",
+                fix=f"frazil mirror run {self.spec.stream}",
+            )
+        return there.snapshot_id
 
     def drop_branches(self, names: Callable[[Table], list[str]]) -> None:
         """Remove branches of attempts; none that is not there any more."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError
+from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
+from jobs.mirror.session import mirror_session
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, P0, AtStep, Change, MirrorWorld, PlainMerger
 
 
@@ -201,3 +207,70 @@ def test_a_mirror_of_another_key_is_refused(world: MirrorWorld) -> None:
     world.land(Change(2, "bob"))
     with pytest.raises(FrazilError, match="where none, and its file says id > 1"):
         world.merge()
+
+
+class At(PlainMerger):
+    """Merges, and has something else done before or after."""
+
+    def __init__(self, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None) -> None:
+        self.before, self.after = before, after
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        self.before()
+        done = super().merge(changelog, files, mirror, branch, plan)
+        self.after()
+        return done
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_two_sessions_of_one_epoch_that_do_not_see_each_other(world: MirrorWorld, anew: bool) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.merge()
+    world.land(Change(1, "anna"))
+    elsewhere = world.settings.model_copy(update={"state": world.home / "other-state"})
+    catalog = world.catalog()
+    with (
+        world.session() as ours,
+        mirror_session(
+            world.spec, world.mirror, elsewhere, catalog, catalog.load_table(MIRROR), wait_seconds=0
+        ) as theirs,
+    ):
+        assert ours.epoch == theirs.epoch
+
+        def refused() -> None:
+            with pytest.raises(FencedError):
+                merge_new(theirs, PlainMerger(), anew=anew)
+
+        merge_new(ours, At(after=refused))
+    assert world.rows() == world.source() == {1: "anna", 2: "bob"}
+    world.check()
+
+
+def test_a_branch_that_somebody_else_has_written_is_not_published(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    world.land(Change(2, "bob"))
+
+    def written() -> None:
+        table = world.table()
+        (name,) = abandoned_branches(table.metadata)
+        table.append(pa.Table.from_pylist([{"id": 77}], schema=table.schema().as_arrow()), branch=name)
+
+    with pytest.raises(FrazilError, match="is not as this merge left it"), world.session() as session:
+        merge_new(session, At(after=written))
+    assert world.rows() == {1: "ann"}
+    world.merge()
+    assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_a_branch_of_another_is_not_begun_again(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    with world.session() as session:
+        first, head = world.table().metadata.snapshots[0].snapshot_id, session.target.snapshot_id
+        assert head is not None
+        session.begin_branch("frazil-mirror-9-1-x", first)
+        with pytest.raises(FrazilError, match="has a branch frazil-mirror-9-1-x already"):
+            session.begin_branch("frazil-mirror-9-1-x", head)
