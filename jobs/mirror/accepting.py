@@ -9,6 +9,8 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.errors import FrazilError
+from jobs.mirror.errors import TooManyGenerationsError
+from jobs.mirror.merge_plan import LAST_GENERATION
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirror.session import mirror_session
 from jobs.spec.mirror import Mirror
@@ -30,6 +32,7 @@ def accept_new_generation(
 
     Raises:
         FrazilError: Nothing was merged yet, or somebody merged at the same moment.
+        TooManyGenerationsError: There is no number for another one.
     """
     table = find_table(catalog, mirror.table)
     if table is None:
@@ -40,6 +43,8 @@ def accept_new_generation(
         if newest is None or known is None:
             raise _nothing(spec, mirror)
         session.refuse_twin(newest)
+        if known.state.newest_generation >= LAST_GENERATION:
+            raise TooManyGenerationsError(spec.stream)
         said = replace(known, state=known.state.accepted())
         answer = replace(newest.decided(None), mirror=said.to_json())
         step("answer_before_commit")

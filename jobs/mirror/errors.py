@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import StreamStopped
+from jobs.mirror.merge_plan import LAST_GENERATION
 
 
 class RestoredSourceError(StreamStopped):
     """The source has gone back: later changes have lower positions, as after a restore from a backup.
+
+    Where it is not known when they happened, they may also have been sent twice; nobody can tell.
 
     Attributes:
         partition, offset: Where the first such change is.
@@ -15,18 +18,47 @@ class RestoredSourceError(StreamStopped):
         greatest: The greatest position before it.
     """
 
-    def __init__(self, stream: str, partition: TopicPartition, offset: int, position: str, greatest: str) -> None:
-        super().__init__(
+    def __init__(
+        self,
+        stream: str,
+        partition: TopicPartition,
+        offset: int,
+        position: str,
+        greatest: str,
+        *,
+        timed: bool = True,
+    ) -> None:
+        where = (
             f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
-            f"{partition.partition}, happened later than the ones before it, but its position in the source is lower: "
-            f"{position} after {greatest}. The source was restored, or its log begins anew. Positions before and "
-            "after it cannot be compared, so the mirror stops.",
+            f"{partition.partition},"
+        )
+        went = (
+            f"{where} happened later than the ones before it, but its position in the source is lower: {position} "
+            f"after {greatest}. The source was restored, or its log begins anew."
+            if timed
+            else f"{where} has a lower position in the source than one before it: {position} after {greatest}. It was "
+            "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
+            "of all before it (_change_at)."
+        )
+        super().__init__(
+            f"{went} Positions before and after it cannot be compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation",
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset
         self.position: str = position
         self.greatest: str = greatest
+
+
+class TooManyGenerationsError(StreamStopped):
+    """The source has begun anew, or another one has come, so often that the order of changes has no digits for it."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, with another source or "
+            "an answer each time. The mirror's _change_order has no number for the next, so it stops.",
+            fix="let each source have topics of its own, and land them in a new changelog for a new mirror",
+        )
 
 
 class NullKeyError(StreamStopped):

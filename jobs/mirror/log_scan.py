@@ -45,14 +45,15 @@ class LogScan:
     Attributes:
         unseen: The first offset that was not seen before; what is below is late.
         next_offset: Behind the last change.
-        lineage, position, at: Of the greatest position since the last change of lineage.
+        lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
+            change that is no repeat.
         lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
         first: The offset of the first change that is not late; None without one.
         repeats: Offset ranges of what was sent before.
         carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
         truncates: `(offset, position)`, late ones too.
-        restored: `(offset, position, greatest before it)` of the first change after the source was restored; nothing
-            behind it was looked at.
+        restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
+            was restored, or that may be one, as times are not known; nothing behind it was looked at.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
     """
@@ -67,7 +68,7 @@ class LogScan:
     repeats: tuple[tuple[int, int], ...] = ()
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
-    restored: tuple[int, str, str] | None = None
+    restored: tuple[int, str, str, bool] | None = None
     null_key: int | None = None
     rows: int = 0
     late_rows: int = 0
@@ -139,8 +140,8 @@ class LogScan:
         restored = np.flatnonzero(seen.restored)
         if len(restored):
             here = int(restored[0])
-            told = (int(offsets[here - 1]), seen.positions[here].as_py(), seen.greatest(here - 1)[0] or "")
-            return replace(self, restored=told)
+            position, greatest = seen.positions[here].as_py(), seen.greatest(here - 1)[0] or ""
+            return replace(self, restored=(int(offsets[here - 1]), position, greatest, bool(seen.timed[here])))
         repeats = tuple((int(offsets[a]), int(offsets[b - 1]) + 1) for a, b in _stretches(seen.lower[1:], None))
         carried = tuple(
             (int(offsets[a]), int(offsets[b - 1]) + 1, seen.greatest(a + 1)[0] or "")
@@ -164,15 +165,18 @@ class _Compared:
     Attributes:
         positions: Of each, or null.
         lower: Whether the position is lower than the greatest before it.
-        restored: Whether it is, and the change happened later.
+        restored: Whether it is, and the change happened later than all before it, or times do not say.
+        timed: Whether the time is known, of the change and of one before it in its lineage.
         carried: Whether it has no position, and there is one before it.
         holder: The index of the first change with the greatest position so far.
-        times: By index, the latest time of a change with that position so far; -1 if unknown.
+        times: By index, the latest time of a change in its lineage so far; -1 if unknown. Positions may be those of
+            commits and times those of changes, so it need not be that of the change with the greatest position.
     """
 
     positions: pa.Array
     lower: Mask
     restored: Mask
+    timed: Mask
     carried: Mask
     holder: Ints
     times: Ints
@@ -190,14 +194,15 @@ class _Compared:
         rises = np.concatenate(([True], greatest[1:] != greatest[:-1]))
         holder = np.maximum.accumulate(np.where(rises, np.arange(len(rank)), 0))
         at = np.where(_mask(pc.is_valid(times)), _ints(pc.fill_null(times, -1)), -1)
-        latest = _latest(np.where(there & (rank == greatest), at, -1), np.cumsum(rises))
-        previous = np.concatenate((latest[:1], latest[:-1]))
-        restored = lower & (at >= 0) & (previous >= 0) & (at > previous + SLACK_US)
+        # Of what was sent twice no time counts, or a row of them could move it on by the slack of each.
+        latest = _latest(np.where(there & ~lower, at, -1), run)
+        timed = (at >= 0) & (latest >= 0)
+        restored = lower & (~timed | (at > latest + SLACK_US))
         carried = ~there & there[holder]
-        return _Compared(positions, lower, restored, carried, holder, latest)
+        return _Compared(positions, lower, restored, timed, carried, holder, latest)
 
     def greatest(self, index: int) -> tuple[str | None, int | None]:
-        """The greatest position up to a change, and its time."""
+        """The greatest position up to a change, and the latest time."""
         at = int(self.times[index])
         return self.positions[int(self.holder[index])].as_py(), at if at >= 0 else None
 

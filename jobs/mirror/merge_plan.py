@@ -24,6 +24,8 @@ Positions without a lineage are compared within a key in any case.
 
 MOST_GENERATIONS = 16
 """So many of a partition are kept; what is older belongs to the oldest of them."""
+LAST_GENERATION = 0xFFFF
+"""The greatest number that an order token has digits for."""
 ORDER_COLUMN = "_change_order"
 DELETED_COLUMN = "_change_deleted"
 """`_deleted` is a column of Iceberg's own: Spark reads no table that has one."""
@@ -51,7 +53,8 @@ class PartitionState:
     Attributes:
         next_offset: Changes from here on were not seen.
         position: The greatest position of the present generation; None without positions.
-        at: When the change with the greatest position happened at the source, in µs since 1970; None if it is unknown.
+        at: The latest time, by the source, of a change in the present generation, in µs since 1970; None if none is
+            known. Repeats do not count. Where times are not those of commits, another change may have the position.
         generations: Oldest first; the last is the present one.
     """
 
@@ -99,6 +102,12 @@ class MirrorState:
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
 
     @property
+    def newest_generation(self) -> int:
+        """The greatest number of a generation, of which a partition or a lineage knows; -1 without one."""
+        numbers = [each.generation for each in self.partitions.values()]
+        return max([*numbers, *self.lineages.values()], default=-1)
+
+    @property
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Changes from these offsets on were not seen."""
         return {partition: each.next_offset for partition, each in self.partitions.items()}
@@ -144,8 +153,7 @@ class MirrorState:
 
         An operator has it so after the source was restored from a backup.
         """
-        number = 1 + max((each.generation for each in self.partitions.values()), default=-1)
-        number = max(number, 1 + max(self.lineages.values(), default=-1))
+        number = 1 + self.newest_generation
         partitions = {
             partition: PartitionState(
                 each.next_offset,

@@ -59,6 +59,14 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
             f"columns tell the rows of mirror {mirror.table} apart.",
             fix=f"name them in mirrors: key of {place}, or decode the records' keys: decode.key.into: {KEY_COLUMN}",
         )
+    rows = row_columns(spec, changelog)
+    for name in key:
+        if name not in rows:
+            raise FrazilError(
+                f"stream {spec.stream}: the key of mirror {mirror.table} names column {name}, and changelog "
+                f"{spec.table.name} has none at its top; it has {', '.join(rows)}.",
+                fix=f"correct mirrors: key in {place}",
+            )
     if named and set(named) != set(key):
         # Records of one key stand in one partition, and a change of it is two records. Of any other column neither
         # holds: a row that gets another value there would leave the former one behind.
@@ -69,14 +77,6 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
             fix=f"take key out of mirrors in {place}; or let the connector give the records that key "
             "(message.key.columns), for a new changelog",
         )
-    rows = row_columns(spec, changelog)
-    for name in key:
-        if name not in rows:
-            raise FrazilError(
-                f"stream {spec.stream}: the key of mirror {mirror.table} names column {name}, and changelog "
-                f"{spec.table.name} has none at its top; it has {', '.join(rows)}.",
-                fix=f"correct mirrors: key in {place}",
-            )
     return key
 
 

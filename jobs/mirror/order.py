@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.errors import NullKeyError, RestoredSourceError, UnorderedTruncateError
+from jobs.mirror.errors import NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import (
+    LAST_GENERATION,
     MOST_GENERATIONS,
     Generation,
     MirrorState,
@@ -75,7 +76,7 @@ class Order:
             scans: By partition, of all changes of the increment.
 
         Raises:
-            NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+            NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError: The mirror has to stop.
         """
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
@@ -83,8 +84,11 @@ class Order:
             raise NullKeyError(stream, key, (partition, scan.null_key or 0), sum(each.null_keys for _, each in nulls))
         for partition, scan in sorted(scans.items()):
             if scan.restored is not None:
-                raise RestoredSourceError(stream, partition, *scan.restored)
+                offset, position, greatest, timed = scan.restored
+                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed)
         partitions, lineages = _generations(before, scans)
+        if MirrorState(partitions, lineages).newest_generation > LAST_GENERATION:
+            raise TooManyGenerationsError(stream)
         state = MirrorState(partitions, lineages, before.floors)
         floors = _floors(stream, state, scans)
         return Order(MirrorState(partitions, lineages, floors), scans, scope)

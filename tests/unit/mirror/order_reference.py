@@ -28,7 +28,7 @@ class Log:
     at: int | None = None
     tokens: dict[int, str] = field(default_factory=dict)
     repeats: set[int] = field(default_factory=set)
-    restored: tuple[int, str, str] | None = None
+    restored: tuple[int, str, str, bool] | None = None
     floor: str = ""
 
     def see(self, change: Change) -> None:
@@ -41,16 +41,16 @@ class Log:
             self.lineage = change.lineage
         position = change.position if change.position is not None else self.position
         if change.position is not None and self.position is not None and change.position < self.position:
-            if change.at is not None and self.at is not None and change.at > self.at + SLACK_US:
-                self.restored = (change.offset, change.position, self.position)
+            if change.at is None or self.at is None:
+                self.restored = (change.offset, change.position, self.position, False)
+                return
+            if change.at > self.at + SLACK_US:
+                self.restored = (change.offset, change.position, self.position, True)
                 return
             self.repeats.add(change.offset)
         elif change.position is not None:
-            if change.position == self.position:
-                times = [each for each in (self.at, change.at) if each is not None]
-                self.at = max(times, default=None)
-            else:
-                self.position, self.at = change.position, change.at
+            self.position = change.position
+            self.at = max((each for each in (self.at, change.at) if each is not None), default=None)
         kind = "0" if change.op == "r" else "1"
         token = f"{self.generation:04x}.{position or '-'}.{kind}.{change.offset:016x}"
         self.tokens[change.offset] = token

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.errors import NullKeyError, RestoredSourceError, UnorderedTruncateError
+from jobs.mirror.errors import NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError
 from jobs.mirror.log_scan import SCANNED, LogScan
-from jobs.mirror.merge_plan import Generation, MirrorState, Scope
+from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, Scope
 from jobs.mirror.order import Order
 from tests.unit.mirror.order_reference import Change, Log
 
@@ -84,7 +84,8 @@ def test_one_partition_is_ordered_as_one_change_at_a_time(changes: list[Change],
         if log.restored and end > start and log.restored[0] <= changes[end - 1].offset:
             with pytest.raises(RestoredSourceError) as caught:
                 ordered(state, part, cut=chunks)
-            assert log.restored == (caught.value.offset, caught.value.position, caught.value.greatest)
+            assert log.restored[:3] == (caught.value.offset, caught.value.position, caught.value.greatest)
+            assert log.restored[3] == ("happened later" in str(caught.value))
             return
         order = ordered(state, part, cut=chunks)
         found |= kept(order, part).get(P0, {})
@@ -187,6 +188,36 @@ def test_a_restored_source_stops_the_mirror_until_it_is_accepted() -> None:
     with pytest.raises(RestoredSourceError, match=r"2 after 5.*\n  Next: frazil mirror accept shop --new-generation"):
         ordered(first, logs)
     assert kept(ordered(first.accepted(), logs), logs) == {P0: {1: "0001.2.1.0000000000000001"}}
+
+
+def test_what_may_be_a_restored_source_stops_the_mirror_where_times_are_not_known() -> None:
+    first = ordered(MirrorState(), {P0: [at(0, "5")]}).state
+    with pytest.raises(RestoredSourceError, match=r"2 after 5. It was sent twice, or the source was restored"):
+        ordered(first, {P0: [Change(1, at=None, position="2", lineage="a")]})
+    unknown = ordered(MirrorState(), {P0: [Change(0, at=None, position="5", lineage="a")]}).state
+    with pytest.raises(RestoredSourceError, match="the time is not known"):
+        ordered(unknown, {P0: [at(1, "2")]})
+
+
+def test_a_repeat_is_held_against_the_latest_time_and_not_that_of_the_greatest_position() -> None:
+    # Positions of commits, times of changes: the transaction that was committed last had begun long before.
+    seen = [at(0, "5", when=60_000_000), at(1, "6", when=1_000_000)]
+    first = ordered(MirrorState(), {P0: seen}).state
+    assert (first.partitions[P0].position, first.partitions[P0].at) == ("6", 60_000_000)
+    again = {P0: [at(2, "5", when=60_000_000), at(3, "6", when=1_000_000), at(4, "7", when=61_000_000)]}
+    assert kept(ordered(first, again), again)[P0].keys() == {3, 4}
+    # Another generation begins without a time.
+    other = ordered(first, {P0: [at(2, "3", "b", when=2_000_000)]}).state
+    assert other.partitions[P0].at == 2_000_000
+
+
+def test_more_generations_than_a_token_has_digits_for_stop_the_mirror() -> None:
+    state = MirrorState({P0: PartitionState(1, "5", 0, (Generation(0xFFFE, 0, "a"),))}, {"a": 0xFFFE})
+    assert kept(ordered(state, last := {P0: [at(1, "1", "b")]}), last)[P0] == {1: "ffff.1.1.0000000000000001"}
+    with pytest.raises(TooManyGenerationsError, match="stream shop: positions have begun anew more than 65,535 times"):
+        ordered(state, {P0: [at(1, "1", "b"), at(2, "1", "c")]})
+    with pytest.raises(TooManyGenerationsError):
+        ordered(state.accepted().accepted(), {P0: [at(1, "1")]})
 
 
 def test_a_null_in_the_key_is_named() -> None:
