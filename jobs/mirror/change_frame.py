@@ -98,7 +98,11 @@ def log_scans(frame: DataFrame, rows: int, plan: MergePlan) -> dict[TopicPartiti
         sql.col(LINEAGE).alias("lineage"),
         nulls.alias("null_key"),
     )
-    before = {partition: LogScan.after(state, plan.scope) for partition, state in plan.state.partitions.items()}
+    known = plan.state
+    before = {
+        partition: LogScan.after(known.partitions.get(partition), plan.scope, known.breaks.get(partition, ()))
+        for partition in {*known.partitions, *known.breaks}
+    }
     fresh = LogScan.after(None, plan.scope)
     order = [TOPIC, PARTITION, "offset"]
     if rows <= _SCAN_HERE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import StreamStopped
 from jobs.mirror.merge_plan import LAST_GENERATION
@@ -16,6 +18,7 @@ class RestoredSourceError(StreamStopped):
         partition, offset: Where the first such change is.
         position: Its position.
         greatest: The greatest position before it.
+        breaks: The offset of the first such change of each partition that has one.
     """
 
     def __init__(
@@ -27,7 +30,10 @@ class RestoredSourceError(StreamStopped):
         greatest: str,
         *,
         timed: bool = True,
+        breaks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
+        at = {partition: offset} | dict(breaks or {})
+        places = " ".join(f"--at {each.topic}:{each.partition}:{since}" for each, since in sorted(at.items()))
         where = (
             f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
             f"{partition.partition},"
@@ -42,12 +48,13 @@ class RestoredSourceError(StreamStopped):
         )
         super().__init__(
             f"{went} Positions before and after it cannot be compared, so the mirror stops.",
-            fix=f"frazil mirror accept {stream} --new-generation",
+            fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset
         self.position: str = position
         self.greatest: str = greatest
+        self.breaks: dict[TopicPartition, int] = at
 
 
 class TooManyGenerationsError(StreamStopped):

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirror.merge_plan import PartitionState, Scope
+from jobs.mirror.merge_plan import Break, PartitionState, Scope
+from jobs.mirror.restored_lineage import restored_lineages
 
 SCANNED = pa.schema(
     {
@@ -56,6 +57,7 @@ class LogScan:
             was restored, or that may be one, as times are not known; nothing behind it was looked at.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
+        breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
     """
 
     unseen: int = 0
@@ -76,13 +78,16 @@ class LogScan:
     null_keys: int = 0
     truncate_rows: int = 0
     scope: Scope = field(default="source")
+    breaks: tuple[Break, ...] = ()
 
     @staticmethod
-    def after(state: PartitionState | None, scope: Scope = "source") -> LogScan:
+    def after(state: PartitionState | None, scope: Scope = "source", breaks: tuple[Break, ...] = ()) -> LogScan:
         """A scan that goes on from what a mirror remembers of the partition."""
         if state is None:
-            return LogScan(scope=scope)
-        return LogScan(state.next_offset, state.next_offset, state.lineage, state.position, state.at, scope=scope)
+            return LogScan(scope=scope, breaks=breaks)
+        next_offset = state.next_offset
+        found = LogScan(next_offset, next_offset, state.lineage, state.position, state.at)
+        return replace(found, scope=scope, breaks=breaks)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
         """The scan with the next rows.
@@ -119,7 +124,8 @@ class LogScan:
             self, first=int(offsets[0]) if self.first is None else self.first, next_offset=int(offsets[-1]) + 1
         )
         # What came before stands in front, as if it were a change.
-        lineages = pc.fill_null_forward(_behind(self.lineage, rows["lineage"], pa.string()))
+        named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
+        lineages = pc.fill_null_forward(named)
         positions = _behind(self.position, rows["position"], pa.string())
         # A position without a lineage is that of a row, such as its version: others say nothing of it.
         positions = pc.if_else(pc.is_valid(lineages), positions, pa.scalar(None, pa.string()))

@@ -9,7 +9,7 @@ positions can be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
@@ -88,6 +88,19 @@ class TruncateFloor:
 
 
 @dataclass(frozen=True, slots=True)
+class Break:
+    """Where, by an operator's word, positions of a partition begin anew: the source was restored from a backup.
+
+    Attributes:
+        since: The first offset.
+        number: The answer's; those of other partitions to the same answer have the same one.
+    """
+
+    since: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorState:
     """What a mirror has to remember of the log for its next merge.
 
@@ -95,11 +108,13 @@ class MirrorState:
         partitions: By partition of the changelog's topics.
         lineages: By lineage, its newest generation in any partition.
         floors: By topic.
+        breaks: By partition, by offset; they outlive a rebuild.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     lineages: Mapping[str, int] = field(default_factory=dict)
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
+    breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
 
     @property
     def newest_generation(self) -> int:
@@ -129,6 +144,10 @@ class MirrorState:
             "partitions": topics,
             "lineages": [[lineage, self.lineages.get(lineage, -1)] for lineage in named],
             "floors": {topic: [floor.token, *floor.generations] for topic, floor in sorted(self.floors.items())},
+            "breaks": [
+                [each.topic, each.partition, *([one.since, one.number] for one in breaks)]
+                for each, breaks in sorted(self.breaks.items())
+            ],
         }
         return {key: value for key, value in packed.items() if value}
 
@@ -146,24 +165,30 @@ class MirrorState:
             for n, entry in entries.items()
         }
         floors = {topic: TruncateFloor(token, tuple(g)) for topic, (token, *g) in packed.get("floors", {}).items()}
-        return MirrorState(partitions, {lineage: newest for lineage, newest in named if newest >= 0}, floors)
-
-    def accepted(self) -> MirrorState:
-        """The state in which every partition begins a new generation at its next offset, whatever position comes.
-
-        An operator has it so after the source was restored from a backup.
-        """
-        number = 1 + self.newest_generation
-        partitions = {
-            partition: PartitionState(
-                each.next_offset,
-                None,
-                None,
-                (*each.generations, Generation(number, each.next_offset, each.lineage))[-MOST_GENERATIONS:],
-            )
-            for partition, each in self.partitions.items()
+        breaks = {
+            TopicPartition(topic, n): tuple(Break(since, number) for since, number in found)
+            for topic, n, *found in packed.get("breaks", [])
         }
-        return MirrorState(partitions, dict.fromkeys(self.lineages, number), self.floors)
+        return MirrorState(partitions, {lineage: newest for lineage, newest in named if newest >= 0}, floors, breaks)
+
+    def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
+        """The state in which positions begin anew, whatever position comes: the source was restored from a backup.
+
+        Args:
+            at: Offsets from which they do, by partition. In others they do from the next change on that comes there,
+                so that a change of the restored source is later than all before it in any partition.
+        """
+        number = 1 + max((each.number for found in self.breaks.values() for each in found), default=0)
+        begins = dict(at or {})
+        for partition, state in self.partitions.items():
+            ahead = any(each.since >= state.next_offset for each in self.breaks.get(partition, ()))
+            if partition not in begins and not ahead:
+                begins[partition] = state.next_offset
+        breaks = dict(self.breaks)
+        for partition, since in begins.items():
+            kept = [each for each in breaks.get(partition, ()) if each.since != since]
+            breaks[partition] = tuple(sorted((*kept, Break(since, number)), key=lambda each: each.since))
+        return replace(self, breaks=breaks)
 
 
 def _partition(entry: list[Any], named: list[str]) -> PartitionState:

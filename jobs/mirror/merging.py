@@ -27,8 +27,8 @@ from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
-from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
-from jobs.mirror.mirror_stamp import MirrorStamp, attempt_branch, mirrored
+from jobs.mirror.merge_plan import MergePlan, MergeResult
+from jobs.mirror.mirror_stamp import MirrorStamp, answers_alone, attempt_branch, mirrored, state_to_begin_with
 from jobs.mirror.mirror_table import (
     mirror_columns_operation,
     mirror_fitting,
@@ -130,7 +130,7 @@ def merge_new(
                 spec.stream,
                 key,
                 row_columns(spec, changelog.schema()),
-                known.state if known else MirrorState(),
+                known.state if known else state_to_begin_with(newest),
                 found.until.snapshot_id,
                 mirror.deletes,
                 mirror.where,
@@ -241,7 +241,8 @@ def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
     session.refuse_twin(past.newest)
     if past.rolled_back and past.newest is not None:
         # Nothing is said of its rows any more: a merge that came instead would take up all of the changelog.
-        answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror={})
+        kept = answers_alone(state_to_begin_with(past.newest))
+        answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror=kept)
         session.target.restamp(signed_answer(answer, session.epoch, "it is made anew from its changelog"))
         session.claimed = True
         return session.target.newest

@@ -20,6 +20,7 @@ from jobs.mirror.merge_plan import MirrorState
 MIRROR_PART = "~mirror~"
 BRANCH_PREFIX = "frazil-mirror-"
 BASE_PREFIX = "frazil-base-"
+_DAMAGED = (KeyError, TypeError, ValueError, IndexError)
 
 
 def mirror_id(stream: str, table: str) -> str:
@@ -120,11 +121,11 @@ def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None
     Raises:
         FrazilError: Nobody can read it.
     """
-    if stamp is None or not stamp.mirror:
+    if stamp is None or "changelog" not in stamp.mirror:
         return None
     try:
         return MirrorStamp.from_json(stamp.mirror)
-    except (KeyError, TypeError, ValueError, IndexError) as problem:
+    except _DAMAGED as problem:
         raise damaged_property(
             stream,
             table,
@@ -132,6 +133,24 @@ def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None
             problem,
             f"the mirror is made anew from its changelog by `frazil mirror rebuild {stream} --table {table}`",
         ) from problem
+
+
+def state_to_begin_with(stamp: Stamp | None) -> MirrorState:
+    """What the first merge into a mirror has to know, or one that makes it anew: what operators have answered.
+
+    Nothing of a stamp that nobody can read, which `mirrored` refuses, and which a rebuild replaces.
+    """
+    try:
+        packed = stamp.mirror.get("state", {}) if stamp is not None else {}
+        return MirrorState(breaks=MirrorState.from_json(packed).breaks)
+    except _DAMAGED:
+        return MirrorState()
+
+
+def answers_alone(state: MirrorState) -> dict[str, Any]:
+    """What stands in the stamp of a mirror of which nothing else is said: what operators have answered."""
+    packed = MirrorState(breaks=state.breaks).to_json()
+    return {"state": packed} if packed else {}
 
 
 @dataclass(frozen=True, slots=True)

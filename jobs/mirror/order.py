@@ -11,7 +11,7 @@ another partition of the topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from jobs.mirror.merge_plan import (
     TruncateFloor,
 )
 from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_token
+from jobs.mirror.restored_lineage import source_lineage
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -85,13 +86,14 @@ class Order:
         for partition, scan in sorted(scans.items()):
             if scan.restored is not None:
                 offset, position, greatest, timed = scan.restored
-                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed)
+                told = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
+                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed, breaks=told)
         partitions, lineages = _generations(before, scans)
-        if MirrorState(partitions, lineages).newest_generation > LAST_GENERATION:
+        state = replace(before, partitions=partitions, lineages=lineages)
+        if state.newest_generation > LAST_GENERATION:
             raise TooManyGenerationsError(stream)
-        state = MirrorState(partitions, lineages, before.floors)
         floors = _floors(stream, state, scans)
-        return Order(MirrorState(partitions, lineages, floors), scans, scope)
+        return Order(replace(state, floors=floors), scans, scope)
 
     def of_rows(
         self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array, ops: pa.Array, positions: pa.Array
@@ -170,9 +172,10 @@ def _generations(
 
 
 def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str, int]) -> None:
-    """Another partition has seen the lineage come back: from the first new change on, this one follows."""
+    """Another partition has seen the lineage come back, or restored: from the first new change on, this one follows."""
     last = own[-1]
-    newest = lineages.get(last.lineage, -1) if last.lineage else -1
+    source = source_lineage(last.lineage) if last.lineage else None
+    newest = max((number for name, number in lineages.items() if source_lineage(name) == source), default=-1)
     if newest <= last.number or scan.first is None:
         return
     if last.since >= scan.first:

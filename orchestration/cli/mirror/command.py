@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
@@ -132,26 +133,56 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, as
 @mirror.command()
 @click.argument("stream")
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
-@click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew from here on.")
+@click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew.")
+@click.option(
+    "--at",
+    "places",
+    multiple=True,
+    metavar="TOPIC:PARTITION:OFFSET",
+    help="The first change after the restore, as the error says; without it what the mirror lacks is after it.",
+)
 @click.option("--reason", help="Kept in the mirror's stamp, with your name; asked for if it is not given.")
 @click.pass_obj
-def accept(deployment: Deployment, stream: str, table: str | None, new_generation: bool, reason: str | None) -> None:
+def accept(
+    deployment: Deployment,
+    stream: str,
+    table: str | None,
+    new_generation: bool,
+    places: tuple[str, ...],
+    reason: str | None,
+) -> None:
     """Answer the stop of a mirror of STREAM whose source went back to lower positions.
 
-    What the changelog has from the mirror's offsets on then counts as later than all that the mirror has, whatever
-    positions it has. Nothing is merged yet: the next `frazil mirror run` does that.
+    What the changelog has from those offsets on then counts as later than all before it, whatever positions it has,
+    now and whenever the mirror is made anew. Nothing is merged yet: the next `frazil mirror run` does that.
     """
     if not new_generation:
         raise FrazilError(
             "An answer is needed: --new-generation.", fix=f"frazil mirror accept {stream} --new-generation"
         )
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    at = dict(_place(stream, each) for each in places)
     note = f"{current_user()}: {reason or click.prompt('Why')}"
     with translate_errors(settings, stream), _opened(settings, stream) as catalog:
-        for of, each in chosen_mirrors(spec, catalog, table):
-            said = accept_new_generation(of, each, settings, catalog, note)
-            for line in accepted_lines(of, each, said):
-                click.echo(line)
+        chosen = chosen_mirrors(spec, catalog, table)
+        told = [(of, each, accept_new_generation(of, each, settings, catalog, note, at)) for of, each in chosen]
+    if all(said is None for _, _, said in told):
+        topics = ", ".join(sorted({partition.topic for partition in at}))
+        raise FrazilError(f"stream {stream}: no mirror has changes of {topics}.", fix=f"frazil mirror status {stream}")
+    for of, each, said in told:
+        for line in accepted_lines(of, each, said) if said is not None else ():
+            click.echo(line)
+
+
+def _place(stream: str, text: str) -> tuple[TopicPartition, int]:
+    topic, _, rest = text.rpartition(":")[0].rpartition(":")
+    offset = text.rpartition(":")[2]
+    if not topic or not rest.isdigit() or not offset.isdigit():
+        raise FrazilError(
+            f"--at {text} is no place in a topic: it is TOPIC:PARTITION:OFFSET.",
+            fix=f"frazil mirror accept {stream} --new-generation --at customers:0:1234",
+        )
+    return TopicPartition(topic, int(rest)), int(offset)
 
 
 def _merge(

@@ -10,6 +10,7 @@ from typing import Any
 from jobs.commit.offsets import Positions, by_topic
 from jobs.mirror.consistency import KINDS, Consistency
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
@@ -144,11 +145,14 @@ def checked_lines(spec: StreamSpec, mirror: Mirror, found: Consistency | None) -
         yield f"Next: {fix}"
 
 
-def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorStamp) -> Iterator[str]:
+def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Iterator[str]:
     """What was answered, for people."""
     yield f"Mirror {mirror.table}: a new generation of positions begins at"
-    for partition, offset in sorted(said.state.next_offsets.items()):
-        yield f"  {partition} offset {offset:,}"
+    newest = max((each.number for breaks in said.breaks.values() for each in breaks), default=0)
+    for partition, breaks in sorted(said.breaks.items()):
+        for each in breaks:
+            if each.number == newest:
+                yield f"  {partition} offset {each.since:,}"
     yield f"Next: frazil mirror run {spec.stream}"
 
 

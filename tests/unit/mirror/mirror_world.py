@@ -11,7 +11,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,7 @@ class PlainMerger:
                 }
         after = max([plan.state.next_offsets.get(P0, 0), *(each["_kafka_offset"] + 1 for each in changes)])
         state = MirrorState({P0: PartitionState(after, f"{after:016x}", None, (Generation(0, 0, "db"),))}, {"db": 0})
+        state = replace(state, breaks=plan.state.breaks)
         counts = MergeCounts(read=len(changes))
         if rows == before:
             return MergeResult(state, counts)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, TruncateFloor
+from jobs.mirror.merge_plan import Break, Generation, MirrorState, PartitionState, TruncateFloor
 
 P0, P1 = TopicPartition("shop", 0), TopicPartition("shop", 1)
 STATE = MirrorState(
@@ -49,11 +49,16 @@ def test_it_is_compact() -> None:
     assert MirrorState().to_json() == {}
 
 
-def test_an_accepted_restore_begins_a_generation_above_all_others() -> None:
-    accepted = STATE.accepted()
-    assert [each.generation for each in accepted.partitions.values()] == [3, 3]
-    assert accepted.partitions[P0] == PartitionState(
-        7, None, None, (Generation(0, 0, "old"), Generation(1, 5, "new"), Generation(3, 7, "new"))
-    )
-    assert accepted.lineages == {"old": 3, "new": 3, "elsewhere": 3}
+def test_an_accepted_restore_begins_a_generation_where_it_is_told() -> None:
+    assert STATE.accepted().breaks == {P0: (Break(7, 1),), P1: (Break(3, 1),)}
+    accepted = STATE.accepted({P0: 9})
+    assert accepted.breaks == {P0: (Break(9, 1),), P1: (Break(3, 1),)}
+    assert accepted.partitions == STATE.partitions
+    assert MirrorState.from_json(accepted.to_json()) == accepted
+    assert MirrorState.from_json(json.loads(json.dumps(MirrorState().accepted({P1: 5}).to_json()))).breaks == {
+        P1: (Break(5, 1),)
+    }
+    again = accepted.accepted({P0: 12})
+    assert again.breaks == {P0: (Break(9, 1), Break(12, 2)), P1: (Break(3, 1),)}, "what is ahead goes on as it is"
+    assert again.accepted({P0: 9}).breaks[P0] == (Break(9, 3), Break(12, 2))
     assert accepted.next_offsets == STATE.next_offsets

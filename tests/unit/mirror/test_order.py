@@ -33,7 +33,7 @@ def ordered(state: MirrorState, logs: Logs, *, cut: int = 1000, scope: Scope = "
     """The order of an increment, whose partitions are scanned in chunks of so many changes."""
     scans = {}
     for partition, changes in logs.items():
-        scan = LogScan.after(state.partitions.get(partition), scope)
+        scan = LogScan.after(state.partitions.get(partition), scope, state.breaks.get(partition, ()))
         for start in range(0, len(changes), cut):
             scan = scan.scanned(chunk(changes[start : start + cut]))
         scans[partition] = scan
@@ -217,7 +217,47 @@ def test_more_generations_than_a_token_has_digits_for_stop_the_mirror() -> None:
     with pytest.raises(TooManyGenerationsError, match="stream shop: positions have begun anew more than 65,535 times"):
         ordered(state, {P0: [at(1, "1", "b"), at(2, "1", "c")]})
     with pytest.raises(TooManyGenerationsError):
-        ordered(state.accepted().accepted(), {P0: [at(1, "1")]})
+        ordered(state.accepted({P0: 1}).accepted({P0: 2}), {P0: [at(1, "1"), at(2, "0", when=9_000_000)]})
+
+
+def test_what_came_before_the_restore_and_stands_in_the_same_increment() -> None:
+    first = ordered(MirrorState(), {P0: [at(0, "5")], P1: [at(0, "6")]}).state
+    logs = {
+        P0: [at(1, "6"), at(2, "2", when=5_000_000), at(3, "3", when=5_000_000)],
+        P1: [at(1, "7"), at(2, "1", when=6_000_000)],
+    }
+    with pytest.raises(RestoredSourceError) as stopped:
+        ordered(first, logs)
+    assert stopped.value.fix == "frazil mirror accept shop --new-generation --at shop:0:2 --at shop:1:2"
+    accepted = first.accepted(stopped.value.breaks)
+    expected = {
+        P0: {1: "0000.6.1.0000000000000001", 2: "0001.2.1.0000000000000002", 3: "0001.3.1.0000000000000003"},
+        P1: {1: "0000.7.1.0000000000000001", 2: "0001.1.1.0000000000000002"},
+    }
+    for cut in (1, 2, 1000):
+        done = ordered(accepted, logs, cut=cut)
+        assert kept(done, logs) == expected
+    # Whatever is sent twice behind it is known, and a new one joins.
+    later = {P0: [at(4, "2", when=5_000_000), at(5, "4", when=6_000_000)], P2: [at(0, "5", when=6_000_000)]}
+    assert kept(ordered(done.state, later), later) == {
+        P0: {5: "0001.4.1.0000000000000005"},
+        P2: {0: "0001.5.1.0000000000000000"},
+    }
+    # Made anew, it is the same.
+    whole = {P0: [at(0, "5"), *logs[P0]], P1: [at(0, "6"), *logs[P1]]}
+    anew = ordered(MirrorState(breaks=done.state.breaks), whole)
+    assert anew.state == done.state
+    assert {p: {o: t for o, t in each.items() if o} for p, each in kept(anew, whole).items()} == expected
+
+
+def test_a_second_restore_is_told_apart_from_the_first() -> None:
+    logs = {P0: [at(0, "5"), at(1, "2", when=5_000_000), at(2, "1", when=9_000_000)]}
+    state = MirrorState()
+    for _ in range(2):
+        with pytest.raises(RestoredSourceError) as stopped:
+            ordered(state, logs)
+        state = state.accepted(stopped.value.breaks)
+    assert [each[:4] for each in kept(ordered(state, logs), logs)[P0].values()] == ["0000", "0001", "0002"]
 
 
 def test_a_null_in_the_key_is_named() -> None:

@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.errors import FrazilError
+from jobs.mirror.merge_plan import Break
 from jobs.mirror.mirror_problem import note_problem
 from jobs.mirror.mirror_run import run_mirror
 from orchestration.cli.main import main
 from orchestration.cli.mirror.output import merged_facts, merged_lines
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, P0, Change, MirrorWorld, PlainMerger
 
 
 @pytest.fixture
@@ -65,12 +66,18 @@ def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:
     said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored")
     assert said.exit_code == 0 and "customers-0 offset 1" in said.output
     stamp = world.stamp()
-    assert stamp is not None and {each.generation for each in stamp.state.partitions.values()} == {1}
+    assert stamp is not None and stamp.state.breaks == {P0: (Break(1, 1),)}
     head = world.table().current_snapshot()
     assert head is not None and head.summary is not None and "restored" in str(head.summary["frazil.stamp"])
     world.land(Change(1, "anna"))
     merge(world)
     assert world.rows() == {1: "anna"}
+    for places, told in ((["customers:0:7"], "customers-0 offset 7"), (["no:0:7"], "no mirror has changes of no")):
+        answer = [word for place in places for word in ("--at", place)]
+        said = frazil(world, "accept", "customers", "--new-generation", "--reason", "restored", *answer)
+        assert told in said.output
+    said = frazil(world, "accept", "customers", "--new-generation", "--reason", "x", "--at", "customers:7")
+    assert said.exit_code == 1 and "TOPIC:PARTITION:OFFSET" in said.output
 
 
 def test_a_stream_without_mirrors(world: MirrorWorld) -> None:
