@@ -161,7 +161,7 @@ def mirror_outcome(spec: StreamSpec, mirror: Mirror, status: "MirrorStatus") -> 
         return CheckOutcome(MIRROR_CURRENT, False, said, "problem", figures=figures)
     if status.others:
         said = (
-            f"Somebody else has changed rows of {mirror.table} since its newest merge, so it may not be what the "
+            f"Somebody else has changed rows of {mirror.table}, so it may not be what the "
             f"source is. Next: frazil mirror rebuild {spec.stream} --table {mirror.table}"
         )
         return CheckOutcome(MIRROR_CURRENT, False, said, "others", figures=figures)

@@ -14,6 +14,7 @@ from jobs.commit.lineage import line_at_head
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
+from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
@@ -132,7 +133,7 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
                     f"table {table}: its property {property_key(stream)} is not the newest stamp of stream {stream} "
                     f"(sequence number {kept}, and {past.stamped_ancestor.sequence} in a snapshot), so no snapshot "
                     "expires: somebody has changed the table's properties.",
-                    fix=f"let the stream commit once more, which sets it: frazil run {stream.partition('~')[0]}",
+                    fix=f"let the stream commit once more, which sets it: {_commit(stream)}",
                 )
             if past.rolled_back:
                 raise StampsNotKeptError(
@@ -149,6 +150,13 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
 
 def _answer(stream: str) -> str:
     base, _, part = stream.partition("~")
+    if stream.startswith(f"{base}{MIRROR_PART}"):
+        return f"frazil mirror rebuild {base} --table {stream.removeprefix(base + MIRROR_PART)}"
     if part:
         return f"frazil letters {base} --after-rollback WHY"
     return f"frazil accept {base} --rollback keep, or --rollback reland"
+
+
+def _commit(stream: str) -> str:
+    base, _, _ = stream.partition("~")
+    return f"frazil {'mirror run' if MIRROR_PART in stream else 'run'} {base}"

@@ -23,11 +23,12 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
+from jobs.maintain.table_lock import TableBusyError
 from jobs.mirror.merging import Merger
-from jobs.mirror.mirror_problem import forget_problem, note_problem
+from jobs.mirror.mirror_problem import note_problem
 from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
 from jobs.redaction import RedactingFormatter, redacted
-from jobs.spark.end import end_spark
+from jobs.spark.end import end_spark, spark_is_over
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
 from jobs.spec.loading import load_stream
@@ -35,6 +36,7 @@ from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import secrets_in
 from jobs.spec.settings import Settings, load_settings
+from jobs.state.lease import LeaseHeldError
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.launches import launched_file
 from jobs.system.threads import background_thread
@@ -48,6 +50,8 @@ log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 300.0
 _LEAST_PAUSE = 2.0
 _LAST_MERGE_SECONDS = 8.0
+# One mirror that is being maintained holds up no other.
+WAIT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _log_to_output(settings, spec)
     ending = threading.Event()
     background_thread(_await_end, "driver", ending)
-    session = SessionOnDemand(lambda: _session(settings, spec))
+    session = SessionOnDemand(lambda: _session(settings, spec), is_gone=spark_is_over)
     try:
         merge_while(spec, settings, SparkMerger(settings, session.get), ending)
     finally:
@@ -119,14 +123,17 @@ def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
         if not catalog.table_exists(spec.table.name):
             return True
         with translate_errors(settings, spec.stream):
-            done = run_mirror(spec, mirror, settings, catalog, merger)
+            done = run_mirror(spec, mirror, settings, catalog, merger, wait_seconds=WAIT_SECONDS)
+    except (LeaseHeldError, TableBusyError) as held:
+        # Whoever merges there does what was to be done here, and maintenance comes to an end.
+        log.info("mirror %s: %s", mirror.table, held.message)
+        return True
     except Exception as problem:
         said = redacted(settings, problem.message if isinstance(problem, FrazilError) else f"{problem!r}")
         fix = problem.fix if isinstance(problem, FrazilError) else None
         log.warning("mirror %s: %s Next: %s", mirror.table, said, fix or f"frazil mirror run {spec.stream}")
         note_problem(settings, spec.stream, mirror.table, said, fix)
         return False
-    forget_problem(settings, spec.stream, mirror.table)
     if done.result is not None:
         log.info("mirror %s: %d changes merged, snapshot %d", mirror.table, done.result.counts.read, done.snapshot_id)
     return True

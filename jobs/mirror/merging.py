@@ -28,7 +28,14 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.mirror_stamp import MirrorStamp, answers_alone, attempt_branch, mirrored, state_to_begin_with
+from jobs.mirror.mirror_stamp import (
+    MirrorStamp,
+    answers_alone,
+    attempt_branch,
+    mirrored,
+    refuse_other_rows,
+    state_to_begin_with,
+)
 from jobs.mirror.mirror_table import (
     mirror_columns_operation,
     mirror_fitting,
@@ -37,7 +44,7 @@ from jobs.mirror.mirror_table import (
     refuse_unfit,
     row_columns,
 )
-from jobs.mirror.publication import Attempt, publish_merge
+from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
@@ -107,12 +114,16 @@ def merge_new(
         newest = _newest(session, anew=anew)
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        if found.until is None or (known is not None and not found.files):
+        if found.until is None:
             return Merged(None, found, None, known)
+        key = mirror_key(spec, mirror, changelog.schema())
+        if not anew:
+            refuse_other_rows(spec, mirror, known, key)
+        if known is not None and not found.files:
+            due = stamp_is_due(known, found, changelog.metadata)
+            return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
-        key = mirror_key(spec, mirror, changelog.schema())
-        refuse_other_rows(session, known, key)
         evolve(session, changelog)
         session.claim(newest)
         base = target.snapshot_id
@@ -151,6 +162,7 @@ def merge_new(
                 pending,
                 result.state,
                 found.positions,
+                known.others if known else (),
             )
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
         except Exception:
@@ -189,29 +201,6 @@ def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
         ) from None
 
 
-def refuse_other_rows(session: MirrorSession, known: MirrorStamp | None, key: tuple[str, ...]) -> None:
-    """Refuse to go on where the file says another mirror than the one that is there.
-
-    Raises:
-        FrazilError: It has another key, another condition, or deletes otherwise.
-    """
-    spec, mirror = session.spec, session.mirror
-    if known is None:
-        return
-    changed = {
-        "key": (", ".join(known.key), ", ".join(key)),
-        "where": (known.where, mirror.where),
-        "deletes": (known.deletes, mirror.deletes),
-    }
-    for name, (before, now) in changed.items():
-        if before != now:
-            raise FrazilError(
-                f"stream {spec.stream}: mirror {mirror.table} was made with {name} {before or 'none'}, and its file "
-                f"says {now or 'none'}.",
-                fix=f"`frazil mirror rebuild {spec.stream} --table {mirror.table}` makes it anew; or put the file back",
-            )
-
-
 def evolve(session: MirrorSession, changelog: Table) -> None:
     """Give the mirror the columns that its changelog has got, in one commit that asserts its head.
 
@@ -223,7 +212,7 @@ def evolve(session: MirrorSession, changelog: Table) -> None:
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[tuple[SchemaChange, ...]]:
         fit = mirror_fitting(wanted, metadata)
-        refuse_unfit(spec, mirror, fit)
+        refuse_unfit(spec, mirror, fit, metadata)
         if not fit.changes:
             return Proposal(())
         return Proposal(fit.changes, mirror_columns_operation(spec, metadata, fit.changes, session.epoch))

@@ -20,9 +20,11 @@ from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_sql import branch_path
 from jobs.mirror.merging import Merged, Merger, load_changelog, merge_new
 from jobs.mirror.merging_session import merging_session
-from jobs.mirror.mirror_stamp import mirror_id, mirrored
+from jobs.mirror.mirror_problem import forget_problem
+from jobs.mirror.mirror_stamp import mirror_id, mirrored, refuse_other_rows
 from jobs.mirror.mirror_status import letters_counter
-from jobs.mirror.mirror_table import ensure_mirror
+from jobs.mirror.mirror_table import ensure_mirror, mirror_key
+from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.spec.mirror import Mirror
@@ -83,12 +85,14 @@ def run_mirror(
     done: Merged | None = None
     if known is not None:
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
-        if not found.files:
+        refuse_other_rows(spec, mirror, known, mirror_key(spec, mirror, changelog.schema()))
+        if not found.files and not stamp_is_due(known, found, changelog.metadata):
             done = Merged(None, found, None, known)
     if done is None:
         with mirror_session(spec, mirror, settings, catalog, table, wait_seconds=wait_seconds) as session:
             done = merge_new(session, merger, letters_counter(spec, catalog))
     _hold(spec, mirror, catalog, done)
+    forget_problem(settings, spec.stream, mirror.table)
     return done
 
 
@@ -117,6 +121,7 @@ def rebuild_mirror(
     with mirror_session(spec, mirror, settings, catalog, table) as session:
         done = merge_new(session, merger, letters_counter(spec, catalog), anew=True)
     _hold(spec, mirror, catalog, done)
+    forget_problem(settings, spec.stream, mirror.table)
     return done
 
 
@@ -147,6 +152,6 @@ def chosen_mirrors(spec: StreamSpec, catalog: Catalog, named: str | None = None)
 
 
 def _hold(spec: StreamSpec, mirror: Mirror, catalog: Catalog, done: Merged) -> None:
-    """Let the changelog's expiry know how far the mirror is."""
-    if done.increment.until is not None:
-        hold_changelog(catalog, spec.table.name, spec.stream, mirror.table, done.increment.until.snapshot_id)
+    """Let the changelog's expiry know how far the mirror says it is."""
+    if done.stamp is not None:
+        hold_changelog(catalog, spec.table.name, spec.stream, mirror.table, done.stamp.snapshot_id)

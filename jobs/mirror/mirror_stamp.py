@@ -15,9 +15,12 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.errors import damaged_property
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import Stamp, property_key
+from jobs.errors import FrazilError
+from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
 
-MIRROR_PART = "~mirror~"
 BRANCH_PREFIX = "frazil-mirror-"
 BASE_PREFIX = "frazil-base-"
 _DAMAGED = (KeyError, TypeError, ValueError, IndexError)
@@ -57,6 +60,7 @@ class MirrorStamp:
         letters: Dead letters of the stream that had not come back when it was merged.
         state: What the next merge has to know of the log.
         positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
+        others: Snapshots of the mirror by which somebody else had changed rows since it was made anew.
     """
 
     changelog: str
@@ -69,6 +73,7 @@ class MirrorStamp:
     letters: int = 0
     state: MirrorState = field(default_factory=MirrorState)
     positions: Mapping[str, Positions] = field(default_factory=dict)
+    others: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What stands in the stamp."""
@@ -87,6 +92,8 @@ class MirrorStamp:
             document["where"] = self.where
         if self.letters:
             document["letters"] = self.letters
+        if self.others:
+            document["others"] = list(self.others)
         return document
 
     @staticmethod
@@ -107,6 +114,7 @@ class MirrorStamp:
             document.get("letters", 0),
             MirrorState.from_json(document.get("state", {})),
             {name: from_topics(each) for name, each in document.get("of", {}).items()},
+            tuple(document.get("others", ())),
         )
 
 
@@ -151,6 +159,40 @@ def answers_alone(state: MirrorState) -> dict[str, Any]:
     """What stands in the stamp of a mirror of which nothing else is said: what operators have answered."""
     packed = MirrorState(breaks=state.breaks).to_json()
     return {"state": packed} if packed else {}
+
+
+def refuse_other_rows(spec: StreamSpec, mirror: Mirror, known: MirrorStamp | None, key: tuple[str, ...]) -> None:
+    """Refuse to go on where the file says another mirror than the one that is there.
+
+    Args:
+        known: What its stamp says.
+        key: The columns that tell its rows apart by the file.
+
+    Raises:
+        FrazilError: It has another key, another condition, or deletes otherwise.
+    """
+    if known is None:
+        return
+    changed = {
+        "key": (", ".join(sorted(known.key)), ", ".join(sorted(key))),
+        "where": (known.where, mirror.where),
+        "deletes": (known.deletes, mirror.deletes),
+    }
+    for name, (before, now) in changed.items():
+        if before == now:
+            continue
+        file = f"streams/{spec.stream}.yaml"
+        anew = (
+            f"name another table for it in mirrors of {file}; or put the file back. The columns of a key are required, "
+            "and a table that is there does not get others"
+            if name == "key"
+            else f"`frazil mirror rebuild {spec.stream} --table {mirror.table}` makes it anew; or put the file back"
+        )
+        raise FrazilError(
+            f"stream {spec.stream}: mirror {mirror.table} was made with {name} {before or 'none'}, and its file "
+            f"says {now or 'none'}.",
+            fix=anew,
+        )
 
 
 @dataclass(frozen=True, slots=True)

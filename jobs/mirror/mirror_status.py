@@ -10,22 +10,27 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import find_table
-from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.stamp_history import history_of
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.increment.increment import snapshots_since
 from jobs.mirror.changelog_increment import refuse_moved
 from jobs.mirror.mirror_problem import noted_problem
-from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, mirror_id, mirrored, source_position
+from jobs.mirror.mirror_stamp import (
+    MirrorStamp,
+    SourcePosition,
+    mirror_id,
+    mirrored,
+    refuse_other_rows,
+    source_position,
+)
+from jobs.mirror.mirror_table import mirror_key
+from jobs.mirror.other_writes import newest_merge, other_writes
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-
-_WRITES = ("append", "overwrite", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class MirrorStatus:
         lag_rows: Changes that the changelog has and the mirror lacks; None if nobody can say.
         lag_since: When the first of these was committed.
         letters: Dead letters of the stream that have not come back.
-        others: Snapshots by which somebody else has changed the mirror since its newest merge.
+        others: Snapshots by which somebody else has changed the mirror since it was made from the whole changelog.
         problem: Why the next merge will stop, or why the newest one beside the stream's driver was not made.
     """
 
@@ -75,17 +80,20 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
         rows, since = _lag(spec, changelog, None) if changelog else (0, None)
         problem = _noted(settings, spec, mirror, None)
         return MirrorStatus(mirror.table, lag_rows=rows, lag_since=since, letters=letters, problem=problem)
-    past = history_of(table, mirror_id(spec.stream, mirror.table))
+    stamped = mirror_id(spec.stream, mirror.table)
+    past = history_of(table, stamped)
     problem: FrazilError | None = mirror_rolled_back(spec, mirror) if past.rolled_back else None
     stamp: MirrorStamp | None = None
     try:
         stamp = mirrored(past.newest, spec.stream, mirror.table)
         if stamp is not None and changelog is not None:
             refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
+            refuse_other_rows(spec, mirror, stamp, mirror_key(spec, mirror, changelog.schema()))
     except FrazilError as found:
         problem = problem or found
     rows, since = (None, None) if problem or changelog is None else _lag(spec, changelog, stamp)
-    merged_at = _merged_at(table, past.newest) if stamp else None
+    merged = newest_merge(table.metadata, stamped) if stamp else None
+    merged_at = datetime.fromtimestamp(merged.timestamp_ms / 1000, UTC) if merged else None
     return MirrorStatus(
         mirror.table,
         stamp,
@@ -95,7 +103,7 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
         rows,
         since,
         letters,
-        tuple(_others(table)),
+        other_writes(table.metadata, stamped, stamp.others) if stamp else (),
         problem or _noted(settings, spec, mirror, merged_at),
     )
 
@@ -123,21 +131,3 @@ def _lag(spec: StreamSpec, changelog: Table, stamp: MirrorStamp | None) -> tuple
     found = snapshots_since(changelog.metadata, spec.stream, stamp.sequence if stamp else -1)
     rows = sum(int(each.summary["added-records"] or 0) for each in found if each.summary)
     return rows, datetime.fromtimestamp(found[0].timestamp_ms / 1000, UTC) if found else None
-
-
-def _merged_at(table: Table, newest: Stamp | None) -> datetime | None:
-    for each in ancestors(table.metadata):
-        if newest is not None and each.sequence_number == newest.sequence:
-            return datetime.fromtimestamp(each.timestamp_ms / 1000, UTC)
-    return None
-
-
-def _others(table: Table) -> list[int]:
-    """Snapshots on main, since the newest stamp, by which somebody else has changed rows."""
-    found: list[int] = []
-    for each in ancestors(table.metadata):
-        if each.summary is None or SUMMARY_KEY in each.summary.additional_properties:
-            break
-        if each.summary.operation.value in _WRITES:
-            found.append(each.snapshot_id)
-    return found

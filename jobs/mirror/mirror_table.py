@@ -18,11 +18,12 @@ from jobs.commit.errors import CommitRefusedError
 from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
-from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.commit.stamps import PROPERTY_PREFIX, property_key
 from jobs.errors import FrazilError
 from jobs.expression.problem import ExpressionProblem
 from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.evolution import protected_columns
@@ -144,7 +145,7 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
     table = ensure_table(catalog, mirror.table, schema, partitions, create_table_properties(properties, schema))
     said = table.metadata.properties.get(MIRROR_PROPERTY)
     if said is None:
-        return _adopted(spec, mirror, catalog, properties)
+        return _adopted(spec, mirror, catalog, properties, schema)
     if said != of:
         raise FrazilError(
             f"stream {spec.stream}: table {mirror.table} is a mirror already, of {said}.",
@@ -153,7 +154,9 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
     return table
 
 
-def _adopted(spec: StreamSpec, mirror: Mirror, catalog: Catalog, properties: Mapping[str, str]) -> Table:
+def _adopted(
+    spec: StreamSpec, mirror: Mirror, catalog: Catalog, properties: Mapping[str, str], schema: Schema
+) -> Table:
     """A table that was there, from now on a mirror; its rows are older than every change."""
 
     def attempt() -> Table:
@@ -164,6 +167,7 @@ def _adopted(spec: StreamSpec, mirror: Mirror, catalog: Catalog, properties: Map
                 f"stream {spec.stream}: table {mirror.table} cannot become a mirror: a stream lands in it.",
                 fix=f"name another table in mirrors of streams/{spec.stream}.yaml",
             )
+        refuse_unfit(spec, mirror, mirror_fitting(schema, table.metadata), table.metadata)
         lacking = {key: value for key, value in properties.items() if key not in given}
         with conflicts_as_moved_head(), table.transaction() as change:
             change.set_properties(lacking)
@@ -187,18 +191,29 @@ def mirror_fitting(wanted: Schema, metadata: TableMetadata) -> Fitting:
     return fitting(wanted, metadata.schema(), own=(), protected=protected, relax_missing=True, maintained=True)
 
 
-def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting) -> None:
+def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: TableMetadata) -> None:
     """Refuse a table that cannot take the changelog's rows.
+
+    Args:
+        found: What it lacks.
+        metadata: The table's.
 
     Raises:
         FrazilError: It cannot; the message names each column.
     """
     if found.refused:
+        # Of a table without a stamp frazil does not know what it is: its name may be mistyped.
+        ours = property_key(mirror_id(spec.stream, mirror.table)) in metadata.properties
+        fix = (
+            f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` makes it "
+            "anew from the changelog"
+            if ours
+            else f"name another table in mirrors of streams/{spec.stream}.yaml, or alter this one so that it can"
+        )
         raise FrazilError(
             f"stream {spec.stream}: mirror {mirror.table} cannot take the columns of changelog {spec.table.name}: "
             f"{'; '.join(each.rstrip('.') for each in found.refused)}.",
-            fix=f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` makes "
-            "it anew from the changelog",
+            fix=fix,
         )
 
 

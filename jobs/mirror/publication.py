@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import pointwise_max
-from jobs.commit.operations import PublishBranch
+from jobs.commit.operations import Append, PublishBranch
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
 from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.mirror.other_writes import other_writes
 from jobs.mirror.session import MirrorSession
+
+STAMP_EVERY = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ def publish_merge(
                 "somebody else has written it. Nothing was published.",
                 fix=f"frazil mirror run {spec.stream}",
             )
+        # What others wrote before the first merge is what was adopted; a rebuild has none of it any more.
+        later = newest is not None and "changelog" in newest.mirror and not anew
         stamp = Stamp(
             session.commits.id,
             "batch",
@@ -71,10 +78,74 @@ def publish_merge(
             start=newest.position if newest and not anew else {},
             position=pointwise_max([result.state.next_offsets, found.positions.get(spec.stream, {})]),
             rows={name: result.counts.upserts + result.counts.deletes},
-            mirror=mirror.to_json(),
+            mirror=_told(mirror, metadata, session) if later else mirror.to_json(),
         )
         if anew:
             stamp = replace(stamp, note="made anew from the changelog")
         return Proposal(True, PublishBranch(attempt.branch, attempt.base, merged), stamp)
 
     return target.swap(propose, epoch=session.epoch, check=session.verify)
+
+
+def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: TableMetadata) -> bool:
+    """Whether a mirror that lacks nothing is to say so of the changelog's head.
+
+    A changelog to which nothing came goes on by compactions, and its snapshots expire: without it, the one that the
+    mirror's stamp names would be gone one day, and with it what shows that the changelog goes on from there.
+
+    Args:
+        known: What the mirror's stamp says.
+        found: Nothing to merge.
+        changelog: Its metadata.
+    """
+    if found.until is None or found.until.snapshot_id == known.snapshot_id:
+        return False
+    gone = changelog.snapshot_by_id(known.snapshot_id) is None
+    return gone or found.until.timestamp_ms - known.at_ms >= STAMP_EVERY.total_seconds() * 1000
+
+
+def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int) -> MirrorStamp:
+    """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what it says now.
+
+    Args:
+        known: What the mirror's stamp says.
+        found: Nothing to merge; `until` is that snapshot.
+        letters: Dead letters that have not come back.
+
+    Raises:
+        FencedError: A later session has been here, or another one of the same epoch.
+    """
+    until = found.until
+    assert until is not None, "there is a snapshot"
+    said = replace(
+        known,
+        snapshot_id=until.snapshot_id,
+        sequence=until.sequence_number or 0,
+        at_ms=until.timestamp_ms,
+        letters=letters,
+        positions=found.positions,
+    )
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[None]:
+        assert newest is not None, "the mirror has a stamp"
+        position = pointwise_max([newest.position, found.positions.get(session.spec.stream, {})])
+        stamp = replace(
+            newest.claimed(session.epoch),
+            kind="batch",
+            batch=newest.batch + 1,
+            start=newest.position,
+            position=position,
+            rows={},
+            mirror=_told(said, metadata, session),
+        )
+        return Proposal(None, Append(), stamp)
+
+    below = None if session.claimed else session.epoch
+    session.target.swap(propose, epoch=session.epoch, below=below, check=session.verify)
+    session.claimed = True
+    return said
+
+
+def _told(mirror: MirrorStamp, metadata: TableMetadata, session: MirrorSession) -> dict[str, Any]:
+    """The stamp with what others have written up to now."""
+    return replace(mirror, others=other_writes(metadata, session.commits.id, mirror.others)).to_json()

@@ -20,7 +20,7 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.maintain.table_lock import TableLock, table_lock
+from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.mirror.mirror_stamp import abandoned_branches, mirror_id
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -77,7 +77,15 @@ class MirrorSession:
             FencedError, FrazilError: One is not.
         """
         self.commits.lease.verify()
-        self.lock.verify()
+        try:
+            self.lock.verify()
+        except FrazilError as problem:
+            raise CommitRefusedError(
+                f"stream {self.spec.stream}: the lock under which merges and maintenance of mirror {self.mirror.table} "
+                "take turns was lost while a merge was made: it ran out, somebody took it, or the state folder cannot "
+                "be written. Nothing was published.",
+                fix=f"frazil mirror run {self.spec.stream}",
+            ) from problem
 
     def claim(self, newest: Stamp | None) -> None:
         """See that nobody who opened the mirror before can publish any more, and that it has a snapshot.
@@ -190,7 +198,7 @@ def mirror_session(
             f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on {held.host}.",
             fix=f"wait for it to end, or stop process {held.pid} and run this again",
         )
-    with table_lock(settings, mirror.table, str(table.metadata.table_uuid), wait_seconds) as lock:
+    with _locked(spec, mirror, settings, table, wait_seconds) as lock:
         target = Target(catalog, mirror.table, name, backoff)
         commits = CommitSession(name, spec.config_hash, lease, {mirror.table: target})
         with commits.held():
@@ -210,3 +218,18 @@ def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:
         "stamp says is not what it has.",
         fix=f"bring its snapshots back, or `frazil mirror rebuild {spec.stream} --table {mirror.table}`",
     )
+
+
+@contextlib.contextmanager
+def _locked(
+    spec: StreamSpec, mirror: Mirror, settings: Settings, table: Table, wait_seconds: float
+) -> Iterator[TableLock]:
+    with contextlib.ExitStack() as until:
+        try:
+            lock = until.enter_context(table_lock(settings, mirror.table, str(table.metadata.table_uuid), wait_seconds))
+        except TableBusyError as busy:
+            raise TableBusyError(
+                f"stream {spec.stream}: nothing is merged into mirror {mirror.table}: {busy.message}",
+                fix=f"wait for it to end, then frazil mirror run {spec.stream} --table {mirror.table}",
+            ) from None
+        yield lock
