@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import StreamStopped
@@ -83,6 +83,21 @@ class NullKeyError(StreamStopped):
         self.partition: TopicPartition = partition
         self.offset: int = offset
         self.count: int = count
+
+
+class SharedTruncateError(StreamStopped):
+    """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell."""
+
+    def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
+        super().__init__(
+            f"stream {stream}: the change at offset {offset} of topic {partition.topic}, partition "
+            f"{partition.partition}, truncates that topic's table, and the changelog has changes of others, too: "
+            f"{', '.join(others)}. Which rows of the mirror came from which is not known, so the mirror stops.",
+            fix="land each topic in a changelog of its own, by a route over topics; or leave truncates out of a new "
+            f"changelog, by a step of transform: where: \"_change_op <> 't'\" in streams/{stream}.yaml",
+        )
+        self.partition: TopicPartition = partition
+        self.offset: int = offset
 
 
 class UnorderedTruncateError(StreamStopped):

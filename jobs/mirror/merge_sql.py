@@ -129,17 +129,18 @@ def merge_sql(
 
 
 def floor_sql(target: str, topic_floors: Sequence[TruncateFloor], deletes: Deletes) -> str:
-    """The removal of rows that a truncate took.
+    """The removal of rows that a truncate took, those without an order among them: they were there before all changes.
 
     Args:
-        target: The branch of the mirror.
+        target: The branch of the mirror, all of whose changes come from one topic.
         topic_floors: One at least.
     """
-    below = " OR ".join(
+    lower = " OR ".join(
         f"({ORDER_COLUMN} < {quoted_text(each.token)} AND substring({ORDER_COLUMN}, 1, 4) IN "
         f"({', '.join(quoted_text(f'{number:04x}') for number in each.generations)}))"
         for each in topic_floors
     )
+    below = f"{ORDER_COLUMN} IS NULL OR {lower}"
     if deletes == "hard":
         return f"DELETE FROM {target} WHERE {below}"
     return f"UPDATE {target} SET {DELETED_COLUMN} = true WHERE ({below}) AND NOT coalesce({DELETED_COLUMN}, false)"

@@ -200,7 +200,8 @@ class SourcePosition:
     """How far a mirror has its source, by the source's own positions.
 
     Attributes:
-        position: The least over partitions of the greatest that was seen.
+        position: The least over partitions of the greatest that was seen: the mirror has all changes up to it, and of
+            several partitions some that come behind.
         lineage: What it belongs to.
         at_us: When the change there happened; microseconds since 1970, None if it is not known.
     """
@@ -210,10 +211,22 @@ class SourcePosition:
     at_us: int | None
 
 
-def source_position(state: MirrorState) -> SourcePosition | None:
-    """Through which position the mirror equals its source; None where positions are of several sources, or of none."""
-    known = [each for each in state.partitions.values() if each.position is not None]
-    if not known or len({each.lineage for each in known}) > 1:
+def source_position(stamp: MirrorStamp, stream: str) -> SourcePosition | None:
+    """Through which position the mirror has its source; None where it cannot be told.
+
+    That is where positions are of several sources, or of none, and while a partition of its topics has not had a
+    change: what comes there may be of any position. Topics without any change do not count, as a stream over a whole
+    database has those of other changelogs.
+
+    Args:
+        stream: The stream's id.
+    """
+    merged = stamp.state.partitions
+    topics = {each.topic for each in merged}
+    known = [each for each in merged.values() if each.position is not None]
+    if len(known) < len(merged) or not known or len({each.lineage for each in known}) > 1:
+        return None
+    if any(each.topic in topics and each not in merged for each in stamp.positions.get(stream, {})):
         return None
     least = min(known, key=lambda each: each.position or "")
     return SourcePosition(least.position or "", least.lineage, least.at)

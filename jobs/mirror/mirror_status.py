@@ -98,7 +98,7 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
         mirror.table,
         stamp,
         past.newest.position if stamp and past.newest else None,
-        source_position(stamp.state) if stamp else None,
+        source_position(stamp, spec.stream) if stamp else None,
         merged_at,
         rows,
         since,

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.errors import NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError
+from jobs.mirror.errors import (
+    NullKeyError,
+    RestoredSourceError,
+    SharedTruncateError,
+    TooManyGenerationsError,
+    UnorderedTruncateError,
+)
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import (
     LAST_GENERATION,
@@ -77,7 +83,8 @@ class Order:
             scans: By partition, of all changes of the increment.
 
         Raises:
-            NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError: The mirror has to stop.
+            NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError:
+                The mirror has to stop.
         """
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
@@ -186,9 +193,12 @@ def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str
 
 def _floors(stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan]) -> dict[str, TruncateFloor]:
     floors = dict(state.floors)
+    topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
         for offset, position in scan.truncates:
+            if others := sorted(topics - {partition.topic}):
+                raise SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
                 raise UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)

@@ -28,7 +28,7 @@ def merged_facts(spec: StreamSpec, mirror: Mirror, done: Merged) -> dict[str, An
         "attempts": done.attempts,
         "files": len(done.increment.files) if done.result else 0,
         "changes": dataclasses.asdict(done.result.counts) if done.result else None,
-        **_position_facts(source_position(done.stamp.state) if done.stamp else None),
+        **_position_facts(source_position(done.stamp, spec.stream) if done.stamp else None),
     }
 
 
@@ -57,7 +57,7 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
         yield f"  of them {said}"
     if done.increment.why:
         yield f"  all of the changelog was read: {done.increment.why}"
-    yield from _through_lines(done.stamp)
+    yield from _through_lines(spec, done.stamp)
 
 
 def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
     if stamp is None:
         yield "  nothing is merged yet"
     else:
-        yield from _through_lines(stamp)
+        yield from _through_lines(spec, stamp)
         offsets = ", ".join(f"{partition} {offset:,}" for partition, offset in sorted((found.offsets or {}).items()))
         if offsets:
             yield f"  offsets     {offsets}"
@@ -156,12 +156,12 @@ def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Itera
     yield f"Next: frazil mirror run {spec.stream}"
 
 
-def _through_lines(stamp: MirrorStamp | None) -> Iterator[str]:
+def _through_lines(spec: StreamSpec, stamp: MirrorStamp | None) -> Iterator[str]:
     if stamp is None:
         return
     at = datetime.fromtimestamp(stamp.at_ms / 1000, UTC)
     yield f"  true for    changelog snapshot {stamp.snapshot_id}, of {at:%Y-%m-%d %H:%M:%S} UTC"
-    where = source_position(stamp.state)
+    where = source_position(stamp, spec.stream)
     if where is not None:
         of = f" of {where.lineage}" if where.lineage else ""
         when = f", {_time(where.at_us):%Y-%m-%d %H:%M:%S} UTC" if where.at_us is not None else ""

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.errors import NullKeyError, RestoredSourceError, TooManyGenerationsError, UnorderedTruncateError
+from jobs.mirror.errors import (
+    NullKeyError,
+    RestoredSourceError,
+    SharedTruncateError,
+    TooManyGenerationsError,
+    UnorderedTruncateError,
+)
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, Scope
 from jobs.mirror.order import Order
@@ -150,11 +156,20 @@ def test_a_truncate_takes_what_is_older_in_every_partition_and_whenever_it_comes
     assert kept(ordered(order.state, late), late) == {P2: {1: "0000.9.1.0000000000000001"}}
 
 
-def test_a_truncate_of_one_source_leaves_the_rows_of_another() -> None:
+def test_a_truncate_of_one_topic_beside_others_stops_the_mirror() -> None:
     other = TopicPartition("shop2", 0)
-    logs = {P0: [at(0, "1")], other: [at(0, "8", "z"), at(1, "9", "z", op="t")]}
-    order = ordered(MirrorState(), logs)
-    assert {p: [*tokens] for p, tokens in kept(order, logs).items()} == {P0: [0], other: []}
+    logs = {P0: [at(0, "1")], other: [at(0, "8"), at(1, "9", op="t")]}
+    with pytest.raises(SharedTruncateError, match=r"offset 1 of topic shop2, partition 0, .* of others, too: shop\."):
+        ordered(MirrorState(), logs)
+    # So it is where the others have come before, or come later.
+    first = ordered(MirrorState(), {P0: logs[P0]}).state
+    with pytest.raises(SharedTruncateError):
+        ordered(first, {other: logs[other]})
+    alone = ordered(MirrorState(), {other: logs[other]}).state
+    both = ordered(alone, {P0: logs[P0]})
+    assert kept(both, {P0: logs[P0]})[P0].keys() == {0}
+    with pytest.raises(SharedTruncateError):
+        ordered(both.state, {other: [at(2, "9", op="t")]})
 
 
 def test_a_truncate_without_a_position_needs_one_partition() -> None:
