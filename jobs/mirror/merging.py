@@ -26,6 +26,7 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
+from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.mirror_stamp import (
@@ -101,6 +102,7 @@ def merge_new(
         anew: Make the mirror of the whole changelog, whatever it has now.
 
     Raises:
+        AnotherLogError: Offsets of its topics have begun anew, and its changes need them.
         ChangelogMovedError: The changelog was moved back to before what the mirror has.
         RolledBackError: The mirror was.
         FencedError: Another process has taken the mirror over.
@@ -113,6 +115,7 @@ def merge_new(
         changelog = load_changelog(target.catalog, spec)
         newest = _newest(session, anew=anew)
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
+        refuse_another_log(spec, mirror, changelog, known)
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         if found.until is None:
             return Merged(None, found, None, known)

@@ -15,6 +15,7 @@ from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.increment.increment import snapshots_since
+from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import refuse_moved
 from jobs.mirror.mirror_problem import noted_problem
 from jobs.mirror.mirror_stamp import (
@@ -89,6 +90,7 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
         if stamp is not None and changelog is not None:
             refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
             refuse_other_rows(spec, mirror, stamp, mirror_key(spec, mirror, changelog.schema()))
+            refuse_another_log(spec, mirror, changelog, stamp)
     except FrazilError as found:
         problem = problem or found
     rows, since = (None, None) if problem or changelog is None else _lag(spec, changelog, stamp)

@@ -1,0 +1,105 @@
+"""A changelog whose topic was made again, or was cut: what a mirror does where offsets have to order its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.commit.accept import signed_answer
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.target import Target
+from jobs.mirror.another_log import ordered_without_offsets, other_logs
+from jobs.mirror.errors import AnotherLogError
+from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
+from jobs.mirror.merging import merge_new
+from jobs.mirror.mirror_status import mirror_status
+from tests.unit.mirror.mirror_world import CHANGELOG, P0, Change, MirrorWorld, PlainMerger
+
+
+class WithoutPositions(PlainMerger):
+    """Merges changes of a source that has none."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        done = super().merge(changelog, files, mirror, branch, plan)
+        (state,) = done.state.partitions.values()
+        bare = PartitionState(state.next_offset, None, None, (Generation(0, 0, None),))
+        return replace(done, state=MirrorState({P0: bare}))
+
+
+def answer(world: MirrorWorld, answered: Literal["recreated_topic", "cut_topic", "reset"], *, landed: int) -> None:
+    """An operator accepts that offsets begin anew, behind so many that had landed."""
+    target = Target(world.catalog(), CHANGELOG, "customers")
+    newest = target.read()
+    assert newest is not None
+    decision = Decision(answered, again={P0: OffsetRange(0, landed)} if landed else {})
+    target.restamp(signed_answer(newest.decided(decision), world.epoch, "so be it"))
+
+
+def merged(world: MirrorWorld, merger: PlainMerger, *, anew: bool = False) -> None:
+    with world.session() as session:
+        merge_new(session, merger, anew=anew)
+
+
+@pytest.mark.parametrize(
+    ("answered", "said"),
+    [("recreated_topic", "was deleted and made again"), ("cut_topic", "has lost records that had landed")],
+)
+def test_changes_that_offsets_order_are_not_mixed_with_those_of_another_log(
+    tmp_path: Path, answered: Literal["recreated_topic", "cut_topic"], said: str
+) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    merged(world, WithoutPositions())
+    answer(world, answered, landed=2)
+    with pytest.raises(AnotherLogError, match=rf"topic customers {said}.*\n  Next: land a new snapshot .* in another"):
+        merged(world, WithoutPositions())
+    problem = mirror_status(world.spec, world.mirror, world.settings, world.catalog()).problem
+    assert problem is not None and said in problem.message
+    # Made of all changes it would mix them, whether they have positions or not.
+    for merger in (WithoutPositions(), PlainMerger()):
+        with pytest.raises(AnotherLogError):
+            merged(world, merger, anew=True)
+    world.check()
+
+
+def test_changes_with_positions_go_on_behind_another_log(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    merged(world, PlainMerger())
+    answer(world, "recreated_topic", landed=2)
+    world.land(Change(1, "anna"))
+    merged(world, PlainMerger())
+    world.check()
+    assert world.rows() == {1: "anna", 2: "bob"}
+
+
+@pytest.mark.parametrize(("answered", "landed"), [("recreated_topic", 0), ("reset", 2)])
+def test_the_same_records_again_and_a_log_of_which_nothing_had_landed_stop_nothing(
+    tmp_path: Path, answered: Literal["recreated_topic", "reset"], landed: int
+) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    answer(world, answered, landed=landed)
+    assert other_logs(world.changelog().metadata, "customers", 0) == []
+    merged(world, WithoutPositions())
+    assert world.rows() == {1: "ann"}
+
+
+def test_positions_order_changes_within_one_generation() -> None:
+    p1, first, second = TopicPartition("customers", 1), Generation(0, 0, "db"), Generation(1, 9, "db2")
+    with_position = PartitionState(9, "5", 0, (first,))
+    assert ordered_without_offsets(MirrorState(), "customers")
+    assert ordered_without_offsets(MirrorState({P0: with_position}), "customers")
+    for other in (PartitionState(9, None, None, (first,)), PartitionState(9, "5", 0, (first, second))):
+        state = MirrorState({P0: with_position, p1: other})
+        assert not ordered_without_offsets(state, "customers")
+        assert ordered_without_offsets(state, "orders")
