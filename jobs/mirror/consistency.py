@@ -2,7 +2,8 @@
 
 Keys are spread over buckets by a hash. A check looks at all of them, or at some, another part each day. Of each bucket
 it compares how many rows there should be with how many there are, and each row by a checksum of its columns; rows that
-disagree are named by their keys.
+disagree are named by their keys. Rows that were there when the table became a mirror, and of whose keys there is no
+change, are counted and otherwise left out: no changelog says what they should be.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.merge import table_path
-from jobs.mirror.merge_plan import DELETED_COLUMN, MergePlan
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merging import load_changelog
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
@@ -31,6 +31,7 @@ from jobs.mirror.mirror_table import row_columns
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.row_types import has_map, in_types_of
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spark.jvm_calls import interruptible
 from jobs.spec.mirror import Mirror
@@ -39,13 +40,15 @@ from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 BUCKETS = 64
 DAYS = 8
 """In so many days a check that looks at a part each day has looked at every key."""
 EXAMPLES = 10
 KINDS = ("missing", "extra", "different")
-_BUCKET, _WANTED, _FOUND, _UNKNOWN = "_bucket", "_wanted", "_found", "_unknown"
+_ADOPTED = "adopted"
+_BUCKET, _WANTED, _FOUND, _UNKNOWN, _UNORDERED = "_bucket", "_wanted", "_found", "_unknown", "_unordered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class BucketCheck:
         extra: Keys with a row that should not be there.
         different: Keys whose row has other values.
         unknown: Rows of which a value stands in no change of the changelog; only their being there is compared.
+        adopted: Rows that were there before the mirror, without a change since; they are in no other count.
     """
 
     bucket: int
@@ -69,6 +73,7 @@ class BucketCheck:
     extra: int
     different: int
     unknown: int
+    adopted: int
 
     @property
     def wrong(self) -> int:
@@ -102,6 +107,11 @@ class Consistency:
     def wrong(self) -> int:
         """Keys that disagree."""
         return sum(each.wrong for each in self.buckets)
+
+    @property
+    def adopted(self) -> int:
+        """Rows that were not compared, as they were there before the mirror."""
+        return sum(each.adopted for each in self.buckets)
 
     @property
     def rows(self) -> int:
@@ -184,67 +194,77 @@ class _Comparison:
     def run(self, snapshot_id: int, buckets: Sequence[int] | None) -> Consistency:
         from pyspark.sql import functions as sql
 
-        joined = self._expected(buckets).join(self._found(snapshot_id, buckets), list(self.stamp.key), "full_outer")
+        rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
+        expected, found = self._expected(rows.schema, buckets), self._found(rows, buckets)
+        joined = expected.join(found, list(self.stamp.key), "full_outer")
         missing, extra = sql.col(_FOUND).isNull(), sql.col(_WANTED).isNull()
         both = ~missing & ~extra
         different = both & ~sql.col(_UNKNOWN) & (sql.col(_WANTED) != sql.col(_FOUND))
-        judged = joined.withColumn(_BUCKET, self._bucket()).select(
+        judged = joined.withColumn(_BUCKET, self._bucket(rows.schema)).select(
             *[quoted_name(name) for name in self.stamp.key],
             _BUCKET,
-            sql.when(missing, "missing").when(extra, "extra").when(different, "different").alias("what"),
+            sql.when(missing, "missing")
+            .when(extra & sql.col(_UNORDERED), _ADOPTED)
+            .when(extra, "extra")
+            .when(different, "different")
+            .alias("what"),
             sql.coalesce(_UNKNOWN, sql.lit(False)).alias(_UNKNOWN),
         )
         judged.persist()
         self.until.callback(judged.unpersist)
         what = sql.col("what")
         counted = judged.groupBy(_BUCKET).agg(
-            sql.count_if(what.isNull() | (what != "extra")).alias("expected"),
-            sql.count_if(what.isNull() | (what != "missing")).alias("found"),
-            *[sql.count_if(sql.coalesce(what == each, sql.lit(False))).alias(each) for each in KINDS],
+            sql.count_if(what.isNull() | ~what.isin("extra", _ADOPTED)).alias("expected"),
+            sql.count_if(what.isNull() | ~what.isin("missing", _ADOPTED)).alias("found"),
+            *[sql.count_if(sql.coalesce(what == each, sql.lit(False))).alias(each) for each in (*KINDS, _ADOPTED)],
             sql.count_if(_UNKNOWN).alias("unknown"),
         )
-        found = [BucketCheck(row.pop(_BUCKET), **row) for row in counted.toArrow().to_pylist()]
-        wrong = judged.where(what.isNotNull()).limit(EXAMPLES).toArrow().to_pylist()
+        checks = [BucketCheck(row.pop(_BUCKET), **row) for row in counted.toArrow().to_pylist()]
+        wrong = judged.where(what.isin(*KINDS)).limit(EXAMPLES).toArrow().to_pylist()
         return Consistency(
             self.mirror.table,
             snapshot_id,
             self.stamp.snapshot_id,
-            tuple(sorted(found, key=lambda each: each.bucket)),
+            tuple(sorted(checks, key=lambda each: each.bucket)),
             BUCKETS if buckets is None else len(buckets),
             tuple((row["what"], {name: row[name] for name in self.stamp.key}) for row in wrong),
             self.stamp.letters,
         )
 
-    def _expected(self, buckets: Sequence[int] | None) -> DataFrame:
-        """By key a checksum of the row that the changelog says."""
+    def _expected(self, kinds: StructType, buckets: Sequence[int] | None) -> DataFrame:
+        """By key a checksum of the row that the changelog says, in the mirror's types."""
         from pyspark.sql import functions as sql
 
-        plan = self._plan()
+        plan = self._plan(kinds)
         history = History(
             self.session, self.settings, self.changelog, plan, Order(plan.state, {}, plan.scope), self.until
         )
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
-        folded = history.folded_where(None if buckets is None else self._bucket().isin(*buckets), row_filter)
-        there = folded.where(sql.col(FOLD_COLUMN) == UPSERT)
+        part = None if buckets is None else self._bucket(kinds).isin(*buckets)
+        folded = history.folded_where(part, row_filter).where(sql.col(FOLD_COLUMN) == UPSERT)
+        there = in_types_of(folded, plan.columns, kinds, (REFOLD_COLUMN,))
         names = [quoted_name(name) for name in plan.key]
         return there.select(*names, self._checksum(plan.columns).alias(_WANTED), sql.col(REFOLD_COLUMN).alias(_UNKNOWN))
 
-    def _found(self, snapshot_id: int, buckets: Sequence[int] | None) -> DataFrame:
+    def _found(self, rows: DataFrame, buckets: Sequence[int] | None) -> DataFrame:
         """By key a checksum of the row that the mirror has."""
+        from pyspark.sql import functions as sql
 
-        rows = self.session.sql(f"SELECT * FROM {table_path(self.settings, self.table)} VERSION AS OF {snapshot_id}")
         if self.stamp.deletes == "soft":
             rows = rows.where(f"NOT coalesce({quoted_name(DELETED_COLUMN)}, false)")
         if buckets is not None:
-            rows = rows.where(self._bucket().isin(*buckets))
+            rows = rows.where(self._bucket(rows.schema).isin(*buckets))
         names = [quoted_name(name) for name in self.stamp.key]
-        return rows.select(*names, self._checksum(self._plan().columns).alias(_FOUND).cast("long"))
+        values = self._checksum(self._plan(rows.schema).columns).alias(_FOUND)
+        return rows.select(*names, values, sql.col(ORDER_COLUMN).isNull().alias(_UNORDERED))
 
-    def _plan(self) -> MergePlan:
+    def _plan(self, kinds: StructType) -> MergePlan:
+        # A column that the changelog has got since the newest merge is none of the mirror's yet.
+        there = {*kinds.names}
         return MergePlan(
             self.spec.stream,
             self.stamp.key,
-            row_columns(self.spec, self.changelog.schema()),
+            tuple(name for name in row_columns(self.spec, self.changelog.schema()) if name in there),
             self.stamp.state,
             self.stamp.snapshot_id,
             self.mirror.deletes,
@@ -252,10 +272,11 @@ class _Comparison:
             coordinates=self.spec.kafka_columns.coordinates,
         )
 
-    def _bucket(self) -> Column:
+    def _bucket(self, kinds: StructType) -> Column:
+        """The bucket of a key, by its values in the mirror's types: the same number hashes otherwise in a wider one."""
         from pyspark.sql import functions as sql
 
-        hashed = sql.xxhash64(*[sql.col(quoted_name(name)) for name in self.stamp.key])
+        hashed = sql.xxhash64(*[sql.col(quoted_name(name)).cast(kinds[name].dataType) for name in self.stamp.key])
         return sql.pmod(hashed, sql.lit(BUCKETS)).cast("int")
 
     def _checksum(self, columns: Sequence[str]) -> Column:
@@ -266,17 +287,5 @@ class _Comparison:
         for name in columns:
             value = sql.col(quoted_name(name))
             # Spark hashes no maps. A null counts as one, so that values cannot move to another column unseen.
-            values += [sql.to_json(value) if _has_map(schema.find_type(name)) else value, value.isNull()]
+            values += [sql.to_json(value) if has_map(schema.find_type(name)) else value, value.isNull()]
         return sql.xxhash64(*values)
-
-
-def _has_map(kind: IcebergType) -> bool:
-    match kind:
-        case MapType():
-            return True
-        case ListType():
-            return _has_map(kind.element_type)
-        case StructType():
-            return any(_has_map(field.field_type) for field in kind.fields)
-        case _:
-            return False

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField
 
 from jobs.errors import FrazilError
 from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, check_consistency
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from tests.integration.test_mirror import Merges
-from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld, copy_on_write
+from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld, copy_on_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,6 +98,33 @@ def test_rows_that_are_kept_as_deleted_and_rows_outside_of_the_filter_are_none(
     assert wrong(compared(world, merges.session)) == {
         "expected": 2, "found": 2, "missing": 0, "extra": 0, "different": 0,
     }  # fmt: skip
+
+
+def test_rows_of_an_adopted_table_are_compared_in_its_types(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path)
+    narrow = NestedField(1, "id", IntegerType(), required=False)
+    with world.catalog() as catalog:
+        catalog.drop_table(CHANGELOG)
+        fields = Schema(narrow, *COLUMNS.fields[1:])
+        catalog.create_table(CHANGELOG, fields, properties={"format-version": "2"})
+        # Another order of columns, a wider key, and rows of its own, of one of which a change comes.
+        kinds = pa.schema([("name", pa.string()), pa.field("id", pa.int64(), nullable=False)])
+        there = pa.Table.from_pylist([{"id": 1000, "name": "old"}, {"id": 3, "name": "old"}], kinds)
+        catalog.create_table(MIRROR, kinds).append(there)
+    merges = Merges(world, spark)
+    world.land(*(Change(n, f"a{n}") for n in range(20)))
+    merges.run()
+    expected = {"expected": 20, "found": 20, "missing": 0, "extra": 0, "different": 0}
+    found = compared(world, merges.session)
+    assert wrong(found) == expected
+    assert found is not None and found.adopted == 1 and found.consistent
+    assert "1 rows were there before it was a mirror, and are not compared" in consistency_sentence(found)
+    parts = [compared(world, merges.session, range(first, first + 32)) for first in (0, 32)]
+    assert sum(wrong(each)["found"] for each in parts) == 20
+    # A column that the changelog has got and no merge has seen yet.
+    with world.changelog().update_schema() as change:
+        change.add_column("n", IntegerType())
+    assert wrong(compared(world, merges.session)) == expected
 
 
 def compared_or_nothing(world: MirrorWorld, session: SparkSession) -> Consistency | None:
