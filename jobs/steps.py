@@ -44,6 +44,7 @@ Kind = Literal[
     "parking",
     "event time",
     "tag",
+    "mirror",
 ]
 
 

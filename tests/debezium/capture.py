@@ -129,7 +129,7 @@ def capture(name: Name, folder: Path, address: str, more: dict[str, str], settin
     """One set-up, with a database of its own."""
     with database_server(*LOGICAL) as server, psycopg.connect(server.url, password=PASSWORD, autocommit=True) as said:
         create_signals(said)
-        said.execute(_MADE)
+        said.execute(_MADE.encode())
         with debezium_worker(folder, address, server, name, _TABLES, more=more, settings=settings) as worker:
             worker.wait_until_running()
             wait_for(lambda: _follows(said, name), "the snapshot to end and the log to be followed")
