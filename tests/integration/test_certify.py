@@ -23,7 +23,7 @@ from jobs.spec.settings import load_settings
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import ROOT, SPARK_CONF
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 
 class Certifying:
@@ -64,7 +64,7 @@ class Certifying:
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         process = self.start(*options)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=600)
         assert output, self.said()
         return process.returncode, json.loads(output)
 
