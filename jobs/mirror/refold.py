@@ -135,14 +135,14 @@ class History:
         plan = self.plan
         changes = self._changes(keys)
         extra = [name for name in (*_PLACE, OLD_KEY) if name in changes.columns]
-        ordered = self._ordered(changes, tuple(extra)).toArrow()
+        ordered = self._ordered(changes, tuple(extra), to_arrow=True).toArrow()
         ordered = ordered.sort_by([(name, "ascending") for name in (*plan.key, ORDER_COLUMN)])
         return CarriedPositions(plan.key, plan.scope == "source")(ordered)
 
-    def _ordered(self, changes: DataFrame, extra: tuple[str, ...]) -> DataFrame:
+    def _ordered(self, changes: DataFrame, extra: tuple[str, ...], *, to_arrow: bool = False) -> DataFrame:
         columns = self.plan.columns
         task = OrderTask(self.order, columns, late=True, extra=extra)
-        return changes.mapInArrow(task, ordered_kinds(changes, columns, extra))
+        return changes.mapInArrow(task, ordered_kinds(changes, columns, extra, to_arrow=to_arrow))
 
     def _changes(self, keys: DataFrame) -> DataFrame:
         from pyspark.sql import functions as sql

@@ -12,7 +12,7 @@ from typing import Any
 from tests.helpers.mirror_world import BEGIN, Row, change
 
 PARTITIONS = 3
-ROW = "id long, part string, name string, note string, tags list<string>, place struct<city string, at long>"
+ROW = "id long, part string, name string, note string, tags list<string>, place struct<city string, at long not null>"
 KEY = ("id", "part")
 LARGE = ("note", "tags", "place")
 """Columns whose values are left out of changes that do not concern them."""
@@ -69,7 +69,7 @@ class SourceTable:
             "name": f"n{number}",
             "note": r.choice([None, f"note {number}" * 3]),
             "tags": r.choice([None, [], [str(number), None]]),
-            "place": r.choice([None, {"city": None, "at": number}, {"city": "x", "at": None}]),
+            "place": r.choice([None, {"city": None, "at": number}, {"city": "x", "at": number}]),
         }
 
     def _happen(self) -> None:
