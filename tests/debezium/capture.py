@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs.local_broker.broker import LocalBroker
 from tests.debezium.samples import Name, Sample, samples, write_samples
 from tests.helpers.database_server import PASSWORD, database_server
-from tests.helpers.debezium import LOGICAL, SIGNALS, create_signals, debezium_worker
+from tests.helpers.debezium import LOGICAL, SIGNALS, create_signals, debezium_worker, follows
 from tests.helpers.waiting import wait_for
 
 # Larger than what a page keeps in the row, so that it is kept beside it and an update of other columns leaves it out.
@@ -132,7 +132,7 @@ def capture(name: Name, folder: Path, address: str, more: dict[str, str], settin
         said.execute(_MADE.encode())
         with debezium_worker(folder, address, server, name, _TABLES, more=more, settings=settings) as worker:
             worker.wait_until_running()
-            wait_for(lambda: _follows(said, name), "the snapshot to end and the log to be followed")
+            wait_for(lambda: follows(said, name), "the snapshot to end and the log to be followed")
             for step in _STEPS:
                 # Not as one transaction, which a text of several statements is otherwise.
                 for statement in step.split(";")[:-1] if step.startswith("BEGIN") else [step]:
@@ -145,11 +145,6 @@ def capture(name: Name, folder: Path, address: str, more: dict[str, str], settin
     write_samples(name, records)
     assert samples(name) == records
     print(f"{name}: {len(records)} records")
-
-
-def _follows(connection: Any, slot: str) -> bool:
-    found = connection.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (slot,)).fetchone()
-    return bool(found and found[0])
 
 
 def _has(records: Sequence[Sample], text: bytes) -> bool:

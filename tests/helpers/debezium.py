@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,37 @@ def create_signals(connection: Any) -> None:
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {SIGNALS} (id varchar(64) PRIMARY KEY, type varchar(32) NOT NULL, data text)"
     )
+
+
+def follows(connection: Any, name: str) -> bool:
+    """Whether a connector's first snapshot is done, and it follows the log."""
+    return follower(connection, name) is not None
+
+
+def follower(connection: Any, name: str) -> int | None:
+    """The server's process that sends the log to a connector; None before its first snapshot is done.
+
+    Args:
+        connection: Of psycopg, to the server's database.
+        name: Of its slot.
+    """
+    found = connection.execute(
+        "SELECT active_pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid"
+        " WHERE slot_name = %s AND state = 'streaming'",
+        (name,),
+    ).fetchone()
+    return found and found[0]
+
+
+def signal_snapshot(connection: Any, tables: list[str]) -> None:
+    """Ask the connector to read tables of `public` beside what changes in them: an incremental snapshot.
+
+    Args:
+        connection: Of psycopg, to the server's database.
+        tables: Which, with a primary key each.
+    """
+    asked = json.dumps({"type": "incremental", "data-collections": [f"public.{table}" for table in tables]})
+    connection.execute(f"INSERT INTO {SIGNALS} VALUES (gen_random_uuid()::text, 'execute-snapshot', %s)", (asked,))
 
 
 def _artifacts(on_progress: OnProgress | None) -> list[Path]:
