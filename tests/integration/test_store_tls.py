@@ -44,8 +44,8 @@ def test_all_clients_trust_the_authority_that_the_settings_name(
     with tls_proxy(objects.port, own) as port:
         endpoint = f"https://127.0.0.1:{port}"
         properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": bucket_folder()}
-        # Iceberg keeps a JVM's HTTP clients by their options. One that another test has left had made its mind up whom to
-        # trust before these settings were read, so this test's clients have a timeout that no other test names.
+        # Iceberg shares a JVM's HTTP clients by their options. One that another test has left had made its mind up whom
+        # to trust before these settings were read, so this test's clients have a timeout that no other test names.
         store = objects_properties(objects, endpoint=endpoint) | {"s3.connect-timeout": "11"}
         one = pipeline(catalog_settings={"name": "lake", "properties": properties | store})
         file = one.home / "frazil.yaml"
