@@ -13,12 +13,14 @@ import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.mirror import accepting
 from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
+from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.order import Order
-from tests.unit.mirror.mirror_world import P0, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import MIRROR_STEPS, P0, AtStep, Change, Killed, MirrorWorld, PlainMerger
 
 
 class OrderedMerger(PlainMerger):
@@ -113,3 +115,35 @@ def test_a_mirror_that_was_moved_back_keeps_the_answer(world: MirrorWorld) -> No
     world.table().manage_snapshots().rollback_to_snapshot(former).commit()
     merge(world, anew=True)
     assert world.rows() == world.source()
+
+
+@pytest.mark.parametrize("answer", ["answer_before_commit", "inside_answer", "answer_after_commit"])
+def test_an_answer_and_a_rebuild_are_killed_and_given_again(
+    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    merge(world)
+    world.position_shift = -2
+    world.land(Change(1, "anna"))
+    problem = restored(world)
+    with AtStep(answer) as at:
+        monkeypatch.setattr(accepting, "step", at)
+        with pytest.raises(Killed):
+            accept(world, problem)
+    world.forget_state()
+    if answer != "answer_after_commit":
+        assert restored(world).breaks == problem.breaks, "nothing is answered"
+    accept(world, problem)
+    for number, step in enumerate(MIRROR_STEPS):
+        world.land(Change(2, f"bob {number}"), Change(3, None if number % 2 else "cid"))
+        with AtStep(step), pytest.raises(Killed):
+            merge(world, anew=number > 0)
+        world.forget_state()
+        world.check()
+        merge(world)
+        assert world.rows() == world.source()
+    stamp = world.stamp()
+    assert stamp is not None and [each.since for each in stamp.state.breaks[P0]] == [2]
+    merge(world, anew=True)
+    assert world.rows() == world.source()
+    assert not abandoned_branches(world.table().metadata)
