@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from jobs.errors import FrazilError
+from jobs.system.pandas_import import without_pandas
 from orchestration.cli.interrupts import Interrupts, Terminated
 from orchestration.cli.terminal import print_error
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
@@ -65,7 +66,10 @@ class Commands(click.Group):
         """The command of this name; None if there is none."""
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+        # pyarrow, with its first array, would import pandas, which few commands have a use for, and which ask by name.
+        with without_pandas():
+            module = importlib.import_module(_COMMANDS[cmd_name][0])
+        return getattr(module, cmd_name.replace("-", "_"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""

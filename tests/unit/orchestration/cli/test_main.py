@@ -49,6 +49,17 @@ def test_what_keeps_no_runs_does_not_wait_for_dagster() -> None:
     )
 
 
+def test_no_command_is_imported_with_pandas() -> None:
+    """A third of what the shortest command takes."""
+    code = (
+        "import sys; from orchestration.cli.main import _COMMANDS, main;"
+        "print([name for name in _COMMANDS if main.get_command(None, name) is None], 'pyarrow' in sys.modules,"
+        " {'pandas', 'great_expectations'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[] True set()"
+
+
 def test_validate_works_without_broker_and_catalog_and_says_so(tmp_path: Path) -> None:
     began = time.monotonic()
     result = frazil(deployment_in(tmp_path, "payments"), "validate")
