@@ -13,23 +13,15 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import pointwise_max
+from jobs.commit.parked_places import PARKED_PART, parked_id, parked_places
 from jobs.commit.refusals import is_forbidden
-from jobs.commit.stamp_history import history
-from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
+from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps
 from jobs.errors import first_line
 from jobs.spec.models import StreamSpec
-
-PARKED_PART = "~parked~"
-
-
-def parked_id(stream: str, table: str) -> str:
-    """The id under which the letters of a parked table are stamped; no stream can have it."""
-    return f"{stream}{PARKED_PART}{table}"
 
 
 class ParkedTarget(Target):
@@ -80,34 +72,6 @@ def held_by_letters(
         if name not in found and name in known and spec.parks(name) and why_unable(catalog, name, known[name]):
             found[name] = known[name]
     return found
-
-
-def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict[str, Stamp | None]:
-    """The newest stamp of each target of a stream; of a parked one, that of its place among the letters.
-
-    Args:
-        spec: The stream, with the tables that values have named.
-        tables: The metadata of those that are there.
-    """
-    found = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
-    anchored, letters = found.get(spec.coordinator), tables.get(spec.dead_letter_table)
-    if anchored is not None and letters is not None:
-        for name in anchored.parked:
-            found[name] = history(letters, parked_id(spec.stream, name)).newest
-    return found
-
-
-def parked_places(letters: TableMetadata, stream: str) -> dict[str, Stamp]:
-    """The newest stamp of the place of each table that ever was parked, by the table's name.
-
-    Args:
-        letters: Of the dead letters.
-        stream: The stream's id.
-    """
-    start = f"{PROPERTY_PREFIX}{stream}{PARKED_PART}"
-    names = sorted(key.removeprefix(start) for key in letters.properties if key.startswith(start))
-    found = {name: history(letters, parked_id(stream, name)).newest for name in names}
-    return {name: stamp for name, stamp in found.items() if stamp is not None}
 
 
 def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: Iterable[str]) -> dict[str, int]:

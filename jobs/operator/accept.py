@@ -15,7 +15,8 @@ from jobs.commit.errors import NothingToAcceptError, table_gone
 from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
-from jobs.commit.parked_target import ParkedTarget, parked_places, past_their_letters
+from jobs.commit.parked_places import parked_places
+from jobs.commit.parked_target import ParkedTarget, past_their_letters
 from jobs.commit.pending_record import Pending
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession

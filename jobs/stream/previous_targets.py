@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.errors import GapError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, describe_ranges, pointwise_max, spark_offsets
-from jobs.commit.parked_target import parked_id
+from jobs.commit.parked_places import parked_id
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target

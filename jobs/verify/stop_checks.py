@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
-from jobs.commit.parked_target import newest_stamps
+from jobs.commit.parked_places import newest_stamps
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point

@@ -16,7 +16,7 @@ from jobs.catalog import NoCatalogYet
 from jobs.commit.branch import TableOnBranch, stream_table, whole_table
 from jobs.commit.event_times import EventTimes
 from jobs.commit.named_tables import with_named_tables
-from jobs.commit.parked_target import parked_places
+from jobs.commit.parked_places import parked_places
 from jobs.commit.publications import publication_id
 from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters

@@ -17,7 +17,7 @@ from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.offsets import TopicPartition, from_topics
-from jobs.commit.parked_target import parked_places
+from jobs.commit.parked_places import parked_places
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
 from jobs.errors import FrazilError
