@@ -79,11 +79,11 @@ def main() -> None:
         world = MirrorWorld(Path(folder) / "home", session, ROW, ["id"], buckets=arguments.buckets)
         random = np.random.default_rng(1)
         offset = 0
-        print(f"{arguments.rows:,} rows: {_merge(world, np.arange(arguments.rows), 'r', offset):.1f} s")
+        print(f"{arguments.rows:,} rows: {merge_keys(world, np.arange(arguments.rows), 'r', offset):.1f} s")
         offset += arguments.rows
         if arguments.plan:
             _show_plan(merging_session(session, world.settings))
-            _merge(world, random.choice(np.arange(arguments.rows), arguments.changes, replace=False), "u", offset)
+            merge_keys(world, random.choice(np.arange(arguments.rows), arguments.changes, replace=False), "u", offset)
             return
         for spread, least in (("spread", 0), ("newest", int(arguments.rows * 0.98))):
             took: dict[str, list[float]] = {way: [] for way in arguments.ways}
@@ -91,7 +91,7 @@ def main() -> None:
                 for name in arguments.ways:
                     keys = random.choice(np.arange(least, arguments.rows), arguments.changes, replace=False)
                     with _way(world, session, WAYS[name]):
-                        took[name].append(_merge(world, keys, "u", offset))
+                        took[name].append(merge_keys(world, keys, "u", offset))
                     offset += arguments.changes
             for name, seconds in took.items():
                 # The first of each warms up.
@@ -130,7 +130,7 @@ def _way(world: MirrorWorld, session: SparkSession, way: Way) -> Iterator[None]:
             change.remove_properties(*way.properties or ["bench"])
 
 
-def _merge(world: MirrorWorld, keys: np.ndarray, op: str, offset: int) -> float:
+def merge_keys(world: MirrorWorld, keys: np.ndarray, op: str, offset: int) -> float:
     """Seconds that a merge of a change of each key takes."""
     count = len(keys)
     place = np.arange(offset, offset + count)

@@ -29,6 +29,7 @@ TOPIC, PARTITION, OFFSET = "_change_topic", "_change_partition", "_change_offset
 POSITION, LINEAGE, AT = "_change_position", "_change_lineage", "_change_at"
 OLD_KEY = "_change_old_key"
 _OPTIONAL = {POSITION: "string", LINEAGE: "string", AT: "timestamp", UNAVAILABLE_COLUMN: "array<string>"}
+_LOG_ORDER = (TOPIC, PARTITION, "offset")
 _SCAN_HERE = 300_000
 """So many changes are scanned in this process; more of them by Spark's tasks, a partition in each."""
 
@@ -98,25 +99,55 @@ def log_scans(frame: DataFrame, rows: int, plan: MergePlan) -> dict[TopicPartiti
         sql.col(LINEAGE).alias("lineage"),
         nulls.alias("null_key"),
     )
-    known = plan.state
-    before = {
-        partition: LogScan.after(known.partitions.get(partition), plan.scope, known.breaks.get(partition, ()))
-        for partition in {*known.partitions, *known.breaks}
-    }
-    fresh = LogScan.after(None, plan.scope)
-    order = [TOPIC, PARTITION, "offset"]
     if rows <= _SCAN_HERE:
-        table = narrow.toArrow().sort_by([(name, "ascending") for name in order])
-        return scanned(table.combine_chunks().to_batches(), before, fresh)
+        return _scanned_here(narrow.toArrow(), plan)
+    before, fresh = _scans_before(plan)
 
     def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = scanned(batches, before, fresh)
         yield pa.record_batch({"found": pa.array([pickle.dumps(found)], pa.binary())})
 
     tasks = session_cores(narrow)
-    by_partition = narrow.repartition(tasks, TOPIC, PARTITION).sortWithinPartitions(*order)
+    by_partition = narrow.repartition(tasks, TOPIC, PARTITION).sortWithinPartitions(*_LOG_ORDER)
     parts = by_partition.mapInArrow(scan, "found binary").toArrow()["found"].to_pylist()
     return {partition: each for part in parts for partition, each in pickle.loads(part).items()}
+
+
+def log_scans_here(changes: pa.Table, plan: MergePlan) -> dict[TopicPartition, LogScan]:
+    """The same of rows that this process has.
+
+    Args:
+        changes: In the columns of `as_changes`.
+    """
+    nulls = np.zeros(changes.num_rows, bool)
+    for name in plan.key:
+        nulls |= changes[name].is_null().to_numpy()
+    narrow = {
+        TOPIC: changes[TOPIC],
+        PARTITION: changes[PARTITION],
+        "offset": changes[OFFSET],
+        "op": changes[OP_COLUMN],
+        "at": changes[AT].cast(pa.int64()),
+        "position": changes[POSITION],
+        "lineage": changes[LINEAGE],
+        "null_key": pa.array(nulls),
+    }
+    return _scanned_here(pa.table(narrow), plan)
+
+
+def _scanned_here(narrow: pa.Table, plan: MergePlan) -> dict[TopicPartition, LogScan]:
+    table = narrow.sort_by([(name, "ascending") for name in _LOG_ORDER])
+    return scanned(table.combine_chunks().to_batches(), *_scans_before(plan))
+
+
+def _scans_before(plan: MergePlan) -> tuple[dict[TopicPartition, LogScan], LogScan]:
+    """Where the mirror is in each partition, and in one that it does not know."""
+    known = plan.state
+    before = {
+        partition: LogScan.after(known.partitions.get(partition), plan.scope, known.breaks.get(partition, ()))
+        for partition in {*known.partitions, *known.breaks}
+    }
+    return before, LogScan.after(None, plan.scope)
 
 
 def session_cores(frame: DataFrame) -> int:

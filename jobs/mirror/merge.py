@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,12 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.change_frame import change_frame, log_scans, session_cores
+from jobs.mirror.change_frame import change_frame, log_scans, log_scans_here, session_cores
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
+from jobs.mirror.fold_here import folded_here, folds_here
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
+from jobs.mirror.join_conf import join_conf
+from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
@@ -31,9 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_IN_A_TASK = 100_000
-_ROWS_IN_A_PARTITION = 1_000_000
-"""Of the mirror and the changes, in one task of the join."""
-_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 def merge_increment(
@@ -103,7 +104,9 @@ class _Merge:
         before = _head(self.mirror, self.branch)
         with contextlib.ExitStack() as until:
             changes = change_frame(self.session, self.settings, self.changelog, files, plan, until)
-            scans = log_scans(changes, sum(file.record_count for file in files), plan)
+            here = changes.toArrow() if folds_here(files, changes) else None
+            count = sum(file.record_count for file in files)
+            scans = log_scans(changes, count, plan) if here is None else log_scans_here(here, plan)
             order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
             counts = MergeCounts(
                 read=sum(scan.rows for scan in scans.values()),
@@ -113,9 +116,9 @@ class _Merge:
             )
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
-            folded = self._folded(changes, order, row_filter, counts.read)
-            folded.persist()
-            until.callback(folded.unpersist)
+            tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
+            made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
+            folded = kept_frame(made, until)
             history = History(self.session, self.settings, self.changelog, plan, order, until)
             rows = SourceRows(self.session, plan, self.target, history, row_filter, until)
             late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None
@@ -139,12 +142,11 @@ class _Merge:
         if fresh:
             self.session.sql(floor_sql(self.target, fresh, self.plan.deletes))
 
-    def _folded(self, changes: DataFrame, order: Order, row_filter: RowFilter, rows: int) -> DataFrame:
+    def _folded(self, changes: DataFrame, order: OrderTask, fold: FoldTask, rows: int) -> DataFrame:
         plan = self.plan
-        ordered = changes.mapInArrow(OrderTask(order, plan.columns), ordered_kinds(changes, plan.columns))
+        ordered = changes.mapInArrow(order, ordered_kinds(changes, plan.columns))
         tasks = min(session_cores(changes), 1 + rows // _ROWS_IN_A_TASK)
-        by_key = sorted_by_key(ordered, plan.key, tasks)
-        return by_key.mapInArrow(FoldTask(plan.key, plan.columns, row_filter), folded_kinds(changes, plan.columns))
+        return sorted_by_key(ordered, plan.key, tasks).mapInArrow(fold, folded_kinds(changes, plan.columns))
 
     def _facts(self, rows: DataFrame) -> MergeFacts:
         facts = merge_facts(rows, self.plan.key, self.mirror, self.settings.catalog.name)
@@ -157,22 +159,36 @@ class _Merge:
         return facts
 
     def _merge(self, source: DataFrame, facts: MergeFacts) -> None:
+        from pyspark.sql import functions as sql
+
         plan = self.plan
         if not facts.rows:
             return
-        if _SHUFFLES not in self.settings.spark.conf:
-            rows = _rows(self.mirror) + facts.rows
-            self.session.conf.set(_SHUFFLES, str(max(session_cores(source), 1 + rows // _ROWS_IN_A_PARTITION)))
         view = f"frazil_folded_{uuid.uuid4().hex}"
-        source.createOrReplaceTempView(view)
+        # Spark makes a filter of the keys of a side that it takes for a small part of its table.
+        source.where(sql.col(FOLD_COLUMN).isin(UPSERT, DELETE)).createOrReplaceTempView(view)
         narrowed = where_changes_are("t", facts.ranges, facts.buckets)
         text = merge_sql(
             self.target, view, plan.key, plan.columns, deletes=plan.deletes, kept=facts.kept, narrowed=narrowed
         )
-        try:
-            self.session.sql(text)
-        finally:
-            self.session.catalog.dropTempView(view)
+        conf = join_conf(_rows(self.mirror), facts.rows, session_cores(source))
+        with _conf(self.session, {key: conf[key] for key in conf if key not in self.settings.spark.conf}):
+            try:
+                self.session.sql(text)
+            finally:
+                self.session.catalog.dropTempView(view)
+
+
+@contextlib.contextmanager
+def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session that hold until the end."""
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in conf:
+            session.conf.unset(key)
 
 
 def table_path(settings: Settings, table: Table) -> str:

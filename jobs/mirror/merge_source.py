@@ -15,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import JudgeTask
+from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
@@ -172,9 +173,7 @@ class SourceRows:
         return rows.select(*map(_column, self.plan.key))
 
     def _kept(self, frame: DataFrame) -> DataFrame:
-        kept = frame.persist()
-        self.until.callback(kept.unpersist)
-        return kept
+        return kept_frame(frame, self.until)
 
 
 def _union(parts: Sequence[DataFrame]) -> DataFrame:

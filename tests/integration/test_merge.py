@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.mirror import fold_here, join_conf
 from jobs.mirror.errors import NullKeyError, RestoredSourceError
 from jobs.mirror.merge_plan import Deletes
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
@@ -26,17 +27,31 @@ pytestmark = pytest.mark.integration
 SMALL = "id long, name string, note string"
 
 
-HISTORIES: list[tuple[int, int, Deletes, str | None]] = [
-    (1, 3, "hard", None),
-    (2, 2, "soft", None),
-    (3, 2, "hard", "note IS NOT NULL"),
+HISTORIES: list[tuple[int, int, Deletes, str | None, bool, bool]] = [
+    (1, 3, "hard", None, True, True),
+    (2, 2, "soft", None, False, False),
+    (3, 2, "hard", "note IS NOT NULL", True, False),
 ]
 
 
-@pytest.mark.parametrize(("seed", "merges", "deletes", "where"), HISTORIES)
+@pytest.mark.parametrize(("seed", "merges", "deletes", "where", "large_mirror", "large_increments"), HISTORIES)
 def test_random_histories_cut_anywhere(
-    tmp_path: Path, spark: SparkSession, seed: int, merges: int, deletes: Deletes, where: str | None
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    merges: int,
+    deletes: Deletes,
+    where: str | None,
+    large_mirror: bool,
+    large_increments: bool,
 ) -> None:
+    if large_increments:
+        monkeypatch.setattr(fold_here, "MOST_ROWS", 0)
+    if large_mirror:
+        # The keys of the changes are a filter of the mirror's rows, as in a mirror that has many.
+        monkeypatch.setattr(join_conf, "FEW_ROWS", 0)
+        monkeypatch.setattr(join_conf, "ROWS_TO_A_KEY", 0)
     chosen = random.Random(seed)
     source = SourceTable(seed)
     source.run(300)
@@ -146,7 +161,11 @@ TYPES = (
 )
 
 
-def test_every_type_of_column(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("most_rows", [0, fold_here.MOST_ROWS])
+def test_every_type_of_column(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    monkeypatch.setattr(fold_here, "MOST_ROWS", most_rows)
     world = MirrorWorld(tmp_path, spark, TYPES, ["day", "k", "price"])
     row: dict[str, Any] = {
         "k": bytes(15) + b"\x01", "day": date(2026, 3, 1), "n": 5, "price": Decimal("1.25"), "at": BEGIN,
