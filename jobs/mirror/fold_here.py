@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 100_000
 MOST_BYTES = 32 * 1024**2
 """Of the files, which are compressed."""
+_BYTES_IN_A_TASK = 400_000
 
 
 def folds_here(files: Sequence[DataFile], changes: DataFrame) -> bool:
@@ -31,6 +32,16 @@ def folds_here(files: Sequence[DataFile], changes: DataFrame) -> bool:
     small = small and sum(file.file_size_in_bytes for file in files) <= MOST_BYTES
     # Arrow views no null of a struct whose fields may not be.
     return small and all(optional(field.dataType) == field.dataType for field in changes.schema.fields)
+
+
+def tasks_of(here: pa.Table, cores: int) -> dict[str, str]:
+    """A setting of Spark's session: in how many tasks rows of this process go to it, which warns of large ones.
+
+    Args:
+        here: The changes.
+        cores: Tasks that run at once.
+    """
+    return {"spark.sql.leafNodeDefaultParallelism": str(max(cores, 1 + here.nbytes // _BYTES_IN_A_TASK))}
 
 
 def folded_here(changes: DataFrame, here: pa.Table, order: OrderTask, fold: FoldTask) -> DataFrame:

@@ -110,8 +110,10 @@ def merge_while(
                     at = due.setdefault(mirror.table, Due(0.0))
                     if clock() < at.at or ending.is_set():
                         continue
+                    began = clock()
                     failed = not _merge(of, mirror, settings, catalog, merger)
-                    at.after(clock(), mirror.every.total_seconds(), failed=failed)
+                    # As often as the file says, however long a merge takes; what fails is left alone for a while.
+                    at.after(clock() if failed else began, mirror.every.total_seconds(), failed=failed)
         except FrazilError as problem:
             log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
         ending.wait(max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock()))

@@ -15,7 +15,7 @@ from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import change_frame, log_scans, log_scans_here, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
-from jobs.mirror.fold_here import folded_here, folds_here
+from jobs.mirror.fold_here import folded_here, folds_here, tasks_of
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirror.join_conf import join_conf
 from jobs.mirror.kept_frame import kept_frame
@@ -118,7 +118,8 @@ class _Merge:
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
             made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
-            folded = kept_frame(made, until)
+            with _conf(self.session, {} if here is None else tasks_of(here, session_cores(changes))):
+                folded = kept_frame(made, until)
             history = History(self.session, self.settings, self.changelog, plan, order, until)
             rows = SourceRows(self.session, plan, self.target, history, row_filter, until)
             late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None

@@ -347,6 +347,33 @@ def test_beside_a_driver_what_fails_is_noted_and_tried_again(world: MirrorWorld)
     assert world.rows() == {1: "ann"}
 
 
+def test_beside_a_driver_merges_begin_as_often_as_the_file_says_however_long_each_takes(world: MirrorWorld) -> None:
+    world.document["mirrors"][0]["every"] = "5s"
+    world.write()
+    world.land(Change(1, "ann"))
+    now, began, ending = [0.0], list[float](), threading.Event()
+
+    class Slow(PlainMerger):
+        def merge(
+            self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+        ) -> MergeResult:
+            began.append(now[0])
+            now[0] += 3
+            found = super().merge(changelog, files, mirror, branch, plan)
+            world.land(Change(len(began) + 1, "more"))
+            if len(began) == 3:
+                ending.set()
+            return found
+
+    def passed(timeout: float | None = None) -> bool:
+        now[0] += timeout or 0
+        return ending.is_set()
+
+    ending.wait = passed
+    merge_while(world.spec, world.settings, Slow(), ending, lambda: now[0])
+    assert began == [0, 5, 10]
+
+
 def test_beside_a_driver_whose_stream_has_landed_nothing(world: MirrorWorld) -> None:
     world.document["mirrors"][0]["every"] = "5s"
     world.write()
