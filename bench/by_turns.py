@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+_Side = TypeVar("_Side", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Pairs:
         return tuple(second - first for first, second in zip(self.first, self.second, strict=True))
 
 
-def turns(sides: tuple[str, str], rounds: int) -> Iterator[tuple[int, str]]:
+def turns(sides: tuple[_Side, _Side], rounds: int) -> Iterator[tuple[int, _Side]]:
     """The rounds in their order: each pair begins with the side that the one before ended with.
 
     Args:
