@@ -56,6 +56,10 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
             if not is_cold(partition, at, policy.compact) and not is_mirror(at.facts):
                 why = f"{said}: it is still written to, and a merge may add to them."
                 yield Skip("position_deletes", partition.name, why)
+            elif is_mirror(at.facts) and partition.delete_files <= partition.files:
+                # A merge writes the delete file of a data file anew with what it adds: this would come to as many.
+                why = f"{said}: merges keep one for each data file."
+                yield Skip("position_deletes", partition.name, why)
             elif since is not None and since < _EVERY:
                 yield Skip("position_deletes", partition.name, f"Not due: {said}; done {duration_text(since)} ago.")
             else:
