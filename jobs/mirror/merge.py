@@ -26,6 +26,7 @@ from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, where_chang
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
+from jobs.mirror.removed_keys import memory_begins
 from jobs.mirror.row_filter import RowFilter
 from jobs.schema.spark_types import unread_problem
 from jobs.spark.jvm_calls import interruptible
@@ -121,7 +122,8 @@ class _Merge:
             with _conf(self.session, {} if here is None else tasks_of(here, session_cores(changes))):
                 folded = kept_frame(made, until)
             history = History(self.session, self.settings, self.changelog, plan, order, until)
-            rows = SourceRows(self.session, plan, self.target, history, row_filter, until)
+            since = memory_begins(self.changelog.schema(), plan.timestamp, files)
+            rows = SourceRows(self.session, plan, self.target, history, row_filter, until, since)
             late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None
             facts = self._facts(folded)
             source = rows.of(folded, facts, late)
@@ -136,7 +138,8 @@ class _Merge:
                 refolded=source.refolded,
                 unresolved=source.unresolved,
             )
-        return MergeResult(order.state, counts, _snapshots(self.mirror, self.branch, before))
+        state = replace(order.state, removed=max(order.state.removed, facts.removed))
+        return MergeResult(state, counts, _snapshots(self.mirror, self.branch, before))
 
     def _truncate(self, state: MirrorState) -> None:
         fresh = [floor for topic, floor in sorted(state.floors.items()) if floor != self.plan.state.floors.get(topic)]

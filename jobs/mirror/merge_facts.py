@@ -12,6 +12,7 @@ from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, String
 
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merge_sql import Buckets, KeyRange
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
 
@@ -32,6 +33,7 @@ class MergeFacts:
         unjudged: Of these, those of which the filter reads a value that stands elsewhere.
         refold: Of these, those with a value that is neither here nor in the mirror's row.
         from_target: Of these, those with a value that stands in the mirror's row.
+        removed: The greatest order of a key that is deleted; empty without one.
         kept: Columns of which some row has its value in the mirror's row.
         problem: Why the filter has no answer for a row; None if it always has.
         ranges, buckets: Where the rows are in the mirror.
@@ -43,6 +45,7 @@ class MergeFacts:
     unjudged: int
     refold: int
     from_target: int
+    removed: str
     kept: tuple[str, ...]
     problem: str | None
     ranges: tuple[KeyRange, ...]
@@ -68,6 +71,7 @@ def merge_facts(folded: DataFrame, key: Sequence[str], mirror: Table, catalog: s
         sql.count_if(FILTERED_COLUMN).alias("filtered"),
         sql.count_if(UNJUDGED_COLUMN).alias("unjudged"),
         sql.count_if(REFOLD_COLUMN).alias("refold"),
+        sql.max(sql.when(sql.col(FOLD_COLUMN) == DELETE, sql.col(ORDER_COLUMN))).alias("removed"),
         sql.count_if((sql.size(FROM_TARGET_COLUMN) > 0) & (sql.col(FOLD_COLUMN) == UPSERT)).alias("from_target"),
         sql.array_sort(sql.array_distinct(sql.flatten(sql.collect_set(FROM_TARGET_COLUMN)))).alias("kept"),
         sql.max(PROBLEM_COLUMN).alias("problem"),
@@ -87,6 +91,7 @@ def merge_facts(folded: DataFrame, key: Sequence[str], mirror: Table, catalog: s
         unjudged=found["unjudged"],
         refold=found["refold"],
         from_target=found["from_target"],
+        removed=found["removed"] or "",
         kept=tuple(found["kept"] or ()),
         problem=found["problem"],
         ranges=tuple(ranges) if found["rows"] else (),

@@ -109,12 +109,14 @@ class MirrorState:
         lineages: By lineage, its newest generation in any partition.
         floors: By topic.
         breaks: By partition, by offset; they outlive a rebuild.
+        removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     lineages: Mapping[str, int] = field(default_factory=dict)
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
+    removed: str = ""
 
     @property
     def newest_generation(self) -> int:
@@ -148,6 +150,7 @@ class MirrorState:
                 [each.topic, each.partition, *([one.since, one.number] for one in breaks)]
                 for each, breaks in sorted(self.breaks.items())
             ],
+            "removed": self.removed,
         }
         return {key: value for key, value in packed.items() if value}
 
@@ -169,7 +172,8 @@ class MirrorState:
             TopicPartition(topic, n): tuple(Break(since, number) for since, number in found)
             for topic, n, *found in packed.get("breaks", [])
         }
-        return MirrorState(partitions, {lineage: newest for lineage, newest in named if newest >= 0}, floors, breaks)
+        lineages = {lineage: newest for lineage, newest in named if newest >= 0}
+        return MirrorState(partitions, lineages, floors, breaks, packed.get("removed", ""))
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
         """The state in which positions begin anew, whatever position comes: the source was restored from a backup.
@@ -216,6 +220,7 @@ class MergePlan:
             mirror.
         scope: What positions are compared within.
         coordinates: The changelog's columns of topic, partition and offset.
+        timestamp: Its column of Kafka's time.
     """
 
     stream: str
@@ -227,6 +232,7 @@ class MergePlan:
     where: str | None = None
     scope: Scope = "source"
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
+    timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Merge source: the folded rows of an increment, with those folded again that the increment alone does not tell.
 
-A key is folded again from all its changes in the changelog if a change of it came late, or if a value that the source
-left out stands in no row of the mirror: the row had another key, or did not fulfil the filter so far.
+A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
+left out stands in no row of the mirror (the row had another key, or did not fulfil the filter so far), or if it is no
+row of the mirror because of a later change.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError
@@ -20,6 +22,7 @@ from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
 from jobs.mirror.refold import MOST_KEYS, History
+from jobs.mirror.removed_keys import removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ class SourceRows:
     Attributes:
         target: The branch of the mirror, in the SQL of Spark.
         until: At its end the frames cannot be read any more.
+        remembered: Deletions that came to Kafka before are not looked for; None: all are.
     """
 
     session: SparkSession
@@ -58,6 +62,7 @@ class SourceRows:
     history: History
     row_filter: RowFilter
     until: contextlib.ExitStack
+    remembered: datetime | None = None
 
     def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
         """The source.
@@ -77,6 +82,8 @@ class SourceRows:
             parts.append(self._keys(folded.where(REFOLD_COLUMN)))
         if facts.from_target:
             parts.append(self._without_row(folded, facts))
+        if (removed := self._removed_later(folded, facts)) is not None:
+            parts.append(removed)
         count, again = 0, None
         if parts:
             again = self._kept(_union(parts).distinct())
@@ -137,6 +144,21 @@ class SourceRows:
         names = list(self.plan.key)
         there = self._rows_there(facts).select(*map(_column, names)).join(needing, names, "left_semi")
         return needing.join(there, names, "left_anti")
+
+    def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
+        """Keys of rows that are to be inserted, and that a later change has removed before; None if there are none.
+
+        A row that stays in the mirror as deleted says by itself what removed it.
+        """
+        newest = self.plan.state.removed
+        if not newest or self.plan.deletes == "soft":
+            return None
+        behind = self._kept(folded.where(f"{FOLD_COLUMN} = '{UPSERT}' AND {ORDER_COLUMN} < {quoted_text(newest)}"))
+        if not behind.count():
+            return None
+        names = list(self.plan.key)
+        fresh = self._kept(behind.join(self._keys(self._rows_there(facts)), names, "left_anti"))
+        return removed_later(self.history, fresh, self.remembered) if fresh.count() else None
 
     def _rows_there(self, facts: MergeFacts | None) -> DataFrame:
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)

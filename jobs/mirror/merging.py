@@ -151,6 +151,7 @@ def merge_new(
                 # Columns of rows may be versions, which say nothing of other rows.
                 scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
                 coordinates=spec.kafka_columns.coordinates,
+                timestamp=spec.kafka_columns.instant_coordinates[3],
             )
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In, Reference
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Reference
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
-from jobs.increment.row_selection import RowSelection
+from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.change_frame import OFFSET, OLD_KEY, PARTITION, POSITION, TOPIC, as_changes, session_cores
 from jobs.mirror.fold import folded_schema
@@ -67,7 +67,7 @@ class History:
         Args:
             keys: Distinct, in the key's columns.
         """
-        return self._folded(self._changes(keys), row_filter)
+        return self._folded(self.changes(keys), row_filter)
 
     def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
         """The folded row of each key that fulfils a condition and has a change.
@@ -133,7 +133,7 @@ class History:
 
     def _arrow(self, keys: DataFrame) -> pa.Table:
         plan = self.plan
-        changes = self._changes(keys)
+        changes = self.changes(keys)
         extra = [name for name in (*_PLACE, OLD_KEY) if name in changes.columns]
         ordered = self._ordered(changes, tuple(extra), to_arrow=True).toArrow()
         ordered = ordered.sort_by([(name, "ascending") for name in (*plan.key, ORDER_COLUMN)])
@@ -144,10 +144,17 @@ class History:
         task = OrderTask(self.order, columns, late=True, extra=extra)
         return changes.mapInArrow(task, ordered_kinds(changes, columns, extra, to_arrow=to_arrow))
 
-    def _changes(self, keys: DataFrame) -> DataFrame:
+    def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW) -> DataFrame:
+        """The changes of keys, as they landed.
+
+        Args:
+            keys: In the key's columns.
+            may_have: Only of files that may have a row which fulfils this.
+        """
         from pyspark.sql import functions as sql
 
-        return self._read(self._may_have(keys)).join(sql.broadcast(keys), list(self.plan.key), "left_semi")
+        rows = self._read(And(may_have, self._may_have(keys)))
+        return rows.join(sql.broadcast(keys), list(self.plan.key), "left_semi")
 
     def _read(self, may_have: BooleanExpression) -> DataFrame:
         """All changes of files that fulfil a condition, by what is known of their values."""

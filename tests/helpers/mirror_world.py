@@ -19,7 +19,7 @@ from pyiceberg.transforms import BucketTransform
 
 from jobs.catalog import connect_catalog
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState
+from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -59,6 +59,7 @@ class MirrorWorld:
         deletes: Deletes = "hard",
         where: str | None = None,
         buckets: int = 4,
+        scope: Scope = "source",
         properties: Mapping[str, str] | None = None,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -68,6 +69,7 @@ class MirrorWorld:
         self.catalog.create_namespace("shop")
         self.key: tuple[str, ...] = tuple(key)
         self.deletes: Deletes = deletes
+        self.scope: Scope = scope
         self.where: str | None = where
         self.state: MirrorState = MirrorState()
         self.attempts: int = 0
@@ -131,6 +133,7 @@ class MirrorWorld:
             newest.snapshot_id if newest else 0,
             self.deletes,
             self.where,
+            self.scope,
         )
         chosen = self.files if files is None else files
         result = merge_increment(self.session, self.settings, changelog, chosen, self.mirror, branch, plan)

@@ -123,6 +123,32 @@ def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:
     assert world.rows() == {(1,): {"id": 1, "name": "new", "note": None}}
 
 
+@pytest.mark.parametrize("where", [None, "name <> 'hidden'"])
+def test_an_older_version_does_not_bring_back_a_row_that_is_gone(
+    tmp_path: Path, spark: SparkSession, where: str | None
+) -> None:
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where=where, scope="key")
+
+    def version(op: str, offset: int, number: int, key: int, name: str) -> Row:
+        return change(op, offset, number, id=key, name=name, lineage=None)
+
+    world.land([version("u", 0, 1, 1, "a"), version("u", 1, 1, 2, "b"), version("u", 2, 1, 3, "c")])
+    world.merged()
+    gone = version("u", 4, 4, 2, "hidden") if where else version("d", 4, 4, 2, "b")
+    world.land([version("d", 3, 4, 1, "a"), gone])
+    assert world.merged().counts.deletes == 2
+    # Older versions of both, one of a row that is there, and rows that are new: of one an older deletion is known.
+    world.land([version("d", 5, 2, 4, "d"), version("u", 6, 3, 1, "late"), version("u", 7, 3, 2, "late")])
+    world.land([version("u", 8, 2, 3, "cc"), version("u", 9, 1, 5, "e"), version("u", 10, 3, 4, "dd")])
+    assert world.merged().counts.refolded == 2
+    expected = {3: "cc", 4: "dd", 5: "e"}
+    assert {key: row["name"] for (key,), row in world.rows().items()} == expected
+    # A later one does.
+    world.land([version("u", 11, 5, 1, "new"), version("u", 12, 2, 6, "f")])
+    world.merged()
+    assert {key: row["name"] for (key,), row in world.rows().items()} == expected | {1: "new", 6: "f"}
+
+
 def test_ten_thousand_changes_of_one_key_beside_others(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     many = [change("u", n, id=7, name=f"n{n}", unavailable=["note"]) for n in range(2, 10_000)]

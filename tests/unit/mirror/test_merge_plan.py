@@ -32,6 +32,7 @@ states = st.builds(
     st.dictionaries(st.builds(TopicPartition, texts, st.integers(0, 30)), partitions, max_size=4),
     st.dictionaries(texts.filter(bool), st.integers(0, 9), max_size=3),
     st.dictionaries(texts, st.builds(TruncateFloor, texts, st.lists(st.integers(0, 9)).map(tuple)), max_size=2),
+    removed=texts,
 )
 
 
