@@ -26,6 +26,7 @@ from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
 from assets.mirror_check import mirror_checks
 from assets.mirrors import mirror_assets
+from assets.named_mirrors import named_mirrors_assets
 from assets.named_tables import named_tables_asset
 from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
@@ -95,6 +96,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *(stream_assets(spec, settings) for spec in shown),
             *(mirror for spec in shown for mirror in mirror_assets(spec, settings)),
             *(named for spec in shown if (named := named_tables_asset(spec, settings)) is not None),
+            *(named for spec in shown for named in named_mirrors_assets(spec, settings)),
             *(closed for spec in shown if (closed := closed_asset(spec, settings)) is not None),
             *problem_assets(errors, [spec.stream for spec in former]),
             supervisor_asset(),
@@ -128,7 +130,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             replay_sensor(),
             schema_sensor(),
             closed_partitions_sensor(),
-            *([mirrors_sensor()] if mirrors else []),
+            *([mirrors_sensor()] if any(spec.mirrors for spec in shown) else []),
             *([contract_sensor()] if contracts else []),
             *([publication_sensor()] if publications else []),
         ],

@@ -45,7 +45,10 @@ def mirrors_sensor() -> dg.SensorDefinition:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
         told = "\n".join(f"{mirror}: {sentence}" for mirror, sentence in tick.sentences.items())
         return dg.SensorResult(
-            skip_reason=told or "Nothing has been merged.", cursor=memory.to_cursor(), asset_events=tick.events
+            skip_reason=told or "Nothing has been merged.",
+            cursor=memory.to_cursor(),
+            asset_events=tick.events,
+            dynamic_partitions_requests=tick.partition_requests,
         )
 
     return frazil_mirrors

@@ -11,11 +11,15 @@ import dagster as dg
 import msgspec
 
 from assets.mirrors import mirror_key, mirror_metadata, mirror_outcome
-from assets.stream_checks import evaluation
+from assets.named_mirrors import named_mirrors
+from assets.named_tables import named_partition, named_tables_of
+from assets.stream_checks import CheckOutcome, evaluation
 from jobs.catalog import NoCatalogYet
+from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.streams_cursor import StreamsCursor
@@ -55,10 +59,33 @@ class MirrorsTick:
 
     Attributes:
         sentences: By mirror, what is to be said.
+        partitions: By the name of dynamic partitions, those that are told of.
     """
 
     events: list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = field(default_factory=list)
     sentences: dict[str, str] = field(default_factory=dict)
+    partitions: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def partition_requests(self) -> list[dg.AddDynamicPartitionsRequest]:
+        """What asks Dagster for the partitions that are told of; those that are there stay as they are."""
+        return [dg.AddDynamicPartitionsRequest(name, keys) for name, keys in self.partitions.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMirror:
+    """A mirror, and where Dagster shows it.
+
+    Attributes:
+        spec: The stream as the rows of its changelog are made.
+        mirror: Of that changelog.
+        named: Of the mirror of a table that a value has named the asset of all of them, the name of its partitions, and
+            the mirror's; None of one with an asset of its own.
+    """
+
+    spec: StreamSpec
+    mirror: Mirror
+    named: tuple[Mirror, str, str] | None = None
 
 
 def run_mirrors_tick(
@@ -77,37 +104,62 @@ def run_mirrors_tick(
         now: Seconds since 1970.
         budget: Seconds after which no other mirror is looked at.
     """
+    # Imported here: most code locations have no mirrors.
+    from jobs.translate import translate_errors
+
     tick, began = MirrorsTick(), time.monotonic()
     files = read_files(deployment)
-    mirrors = [
-        (spec.for_table(changelog), mirror) for spec in files.specs.values() for changelog, mirror in spec.mirrored
-    ]
-    if not files.absence:
-        memory.keep_only([mirror.table for _, mirror in mirrors])
-    if not mirrors:
+    streams = [spec for spec in files.specs.values() if spec.mirrors]
+    if not streams:
+        if not files.absence:
+            memory.keep_only([])
         return tick
     try:
         connected = catalog()
     except NoCatalogYet as problem:
-        return MirrorsTick(sentences={mirror.table: problem.message for _, mirror in mirrors})
+        known_tables = [mirror.table for spec in streams for _, mirror in spec.mirrored]
+        return MirrorsTick(sentences=dict.fromkeys(known_tables, problem.message))
+    shown, unknown = list[ShownMirror](), False
+    for spec in streams:
+        try:
+            with translate_errors(deployment.settings(), spec.stream):
+                shown += _shown(spec, connected)
+        except FrazilError as problem:
+            unknown = True
+            tick.sentences[spec.stream] = problem.message
+    if not files.absence and not unknown:
+        memory.keep_only([each.mirror.table for each in shown])
     known = {name: each.at for name, each in memory.streams.items()}
-    for spec, mirror in sorted(mirrors, key=lambda each: known.get(each[1].table, 0)):
+    for each in sorted(shown, key=lambda each: known.get(each.mirror.table, 0)):
         if time.monotonic() - began > budget:
             break
         try:
-            mine = memory.streams.setdefault(mirror.table, KnownMirror())
-            _look(tick, deployment, spec, mirror, connected, mine, reported, now)
+            mine = memory.streams.setdefault(each.mirror.table, KnownMirror())
+            _look(tick, deployment, each, connected, mine, reported, now)
         except FrazilError as problem:
             # One mirror's trouble is none of the others'.
-            tick.sentences[mirror.table] = problem.message
+            tick.sentences[each.mirror.table] = problem.message
     return tick
+
+
+def _shown(spec: StreamSpec, catalog: Catalog) -> list[ShownMirror]:
+    """The mirrors of a stream, with those of tables that values have named."""
+    if not named_mirrors(spec):
+        return [ShownMirror(spec.for_table(changelog), mirror) for changelog, mirror in spec.mirrored]
+    whole, partitions = with_named_tables(spec, catalog), named_tables_of(spec).name or ""
+    patterns = {each.of_changelog(name).table: each for each in named_mirrors(spec) for name in whole.named_tables}
+    found: list[ShownMirror] = []
+    for changelog, mirror in whole.mirrored:
+        value = named_partition(whole, changelog)
+        named = (patterns[mirror.table], partitions, value) if value is not None else None
+        found.append(ShownMirror(whole.for_table(changelog), mirror, named))
+    return found
 
 
 def _look(
     tick: MirrorsTick,
     deployment: Deployment,
-    spec: StreamSpec,
-    mirror: Mirror,
+    shown: ShownMirror,
     catalog: Catalog,
     known: KnownMirror,
     reported: Callable[[dg.AssetKey], str | None],
@@ -117,7 +169,7 @@ def _look(
     from jobs.mirror.mirror_status import mirror_status
     from jobs.translate import translate_errors
 
-    settings = deployment.settings()
+    spec, mirror, settings = shown.spec, shown.mirror, deployment.settings()
     key = mirror_key(settings, mirror)
     known.at = int(now)
     with translate_errors(settings, spec.stream):
@@ -130,10 +182,38 @@ def _look(
                 metadata = mirror_metadata(spec, catalog.load_table(mirror.table), status)
                 said = "Merged by the stream's driver, or by the command."
                 tick.events.append(dg.AssetMaterialization(key, description=said, metadata=metadata))
+                if shown.named is not None:
+                    group, partitions, value = shown.named
+                    tick.events.append(
+                        dg.AssetMaterialization(
+                            mirror_key(settings, group), partition=value, description=said, metadata=metadata
+                        )
+                    )
+                    tick.partitions.setdefault(partitions, []).append(value)
                 tick.sentences[mirror.table] = f"merged through changelog snapshot {status.stamp.snapshot_id}"
     outcome = mirror_outcome(spec, mirror, status)
     told = checksum(outcome.code)
-    if told != known.told or due(now, known.told_at, AGAIN_SECONDS) or merged:
+    if shown.named is not None:
+        if told != known.told:
+            known.told = told
+            _observe(tick, settings, shown.named, outcome)
+    elif told != known.told or due(now, known.told_at, AGAIN_SECONDS) or merged:
         # What was materialized since makes the check read as not evaluated.
         known.told, known.told_at = told, int(now)
         tick.events.append(evaluation(outcome, key))
+
+
+def _observe(tick: MirrorsTick, settings: Settings, named: tuple[Mirror, str, str], outcome: CheckOutcome) -> None:
+    """What the check would say of a mirror, of one that has none: an observation of its partition."""
+    group, partitions, value = named
+    tick.events.append(
+        dg.AssetObservation(
+            mirror_key(settings, group),
+            partition=value,
+            description=outcome.sentence,
+            metadata={"current": outcome.passed, **outcome.metadata},
+        )
+    )
+    tick.partitions.setdefault(partitions, []).append(value)
+    if not outcome.passed:
+        tick.sentences.setdefault(f"{group.table}, {value}", outcome.sentence)
