@@ -26,16 +26,18 @@ _GROUPS_PER_COMMIT = 5
 _ALIKE = (int, str, Decimal, UUID, type(None))
 
 
-def batches(steps: Sequence[Step], current_spec: int | None) -> list[list[Step]]:
+def batches(steps: Sequence[Step], current_spec: int | None, most_bytes: int | None = None) -> list[list[Step]]:
     """Steps in the order given, those that one run of Spark can do together side by side.
 
     Args:
         current_spec: The table's; Iceberg does not tell apart the partitions of older ones.
+        most_bytes: That those of several steps rewrite; None: as many as there are.
     """
     found: list[list[Step]] = []
     for step in steps:
         last = found[-1] if found else []
-        if last and len(last) < _PARTITIONS_AT_ONCE and _together(last[0], step, current_spec):
+        few = most_bytes is None or sum(each.bytes for each in last) + step.bytes <= most_bytes
+        if last and few and len(last) < _PARTITIONS_AT_ONCE and _together(last[0], step, current_spec):
             last.append(step)
         else:
             found.append([step])

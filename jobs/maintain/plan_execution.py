@@ -76,9 +76,14 @@ class Execution:
         tried = {id(result.step) for result in self.results}
         return [step for step in self.plan.steps if step.action in actions and id(step) not in tried]
 
-    def carry_out(self, actions: Collection[str], lock: TableLock) -> None:
-        """Try what is left of these actions."""
-        for batch in batches(self.left(actions), self.context.spec_id):
+    def carry_out(self, actions: Collection[str], lock: TableLock, turn_bytes: int | None = None) -> None:
+        """Try what is left of these actions.
+
+        Args:
+            turn_bytes: Only the first batch of it, which rewrites about so much; None: all.
+        """
+        found = batches(self.left(actions), self.context.spec_id, turn_bytes)
+        for batch in found if turn_bytes is None else found[:1]:
             for step in batch:
                 self.on_progress(self._progress(step, None))
             refused = {id(step): why for step in batch if (why := self._why_not(step))}

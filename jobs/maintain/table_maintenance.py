@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MERGE_SECONDS = 300.0
+# Some ten seconds of Spark on a core: so long a merge waits for the partitions that are rewritten, and not for others.
+_TURN_BYTES = 256 * 1024**2
+_PAUSE_SECONDS = 0.5
 _LOCAL = re.compile(r"local\[(\d+)]")
 
 
@@ -79,6 +82,8 @@ def maintain_table(
 
 class TableMaintenance:
     """The maintenance of a table as it goes on: planned when this is made, then carried out, some actions at a time.
+
+    Of a mirror the lock is let go between partitions, so that merges come in between.
 
     Args:
         only: Only these actions; None for all.
@@ -129,12 +134,9 @@ class TableMaintenance:
             return
         began = time.monotonic()
         try:
-            with table_lock(self._context.settings, self._context.name, self._context.uuid, self._patience) as lock:
-                steps.step("maintain_after_lock")
-                if self._execution is None:
-                    self._execution = self._begun()
-                self._execution.carry_out(actions, lock)
-                steps.step("maintain_before_release")
+            while self._turn(actions):
+                # Whoever waits to merge looks for the lock more often than that.
+                time.sleep(_PAUSE_SECONDS)
         except TableBusyError as busy:
             if self._execution is None:
                 self._skipped = busy.message
@@ -143,10 +145,26 @@ class TableMaintenance:
         finally:
             self._seconds += time.monotonic() - began
 
+    def _turn(self, actions: Collection[str]) -> bool:
+        """What is done without letting go of the lock: all, or of a mirror some partitions; whether more is left."""
+        context = self._context
+        with table_lock(context.settings, context.name, context.uuid, self._patience) as lock:
+            steps.step("maintain_after_lock")
+            if self._execution is None:
+                self._execution = self._begun()
+            self._execution.carry_out(actions, lock, _TURN_BYTES if self._takes_turns else None)
+            steps.step("maintain_before_release")
+        return bool(self._execution.left(actions))
+
+    @property
+    def _takes_turns(self) -> bool:
+        """Whether merges come between its steps: what they touch is none of a step's while it is rewritten."""
+        return MIRROR_PROPERTY in self._facts.properties
+
     @property
     def _patience(self) -> float:
         """Seconds that a merge under way is waited for: there is one again and again."""
-        return _MERGE_SECONDS if MIRROR_PROPERTY in self._facts.properties else 0.0
+        return _MERGE_SECONDS if self._takes_turns else 0.0
 
     def _begun(self) -> Execution:
         context, again = self._context, self._context.load()

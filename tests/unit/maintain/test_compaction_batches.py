@@ -47,3 +47,10 @@ def test_only_what_java_writes_alike_goes_together(values: tuple[object, object]
 
 def test_of_an_earlier_spec_each_goes_alone() -> None:
     assert len(batches([step(1), step(2)], 1)) == 2
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(None, [3]), (3 * MB, [3]), (2 * MB, [2, 1]), (1, [1, 1, 1])])
+def test_a_turn_is_no_larger_than_it_may_be(most: int | None, sizes: list[int]) -> None:
+    steps = [step(value) for value in range(3)]
+    assert {each.bytes for each in steps} == {MB}
+    assert [len(batch) for batch in batches(steps, 0, most)] == sizes

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobs.commit.stamps import property_key
+from jobs.maintain import table_maintenance
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.maintain.plan import Plan, Step
 from jobs.maintain.plan_execution import PROCEDURES
 from jobs.maintain.results import StepProgress, StepResult
@@ -129,3 +133,36 @@ def test_another_run_that_was_quicker_is_seen_under_the_lock(lake: Lake) -> None
 
     # It planned on what it had loaded before; under the lock it plans anew.
     assert lake.maintain(spark, policy, only={"metadata"}, now=quicker).done == ()
+
+
+def test_the_lock_of_a_mirror_is_free_between_partitions(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_maintenance, "_TURN_BYTES", 1)
+    with lake.table().transaction() as change:
+        change.set_properties({MIRROR_PROPERTY: "{}"})
+    for _ in range(3):
+        lake.land(days=2, rows=4)
+    uuid = str(lake.table().metadata.table_uuid)
+    batches: list[int] = []
+    free: list[bool] = []
+
+    def compacted(at: TableContext, batch: Sequence[Step]) -> list[StepResult]:
+        batches.append(len(batch))
+        with pytest.raises(TableBusyError), table_lock(lake.settings, NAME, uuid):
+            pass
+        return [StepResult(step) for step in batch]
+
+    def between(seconds: float) -> None:
+        with table_lock(lake.settings, NAME, uuid):
+            free.append(True)
+
+    maintenance = TableMaintenance(
+        table_context(lake, {"compact": {"min_files": 2}}),
+        only={"compact"},
+        procedures={**PROCEDURES, "compact": compacted},
+    )
+    monkeypatch.setattr(table_maintenance, "time", SimpleNamespace(monotonic=time.monotonic, sleep=between))
+    maintenance.carry_out()
+    result = maintenance.result()
+    assert result.errors == () and len(result.done) == len(batches) > 2
+    assert batches == [1] * len(batches)
+    assert len(free) == len(batches) - 1
