@@ -179,17 +179,24 @@ class Changes(SpecModel):
         """
         match self.envelope:
             case "debezium":
-                return DebeziumChanges(self.before, self.unavailable, self.key, beside)
+                return DebeziumChanges(before=self.before, unavailable=self.unavailable, key=self.key, beside=beside)
             case "mongo":
                 return MongoChanges(self.schema_text, beside)
             case "dms":
                 return DmsChanges(self.before, self.key, beside)
             case "columns":
                 assert self.op is not None
-                of_row = (self.order_by, self.at, self.unavailable, self.key, beside)
-                return FlatChanges(self.op.column, self.op.words, *of_row)
+                return FlatChanges(
+                    op=self.op.column,
+                    words=self.op.words,
+                    order_by=self.order_by,
+                    at=self.at,
+                    unavailable=self.unavailable,
+                    key=self.key,
+                    beside=beside,
+                )
             case "upsert":
-                return UpsertChanges(self.at, self.unavailable, self.key, beside)
+                return UpsertChanges(at=self.at, unavailable=self.unavailable, key=self.key, beside=beside)
 
 
 def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) -> Chain:

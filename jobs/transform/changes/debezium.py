@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.problems import BAD_ENVELOPE
 from jobs.transform.changes.changelog import (
     CREATE,
@@ -37,42 +35,29 @@ from jobs.transform.changes.debezium_events import (
 )
 from jobs.transform.changes.old_keys import old_keys
 from jobs.transform.changes.positions.by_connector import source_positions
+from jobs.transform.changes.row_changes import RowChanges
 from jobs.transform.changes.row_fields import with_key_values
 from jobs.transform.changes.source_block import SourceBlock, checked_source
 from jobs.transform.changes.unavailable import without_placeholders
 from jobs.transform.columns import Columns
 from jobs.transform.smt.debezium_envelope import kind_at, row_fields
 from jobs.transform.smt.either_row import as_either, struct_of
-from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
-_NAME = "changes"
+_NAME = RowChanges.name
 
 
-@dataclass(frozen=True, slots=True)
-class DebeziumChanges(Transform):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumChanges(RowChanges):
     """Each event becomes the row that it is about, with what happened to it.
 
     The row is that behind the change, of a deletion the one before it. What says nothing of a row is filtered.
 
     Attributes:
         before: Whether the row before the change is kept as well.
-        unavailable: The text that stands for a value which the source did not send.
-        key: What the row calls a key that is a single value.
-        beside: Columns that records have beside the event: of headers, and of what no column takes.
-        keys: What decodes keys, for those that headers hold.
     """
 
-    name: ClassVar[str] = _NAME
     before: bool = False
-    unavailable: str = "__debezium_unavailable_value"
-    key: str | None = None
-    beside: tuple[str, ...] = ()
-    keys: DecoderSpec | None = None
-
-    @property
-    def asks(self) -> frozenset[str]:
-        """The headers, one of which holds the former key of a row."""
-        return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
         """The row's, those beside it, and the changelog's own."""

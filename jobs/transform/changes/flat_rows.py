@@ -10,14 +10,12 @@ else has written.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.problems import WRONG_TYPE, shown
 from jobs.schema.iceberg_schema import schema_text
 from jobs.transform.changes.changelog import (
@@ -35,16 +33,17 @@ from jobs.transform.changes.changelog import (
 from jobs.transform.changes.fixed_text import mask_of
 from jobs.transform.changes.old_keys import old_keys
 from jobs.transform.changes.order_columns import order_positions, order_problem
+from jobs.transform.changes.row_changes import RowChanges
 from jobs.transform.changes.row_fields import own_fields, with_key_values
 from jobs.transform.changes.unavailable import without_placeholders
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
 _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.LongType)
 
 
-@dataclass(frozen=True, slots=True)
-class FlatChanges(Transform):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatChanges(RowChanges):
     """Rows that say in a column what happened to them.
 
     Attributes:
@@ -52,26 +51,12 @@ class FlatChanges(Transform):
         words: Its values, each with what it means as `_change_op`.
         order_by: Columns by which the source orders its changes, the most significant first.
         at: The column with the time of a change; None: Kafka's.
-        unavailable: The text that stands for a value which the source did not send.
-        key: What the row calls a key that is a single value.
-        beside: Columns that records have beside the row.
-        keys: What decodes keys, for those that headers hold.
     """
 
-    name: ClassVar[str] = "changes"
     op: str
     words: tuple[tuple[str, str], ...]
     order_by: tuple[str, ...] = ()
     at: str | None = None
-    unavailable: str = "__debezium_unavailable_value"
-    key: str | None = None
-    beside: tuple[str, ...] = ()
-    keys: DecoderSpec | None = None
-
-    @property
-    def asks(self) -> frozenset[str]:
-        """The headers, one of which may hold the former key of a row."""
-        return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
         """The row's without the one of operations, those beside it, and the changelog's own."""
@@ -108,26 +93,15 @@ class FlatChanges(Transform):
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class UpsertChanges(Transform):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertChanges(RowChanges):
     """Rows of which each stands in place of the former one of its key; a record without a value deletes it.
 
     Attributes:
         at: The column with the time of a change; None: Kafka's, which a deletion has in any case.
-        unavailable, key, beside, keys: As of `FlatChanges`.
     """
 
-    name: ClassVar[str] = "changes"
     at: str | None = None
-    unavailable: str = "__debezium_unavailable_value"
-    key: str | None = None
-    beside: tuple[str, ...] = ()
-    keys: DecoderSpec | None = None
-
-    @property
-    def asks(self) -> frozenset[str]:
-        """The headers, one of which may hold the former key of a row."""
-        return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
         """The row's, those beside it, and the changelog's own."""

@@ -6,10 +6,7 @@ from dataclasses import replace
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.transform.chain import Chain
-from jobs.transform.changes.debezium import DebeziumChanges
-from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
-
-_READERS = (DebeziumChanges, FlatChanges, UpsertChanges)
+from jobs.transform.changes.row_changes import RowChanges
 
 
 def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
@@ -20,6 +17,6 @@ def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
         keys: What decodes them, with what finds their writer schemas.
     """
     steps = [
-        replace(each, keys=keys) if isinstance(each, _READERS) and each.key is None else each for each in chain.steps
+        replace(each, keys=keys) if isinstance(each, RowChanges) and each.key is None else each for each in chain.steps
     ]
     return replace(chain, steps=tuple(steps))
