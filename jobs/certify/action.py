@@ -17,12 +17,13 @@ from jobs.supervise.stream_control import StreamControl
 
 REASON = "a certificate"
 BY = "frazil certify"
+_ACTIONS = ("roll", "reset", "drain", "publish", "hold", "release", "merge-again")
 
 
 def main() -> int:
     """Carry out one action on a certificate's stream, in a process of its own; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.certify.action", description=__doc__)
-    parser.add_argument("action", choices=["roll", "reset", "drain", "publish", "hold", "release"])
+    parser.add_argument("action", choices=_ACTIONS)
     parser.add_argument("--folder", type=Path, required=True, help="the certificate's folder")
     parser.add_argument("--command", type=json.loads, help="what starts a driver, as a JSON list")
     parser.add_argument("--to", default="", help="where to reset to, as `frazil reset-offsets --to` takes it")
@@ -37,6 +38,10 @@ def main() -> int:
             print(publish(given.folder, fit=given.action == "publish"))
         elif given.action == "release":
             release(given.folder)
+        elif given.action == "merge-again":
+            from jobs.certify.merge_action import merge_again
+
+            print(merge_again(*_stream(given.folder)))
         else:
             _drain(given.folder)
     except FrazilError as problem:

@@ -19,10 +19,13 @@ from datetime import UTC, datetime
 from functools import partial
 
 from jobs.catalog import connect_catalog
+from jobs.certify.changes import change_to_load, partition_of
 from jobs.certify.comparison import main_problems, stamp_problems
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, remove_folder, require_absent
 from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
 from jobs.certify.load import Load
+from jobs.certify.merge_scenarios import await_merge, finish_merges
+from jobs.certify.mirror_reader import MirrorReader
 from jobs.certify.observation import Observer
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario
@@ -105,9 +108,10 @@ def certify(
                 raise
             try:
                 done.tables_in = create_fixtures(workspace, catalog)
-                load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
+                load = _load(workspace, seed)
                 observer = Observer(workspace, catalog, partial(_type_names, load))
-                harness = Harness(workspace, load, observer, records, on_progress)
+                reader = MirrorReader(workspace.mirror, catalog, load) if workspace.mirror else None
+                harness = Harness(workspace, load, observer, records, on_progress, reader)
                 _carry_out(harness, [each for each in scenarios if each.shape == shape], done.outcome)
                 keeps = keep or any(done.outcome.all_problems())
             finally:
@@ -126,6 +130,12 @@ def certify(
             if any(done.outcome.all_problems()):
                 break
     return done
+
+
+def _load(workspace: Workspace, seed: int) -> Load:
+    if workspace.mirror is None:
+        return Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
+    return Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed, change_to_load, partition_of)
 
 
 def _type_names(load: Load) -> tuple[str, ...]:
@@ -181,6 +191,8 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
         return dict(harness.observer.now().position) == ends
 
     harness.wait(landed, "the rest to land", COMMIT_SECONDS)
+    if harness.unmerged is not None:
+        await_merge(harness, watch)
     harness.stop()
     harness.say("everything is compared")
     observation = harness.observer.now()
@@ -189,6 +201,9 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
     if harness.workspace.shape == "gated":
         harness.act("publish")
         problems += main_problems(harness.observer.main(), observation.rows(), whole=True)
+    if harness.mirror is not None:
+        problems += finish_merges(harness)
+        outcome.mirror_snapshots += harness.mirror.looked_at
     problems += [*final.problems, *stamp_problems(observation.stamps())]
     produced = harness.load.produced
     accounted = final.landed + final.dead + final.tombstones + final.passed_over

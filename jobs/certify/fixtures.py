@@ -105,6 +105,7 @@ def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
             every = (".".join(each) for each in catalog.list_tables(workspace.name))
             there = [each for each in every if each.startswith(f"{workspace.name}.{NAMED}")]
     names = dict.fromkeys([f"{workspace.name}.probe", *workspace.row_tables, workspace.dead_letters, *there])
+    names |= {workspace.mirror: None} if workspace.mirror else {}
     names |= {workspace.settings.ledger.table: None}
     for name in names:
         with _collected(settings, f"table {name}", left), contextlib.suppress(NoSuchTableError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import Drivers
 from jobs.certify.load import Load
+from jobs.certify.mirror_reader import MirrorReader
 from jobs.certify.observation import Observation, Observer
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import Scenario
@@ -53,15 +54,24 @@ class Harness:
         observer: At its tables.
         records: How many are produced before every start; a quarter of it at a time while a driver works.
         on_progress: Told which scenario it is (from 1), its step, and what is waited for.
+        mirror: At the mirror of its stream, if that has one.
 
     Attributes:
         at: The number of the scenario and its step.
         rolled: An action that rolls the stream has died, so it is to be given again.
         floor: The greatest epoch before the next driver, where somebody else may have started that one.
+        merges: How many merges into the mirror were published by the end of the scenario before.
+        unmerged: Of a kill after which nothing was merged yet.
     """
 
     def __init__(
-        self, workspace: Workspace, load: Load, observer: Observer, records: int, on_progress: OnProgress
+        self,
+        workspace: Workspace,
+        load: Load,
+        observer: Observer,
+        records: int,
+        on_progress: OnProgress,
+        mirror: MirrorReader | None = None,
     ) -> None:
         self.workspace: Workspace = workspace
         self.load: Load = load
@@ -70,6 +80,9 @@ class Harness:
         self.at: tuple[int, str] = (0, "")
         self.rolled: bool = False
         self.floor: int | None = None
+        self.mirror: MirrorReader | None = mirror
+        self.merges: int = 0
+        self.unmerged: ScenarioResult | None = None
         self._records: int = records
         self._tell: OnProgress = on_progress
         self._kills: list[_Kill] = []

@@ -1,6 +1,6 @@
-"""The load of a certificate: payments, about one in thirty of them bad, produced with what has to become of each.
+"""The load of a certificate: records, about one in thirty of them bad, produced with what has to become of each.
 
-The same seed gives the same records.
+The same seed gives the same records: payments, or what another maker makes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -121,6 +121,10 @@ def _value(fields: dict[str, object], kind: Kind, rng: random.Random) -> bytes |
     return value[: rng.randrange(1, len(value))] if kind == "truncated" else value
 
 
+RecordMaker = Callable[[int, int, Sequence[str], Sequence[str]], Record]
+"""Makes the record of a seed and a number, with fields and types that came later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What has to become of the records that were produced.
@@ -156,11 +160,23 @@ class Load:
         topic: Nobody else produces to it.
         partitions: How many it has.
         seed: The same seed gives the same records, in the same partitions.
+        make: Makes the record of a number, as `record_to_load` does.
+        place: Gives the partition of a record, of so many; without it the seed does.
     """
 
-    def __init__(self, kafka: KafkaSettings, topic: str, partitions: int, seed: int) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        partitions: int,
+        seed: int,
+        make: RecordMaker = record_to_load,
+        place: Callable[[Record, int], int] | None = None,
+    ) -> None:
         self.topic: str = topic
-        self._seed: int = seed
+        self.seed: int = seed
+        self._make: RecordMaker = make
+        self._place: Callable[[Record, int], int] = place or self._by_seed
         self._partitions: int = partitions
         self._next: int = 0
         self._fates: list[bytearray] = [bytearray() for _ in range(partitions)]
@@ -180,9 +196,8 @@ class Load:
             FrazilError: They do not take them.
         """
         for number in range(self._next, self._next + count):
-            made = record_to_load(self._seed, number, list(self._added), self._further)
-            partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
-            self._send(partition, made)
+            made = self._make(self.seed, number, list(self._added), self._further)
+            self._send(self._place(made, self._partitions), made)
         self._next += count
         left = self._producer.flush()
         refused = self._misplaced or self._producer.refused
@@ -237,6 +252,15 @@ class Load:
     def pass_over(self, partition: int, start: int, end: int) -> None:
         """The records `[start, end)` of a partition are skipped on purpose, and have to be nowhere."""
         self._fates[partition][start:end] = bytes([Fate.PASSED_OVER]) * (end - start)
+
+    def numbers(self, partition: int, start: int, end: int) -> list[int]:
+        """The numbers of the records `[start, end)` of a partition that have to land."""
+        fates = self._fates[partition][start:end]
+        numbers = self._numbers[partition][start:end]
+        return [number for number, fate in zip(numbers, fates, strict=True) if fate == Fate.LANDED]
+
+    def _by_seed(self, made: Record, partitions: int) -> int:
+        return random.Random(f"{self.seed}/partition/{made.number}").randrange(partitions)
 
     def _send(self, partition: int, made: Record) -> None:
         delivered = partial(self._delivered, made)

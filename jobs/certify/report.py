@@ -66,6 +66,7 @@ def markdown_report(facts: dict[str, Any], outcome: CertificateResults) -> str:
         "",
         report_summary(facts),
         *([f"`frazil audit`: {facts['audit']}"] if facts["audit"] else []),
+        *([mirror_sentence(facts)] if facts["mirror_snapshots"] else []),
         "",
         *markdown_table(outcome.rows()),
         "",
@@ -110,6 +111,12 @@ def report_summary(facts: dict[str, Any]) -> str:
     )
     minutes, rest = divmod(round(facts["seconds"]), 60)
     return f"{facts['kills']} kills in {minutes} min {rest} s.{once}{recovered}"
+
+
+def mirror_sentence(facts: dict[str, Any]) -> str:
+    """The report of what readers of the mirror have seen."""
+    found = "each is what its changes make of it" if facts["passed"] else "not each is what its changes make of it"
+    return f"The mirror: main has shown {facts['mirror_snapshots']:,} snapshots, {found}."
 
 
 def where_it_ran(settings: dict[str, Any]) -> str:

@@ -76,6 +76,7 @@ class CertificateResults:
         problems: What is wrong with the whole, beside the scenarios' own.
         produced: Records in the topic.
         seconds: From the first record to the last comparison.
+        mirror_snapshots: How many snapshots of a mirror, each one that main has shown, were compared with its changes.
     """
 
     scenarios: Sequence[Scenario]
@@ -85,6 +86,7 @@ class CertificateResults:
     problems: list[str] = field(default_factory=list)
     produced: int = 0
     seconds: float = 0.0
+    mirror_snapshots: int = 0
 
     @property
     def passed(self) -> bool:
@@ -160,6 +162,7 @@ class CertificateResults:
             },
             "records": {"produced": self.produced, **records},
             "audit": self.audit,
+            "mirror_snapshots": self.mirror_snapshots,
             "problems": list(self.all_problems()),
             "steps": [asdict(row) for row in self.rows()],
             "trials": [result.facts() for result in self.results],

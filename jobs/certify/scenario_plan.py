@@ -35,6 +35,7 @@ Manner = Literal[
     "executor",
     "reset",
     "publish",
+    "merge",
 ]  # fmt: skip
 
 RANDOM = "random"
@@ -64,10 +65,10 @@ COMMIT_KINDS = ("commit", "dead letters")
 # Tried where it is asked for by name: what dies runs on a cluster, which is somebody's.
 EXECUTORS = "executor"
 # Replays, the dead-letter topic, maintenance, backfills, branches, checks, dropped and parked tables, those that follow
-# the stream's own, quiet streams, tags and mirrors are no part of a certificate: the project's own tests kill those.
+# the stream's own, quiet streams and tags are no part of a certificate: the project's own tests kill those.
 NOT_HERE = (
     *("replay", "return", "outbox", "maintenance", "backfill", "branch", "check"),
-    *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group", "mirror"),
+    *("dropped tables", "parking", "event time", "tag", "opening", "followers", "group"),
 )
 # Nor are discards, answers and remakes of what is published.
 _HOLDS = ("inside_hold", "publish_after_hold")
@@ -99,6 +100,7 @@ _MANNERS: dict[str, Manner] = {
     EXECUTORS: "executor",
     "reset": "reset",
     "publish": "publish",
+    "mirror": "merge",
 }
 # Those leave a driver behind that is the next scenario's.
 LAUNCHING = frozenset({"roll", "keeper"})
@@ -140,7 +142,7 @@ class Scenario:
     @property
     def arming(self) -> str:
         """The steps that its driver is armed with, as FRAZIL_STEPS; empty where no driver dies, or not at a step."""
-        if self.manner in ("batch", "early", "schema", "tables", "stop", "executor"):
+        if self.manner in ("batch", "early", "schema", "tables", "stop", "executor", "merge"):
             return f"{self.at}=kill@{self.passes}"
         return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
 
@@ -222,7 +224,7 @@ def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario
     else:
         manner = _MANNERS[STEPS[step].kind]
         for _ in range(seldom):
-            second = manner in ("tables", "executor")
+            second = manner in ("tables", "executor", "merge")
             passes = _SECOND_BATCH if second else rng.randint(1, PASSES.get(step, 1))
             yield Scenario(0, step, manner, step, passes, shape=SHAPES_OF_KINDS.get(STEPS[step].kind, "plain"))
 

@@ -19,6 +19,7 @@ from jobs.certify.harness import (
     ScenarioFailedError,
     last_line,
 )
+from jobs.certify.merge_scenarios import die_of_merge
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
@@ -77,6 +78,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
             _die_of_publication(harness, scenario, result)
         case "executor":
             _lose_executor(harness, scenario, result, watch)
+        case "merge":
+            die_of_merge(harness, scenario, result, watch)
         case "asleep":
             _sleep(harness, scenario, result, watch)
         case _:

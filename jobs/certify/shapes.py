@@ -1,4 +1,5 @@
-"""Shapes of a certificate's stream: one table, several by a route, those that values name, or a branch behind a gate.
+"""Shapes of a certificate's stream: one table, several by a route, those that values name, a branch behind a gate, or
+a changelog with a mirror.
 
 What one of them needs another one's file refuses, so each has a stream, tables and a topic of its own.
 """
@@ -9,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-Shape = Literal["plain", "routed", "named", "gated"]
+Shape = Literal["plain", "routed", "named", "gated", "mirrored"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 
 SHAPES_OF_KINDS: Mapping[str, Shape] = MappingProxyType(
-    {"route": "routed", "named tables": "named", "publish": "gated"}
+    {"route": "routed", "named tables": "named", "publish": "gated", "mirror": "mirrored"}
 )
 """Of the kinds of steps that the stream with one table does not come to."""
 
@@ -28,6 +29,9 @@ ROUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _OWN = "payments"
 NAMED = "payments_of_"
 """Begins the names of the tables that values name."""
+
+MIRROR = "payments_now"
+"""The mirror of a mirrored stream."""
 
 
 def row_tables(shape: Shape, namespace: str, types: Sequence[str] = TYPES) -> dict[str, tuple[str, ...]]:
@@ -49,6 +53,10 @@ def shape_blocks(shape: Shape, namespace: str) -> dict[str, Any]:
     if shape == "gated":
         expected = {"expect_column_values_to_not_be_null": {"column": "amount"}}
         return {"contract": {"expectations": [expected]}, "publish": {"gate": "contract"}}
+    if shape == "mirrored":
+        # As seldom as a file may say, and few files, so that a merge is over in seconds.
+        mirror = {"table": f"{namespace}.{MIRROR}", "key": ["id"], "every": "5s", "buckets": 2}
+        return {"changes": "debezium", "mirrors": [mirror]}
     if shape == "routed":
         own, *others = row_tables(shape, namespace).items()
         tables = [{"match": list(types), "table": name} for name, types in others]

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from jobs.certify.changes import CHANGES_SCHEMA
 from jobs.certify.load import SCHEMA
-from jobs.certify.shapes import TYPES, Shape, row_tables, shape_blocks
+from jobs.certify.shapes import MIRROR, TYPES, Shape, row_tables, shape_blocks
 from jobs.errors import FrazilError
 from jobs.spark.master import is_local, master_of, standalone_addresses
 from jobs.spec.loading import load_stream
@@ -71,6 +72,11 @@ class Workspace:
         return f"{self.name}.payments_dead"
 
     @property
+    def mirror(self) -> str | None:
+        """The mirror of its stream, if the stream has one."""
+        return f"{self.name}.{MIRROR}" if self.shape == "mirrored" else None
+
+    @property
     def settings_file(self) -> Path:
         """The settings of its drivers."""
         return self.folder / "frazil.yaml"
@@ -90,8 +96,8 @@ class Workspace:
             "stream": STREAM,
             "description": "Of a certificate that is under way.",
             "source": {"topics": [self.name], "max_records_per_batch": 1_000_000 + version},
-            "decode": {"value": "json", "schema": SCHEMA},
-            "table": {"name": self.table, "partition_by": ["day(created_at)"]},
+            "decode": {"value": "json", "schema": CHANGES_SCHEMA if self.mirror else SCHEMA},
+            "table": {"name": self.table, "partition_by": ["day(_change_at)" if self.mirror else "day(created_at)"]},
             "errors": {"dead_letters": {"table": self.dead_letters}},
             "trigger": {"every": "500ms"},
             **shape_blocks(self.shape, self.name),

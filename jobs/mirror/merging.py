@@ -28,7 +28,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
-from jobs.mirror.merge_plan import MergePlan, MergeResult
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
@@ -49,6 +49,7 @@ from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
+from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 
@@ -140,19 +141,8 @@ def merge_new(
             if anew:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
-            plan = MergePlan(
-                spec.stream,
-                key,
-                row_columns(spec, changelog.schema()),
-                known.state if known else state_to_begin_with(newest),
-                found.until.snapshot_id,
-                mirror.deletes,
-                mirror.where,
-                # Columns of rows may be versions, which say nothing of other rows.
-                scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
-                coordinates=spec.kafka_columns.coordinates,
-                timestamp=spec.kafka_columns.instant_coordinates[3],
-            )
+            state = known.state if known else state_to_begin_with(newest)
+            plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id)
             result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
             step("mirror_after_merge")
             stamp = MirrorStamp(
@@ -183,6 +173,31 @@ def merge_new(
         f"stream {spec.stream}: others have committed to mirror {mirror.table} each of {ATTEMPTS} times while a merge "
         "was made. Nothing was published.",
         fix=f"let them finish, then frazil mirror run {spec.stream}",
+    )
+
+
+def merge_plan(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, key: tuple[str, ...], state: MirrorState, until: int
+) -> MergePlan:
+    """What a merge into a mirror is told.
+
+    Args:
+        key: The columns that tell the mirror's rows apart.
+        state: Of the mirror's newest stamp.
+        until: The changelog's snapshot that is merged.
+    """
+    return MergePlan(
+        spec.stream,
+        key,
+        row_columns(spec, changelog.schema()),
+        state,
+        until,
+        mirror.deletes,
+        mirror.where,
+        # Columns of rows may be versions, which say nothing of other rows.
+        scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
+        coordinates=spec.kafka_columns.coordinates,
+        timestamp=spec.kafka_columns.instant_coordinates[3],
     )
 
 

@@ -17,7 +17,15 @@ from rich.table import Table
 from jobs.certify.certificate import Certificate, new_id
 from jobs.certify.certificate import certify as carry_out
 from jobs.certify.not_tried import not_tried, refused_steps
-from jobs.certify.report import report_facts, report_summary, report_verdict, seconds, where_it_ran, write_report
+from jobs.certify.report import (
+    mirror_sentence,
+    report_facts,
+    report_summary,
+    report_verdict,
+    seconds,
+    where_it_ran,
+    write_report,
+)
 from jobs.certify.results import CertificateResults
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import Workspace, settings_shown
@@ -221,6 +229,8 @@ def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any])
     console.print(f"It ran with {where_it_ran(facts['settings'])}.", markup=False, soft_wrap=True)
     if facts["audit"]:
         console.print(f"frazil audit: {facts['audit']}", markup=False, soft_wrap=True)
+    if facts["mirror_snapshots"]:
+        console.print(mirror_sentence(facts), markup=False, soft_wrap=True)
     for problem in facts["problems"]:
         console.print(f"  {problem}", markup=False, soft_wrap=True, style="red")
 

@@ -177,6 +177,23 @@ def test_a_stream_whose_values_name_tables(certifying: Certifying) -> None:
     certifying.assert_nothing_left()
 
 
+def test_a_stream_with_a_mirror(certifying: Certifying) -> None:
+    """What merges beside the driver dies when only the catalog is left to be asked; main never shows half a merge."""
+    step = "mirror_before_publish"
+    status, facts = certifying.run("--steps", step, "--runs", "1", "--seed", "18", "--records", "200")
+    assert status == 0, certifying.said()
+    assert facts["problems"] == []
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == {step: (1, True)}
+    assert {each["shape"] for each in facts["trials"]} == {"mirrored"}
+    # A claim and what it published, of the merge before the kill and the one behind it at the least.
+    assert facts["mirror_snapshots"] >= 4
+    assert facts["recovery_seconds"]["measured"] == 1
+    records = facts["records"]
+    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
+    assert min(records["landed"], records["dead"]) > 0
+    certifying.assert_nothing_left()
+
+
 def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
     # The other two steps, before a keeper's launch, are killed at with small drivers.
     steps = ("keeper_after_launch", "kept")

@@ -66,6 +66,14 @@ def test_a_certificate_that_passed(tmp_path: Path) -> None:
     assert "inside_tasks" not in others
 
 
+def test_what_readers_of_a_mirror_have_seen_is_told(tmp_path: Path) -> None:
+    outcome = passed()
+    assert "The mirror" not in markdown_report(told(outcome, tmp_path), outcome)
+    outcome.mirror_snapshots = 31
+    text = markdown_report(told(outcome, tmp_path), outcome)
+    assert "The mirror: main has shown 31 snapshots, each is what its changes make of it." in text
+
+
 def test_a_certificate_that_failed(tmp_path: Path) -> None:
     outcome = passed()
     outcome.final = None

@@ -27,6 +27,12 @@ from jobs.steps import STEPS as EVERY_STEP
 
 steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
 numbers = st.integers(0, 10_000)
+SHAPES_OF = {
+    "route": "routed",
+    "named tables": "named",
+    "publish": "gated",
+    "mirror": "mirrored",
+}
 
 
 def timed(scenarios: list[Scenario]) -> list[Scenario]:
@@ -46,6 +52,7 @@ def timed(scenarios: list[Scenario]) -> list[Scenario]:
         ("executor", {"inside_tasks"}),
         ("commit", {name for name, step in STEPS.items() if step.kind in COMMIT_KINDS}),
         ("route", {"after_table_commit"}),
+        ("mirror", {name for name in EVERY_STEP if name.startswith("mirror_")}),
         ("recovery", {name for name, step in STEPS.items() if step.kind == "recovery"}),
         ("take-over", {name for name, step in STEPS.items() if step.kind == "take over"}),
         ("dead letters", {name for name, step in STEPS.items() if step.kind == "dead letters"}),
@@ -81,8 +88,8 @@ def test_the_default_certificate(seed: int) -> None:
     assert shapes == sorted(shapes, key=SHAPES.index)
     assert set(shapes) == set(SHAPES)
     for scenario in scenarios:
-        kind = STEPS[scenario.step].kind if scenario.step in STEPS else "any"
-        assert scenario.shape == {"route": "routed", "named tables": "named", "publish": "gated"}.get(kind, "plain")
+        kind = STEPS[scenario.step].kind if scenario.step in STEPS else scenario.step
+        assert scenario.shape == SHAPES_OF.get(kind, "plain")
 
 
 def test_every_step_of_a_publication_is_tried() -> None:
@@ -130,5 +137,7 @@ def test_what_is_armed() -> None:
     assert by_step["before_release"].arming == "before_release=kill@1"
     assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
     assert by_step[ASLEEP].arming in ("before_commit=stop@2", "after_lease_check=stop@2")
+    # The first merge of a driver is what the one before it has left.
+    assert by_step["mirror_after_merge"].arming == "mirror_after_merge=kill@2"
     assert by_step[RANDOM].arming == ""
     assert by_step["inside_tasks"].arming == "inside_tasks=kill@2"

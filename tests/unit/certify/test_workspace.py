@@ -138,6 +138,7 @@ def test_its_stream_of_another_shape(tmp_path: Path, shape: Shape) -> None:
     assert set(spec.target_names) == {*workspace.row_tables, workspace.dead_letters}
     assert spec.coordinator == workspace.table == f"{workspace.name}.payments"
     assert spec.branch_of(workspace.table) == ("ingest" if shape == "gated" else "main")
+    assert [each.table for each in spec.mirrors] == ([workspace.mirror] if shape == "mirrored" else [])
     assert (spec.publish is not None, spec.route is not None) == (shape == "gated", shape in ("routed", "named"))
     workspace.write_spec(7)
     assert workspace.spec().config_hash == spec.config_hash
@@ -172,7 +173,8 @@ def test_nothing_is_left(tmp_path: Path, catalog: Catalog, shape: Shape) -> None
     catalog.create_namespace("orders")
     kept = catalog.create_table("orders.payments", schema)
     catalog.create_namespace(workspace.name)
-    for name in (*workspace.row_tables_of((*TYPES, "new_1")), workspace.dead_letters):
+    mirrors = [workspace.mirror] if workspace.mirror else []
+    for name in (*workspace.row_tables_of((*TYPES, "new_1")), workspace.dead_letters, *mirrors):
         folder = Path(catalog.create_table(name, schema).location().removeprefix("file://"))
         (folder / "data").mkdir()
         # What a killed driver leaves: nothing refers to it.

@@ -1,0 +1,71 @@
+"""Action of the command that merges into a certificate's mirror, and merges all of its changelog once more."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.catalog import connect_catalog
+from jobs.errors import FrazilError
+from jobs.mirror.changelog_increment import every_file
+from jobs.mirror.merge_plan import ORDER_COLUMN
+from jobs.mirror.merging import Merger, load_changelog, merge_plan
+from jobs.mirror.mirror_run import SparkMerger, run_mirror
+from jobs.mirror.mirror_stamp import attempt_branch, mirrored
+from jobs.mirror.session import mirror_session
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
+from jobs.spark.start import SessionOnDemand
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+
+def merge_again(spec: StreamSpec, settings: Settings) -> str:
+    """Merge what is new in the changelog of a stream into its mirror, and all of it again on a branch.
+
+    Raises:
+        FrazilError: It cannot be done, or the second merge changed rows.
+    """
+    session = SessionOnDemand(
+        lambda: start_session(settings, "frazil certify, merges", work="sql", conf={"spark.ui.port": "0"}), again=False
+    )
+    merger, (mirror, *_) = SparkMerger(settings, session.get), spec.mirrors
+    try:
+        with connect_catalog(settings) as catalog:
+            done = run_mirror(spec, mirror, settings, catalog, merger)
+            _merge_again(spec, settings, catalog, merger)
+    finally:
+        end_spark()
+    return f"snapshot {done.snapshot_id}"
+
+
+def _merge_again(spec: StreamSpec, settings: Settings, catalog: Catalog, merger: Merger) -> None:
+    """Merge all changes into a branch of a mirror that has them, as one does whose changelog's snapshots expired."""
+    mirror = spec.mirrors[0]
+    changelog, table = load_changelog(catalog, spec), catalog.load_table(mirror.table)
+    with mirror_session(spec, mirror, settings, catalog, table) as session:
+        newest = session.read()
+        known = mirrored(newest, spec.stream, mirror.table)
+        assert known is not None, "it has just been merged into"
+        session.claim(newest)
+        base = session.target.snapshot_id
+        assert base is not None, "it is claimed"
+        branch = attempt_branch(session.epoch, 1, "again")
+        session.begin_branch(branch, base)
+        plan = merge_plan(spec, mirror, changelog, known.key, known.state, known.snapshot_id)
+        files = every_file(changelog.metadata, changelog.io, spec.stream)
+        result = merger.merge(changelog, files, catalog.load_table(mirror.table), branch, plan)
+        merged = catalog.load_table(mirror.table)
+        before, after = _rows(merged, base), _rows(merged, merged.metadata.refs[branch].snapshot_id)
+        session.drop_branches(lambda _: [branch])
+    if before != after:
+        raise FrazilError(
+            f"{result.counts.read} changes were merged again into {mirror.table}, and {len(before ^ after)} rows are "
+            "others than before."
+        )
+
+
+def _rows(table: Table, snapshot_id: int) -> set[tuple[object, ...]]:
+    """The rows of a snapshot, without their order: that of a change which was sent twice may become its copy's."""
+    found = table.scan(snapshot_id=snapshot_id).to_arrow().drop_columns([ORDER_COLUMN])
+    return set(zip(*(column.to_pylist() for column in found.columns), strict=True))
