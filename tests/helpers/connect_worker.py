@@ -142,6 +142,10 @@ class ConnectWorker:
             return (self.folder / "offsets").stat().st_mtime_ns
         return 0
 
+    def forget_offsets(self) -> None:
+        """Let the connectors begin anew when the worker, which is not there, is started."""
+        (self.folder / "offsets").unlink(missing_ok=True)
+
     def kill(self) -> None:
         """End the JVM with SIGKILL: what it has not written to `offsets` it does again."""
         assert self._process is not None, "it has not been started"

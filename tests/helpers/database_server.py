@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jobs.system.processes import is_alive, start_time, stop_process
 from tests.helpers.ports import free_ports
@@ -46,36 +46,28 @@ class DatabaseServer:
 
 
 @contextlib.contextmanager
-def database_server(*settings: str) -> Iterator[DatabaseServer]:
+def database_server(*settings: str, backup: Path | None = None, port: int | None = None) -> Iterator[DatabaseServer]:
     """Run PostgreSQL, with its data in a folder that goes with it, until the end.
 
     Args:
         settings: Each as `name=value`, over those of a small server.
+        backup: What `backed_up` gave: it begins with this, which goes with it too; without it is empty.
+        port: Which nobody has; a free one without it.
     """
     with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
-        folder, (port,) = Path(name), free_ports(1)
-        (folder / "password").write_text(PASSWORD)
-        as_user: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL}
-        if os.getuid() == 0:
-            for path in (folder, folder / "password"):
-                os.chown(path, _NOBODY, _NOBODY)
-            as_user |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
-        binaries, data = _binaries(folder), folder / "data"
+        folder, at = Path(name), port or free_ports(1)[0]
+        data, binaries = folder / "data", _binaries(folder)
+        _give(folder)
+        as_user: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, **_user()}
         with (folder / "log").open("wb") as log:
-            made = subprocess.run(
-                [
-                    *(binaries / "initdb", "-D", data, "-U", USER, "-N"),
-                    *("-A", "scram-sha-256", f"--pwfile={folder / 'password'}"),
-                ],
-                **as_user,
-                stdout=log,
-                stderr=log,
-                check=False,
-            )
-            assert made.returncode == 0, (folder / "log").read_text()[-2000:]
+            if backup is None:
+                _make(binaries, data, log, as_user)
+            else:
+                shutil.move(backup, data)
+                _give(data)
             process = subprocess.Popen(
                 [
-                    *(binaries / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"),
+                    *(binaries / "postgres", "-D", data, "-p", str(at), "-c", "listen_addresses=127.0.0.1"),
                     *("-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB"),
                     *(part for each in settings for part in ("-c", each)),
                 ],
@@ -86,7 +78,7 @@ def database_server(*settings: str) -> Iterator[DatabaseServer]:
             )
         started = start_time(process.pid)
         try:
-            server = DatabaseServer(port, process.pid)
+            server = DatabaseServer(at, process.pid)
             wait_for(lambda: process.poll() is not None or _answers(server), "PostgreSQL to answer", 60)
             assert process.poll() is None, (folder / "log").read_text()[-2000:]
             yield server
@@ -98,6 +90,48 @@ def database_server(*settings: str) -> Iterator[DatabaseServer]:
                     process.wait(10)
             stop_process(process.pid, started, 0.0)
             process.wait()
+
+
+def backed_up(server: DatabaseServer, folder: Path) -> Path:
+    """A copy of a server's data as they are now, made while it runs; its slots are not in it.
+
+    Args:
+        folder: Where it is put; it is not there yet.
+    """
+    run_client("pg_basebackup", server, "-D", str(folder), "--checkpoint=fast")
+    return folder
+
+
+def run_client(name: str, server: DatabaseServer, *words: str) -> str:
+    """Run a program of the package that talks to the server, such as `pgbench`; what it printed."""
+    at = ("-h", "127.0.0.1", "-p", str(server.port), "-U", USER)
+    env = {**os.environ, "PGPASSWORD": PASSWORD, "PGDATABASE": DATABASE}
+    done = subprocess.run(
+        [client(name), *at, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def _make(binaries: Path, data: Path, log: IO[bytes], as_user: dict[str, Any]) -> None:
+    password = data.parent / "password"
+    password.write_text(PASSWORD)
+    _give(password)
+    asked = [binaries / "initdb", "-D", data, "-U", USER, "-N", "-A", "scram-sha-256", f"--pwfile={password}"]
+    made = subprocess.run(asked, **as_user, stdout=log, stderr=log, check=False)
+    assert made.returncode == 0, Path(log.name).read_text()[-2000:]
+
+
+def _user() -> dict[str, Any]:
+    """Whose process the server is."""
+    return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+
+
+def _give(path: Path) -> None:
+    """Make a file or a folder, with what is in it, the server's."""
+    if os.getuid() == 0:
+        for each in (path, *path.rglob("*")):
+            os.chown(each, _NOBODY, _NOBODY)
 
 
 def client(name: str) -> Path:
