@@ -25,6 +25,7 @@ from resources.spark import SparkResource
 
 if TYPE_CHECKING:
     from jobs.mirror.consistency import Consistency
+    from jobs.mirror.source_consistency import SourceConsistency
 
 MIRROR_CONSISTENT = "mirror_consistent"
 
@@ -33,6 +34,11 @@ class ConsistencyConfig(dg.Config):
     """Which keys are looked at."""
 
     part: bool = Field(default=False, description="An eighth of the keys, another one each day; else all of them.")
+    wait_seconds: float = Field(
+        default=60.0,
+        ge=0.0,
+        description="How long keys that disagree with the source are looked at again, as changes come in.",
+    )
 
 
 def mirror_check_name(mirror: Mirror) -> str:
@@ -59,7 +65,8 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
                 MIRROR_CONSISTENT,
                 asset=key,
                 description="Each key has the row that the changes in the changelog make of it, through the merge that "
-                "the mirror's newest stamp tells, and no dead letter holds a change back.",
+                "the mirror's newest stamp tells, and no dead letter holds a change back."
+                + (f" And it has that of source `{mirror.source.connection}` itself." if mirror.source else ""),
             )
         ],
     )
@@ -81,26 +88,48 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
         # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
         from jobs.mirror.consistency import buckets_of_day, check_consistency
         from jobs.mirror.mirror_run import chosen_mirrors
+        from jobs.mirror.source_check import check_source
         from jobs.translate import translate_errors
 
         found = deployment.settings()
+        its: SourceConsistency | None = None
+        unasked: FrazilError | None = None
         try:
             with translate_errors(found, spec.stream), catalog.catalog() as connected:
                 ((now, chosen),) = chosen_mirrors(deployment.stream(spec.stream), connected, mirror.table)
                 buckets = buckets_of_day(datetime.now(UTC).date()) if config.part else None
                 done = check_consistency(now, chosen, found, connected, lambda: spark.get_session("sql"), buckets)
+                try:
+                    its = check_source(
+                        now, chosen, found, connected, lambda: spark.get_session("sql"), buckets, config.wait_seconds
+                    )
+                except FrazilError as problem:
+                    # What the changelog says of the mirror is known, whether its source answers or not.
+                    unasked = problem
         except FrazilError as problem:
             raise failure(problem) from None
-        yield consistency_result(now, chosen, done, key)
+        yield consistency_result(now, chosen, done, key, its, unasked)
 
     return check_mirror
 
 
 def consistency_result(
-    spec: StreamSpec, mirror: Mirror, found: "Consistency | None", key: dg.AssetKey
+    spec: StreamSpec,
+    mirror: Mirror,
+    found: "Consistency | None",
+    key: dg.AssetKey,
+    source: "SourceConsistency | None" = None,
+    unasked: FrazilError | None = None,
 ) -> dg.AssetCheckResult:
-    """What a comparison came to, as the result of the check."""
+    """What a comparison came to, as the result of the check.
+
+    Args:
+        found: With the changelog; None where nothing is merged yet.
+        source: With the source, of a mirror whose file names one.
+        unasked: Why that could not be made.
+    """
     from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+    from jobs.mirror.source_text import source_fix, source_sentence
 
     if found is None:
         return dg.AssetCheckResult(
@@ -109,15 +138,47 @@ def consistency_result(
             check_name=MIRROR_CONSISTENT,
             description=f"Nothing is merged into {mirror.table} yet.",
         )
-    fix = consistency_fix(spec, found)
+    said, fixes = [consistency_sentence(found)], [consistency_fix(spec, found)]
+    if source is not None:
+        said.append(source_sentence(source))
+        fixes.append(source_fix(spec, source, changelog_agrees=not found.wrong, letters=found.letters))
+    if unasked is not None:
+        said.append(f"It was not compared with its source. {unasked.message}")
+        fixes.append(unasked.fix)
+    fix = next((each for each in fixes if each), None)
+    certain = bool(found.wrong or (source is not None and source.wrong))
     return dg.AssetCheckResult(
-        passed=found.consistent,
+        passed=found.consistent and (source is None or source.agrees) and unasked is None,
         asset_key=key,
         check_name=MIRROR_CONSISTENT,
-        severity=dg.AssetCheckSeverity.ERROR if found.wrong else dg.AssetCheckSeverity.WARN,
-        description=consistency_sentence(found) + (f" Next: {fix}" if fix else ""),
-        metadata=_metadata(found),
+        severity=dg.AssetCheckSeverity.ERROR if certain else dg.AssetCheckSeverity.WARN,
+        description=" ".join(said) + (f" Next: {fix}" if fix else ""),
+        metadata=_metadata(found) | (source_metadata(source) if source is not None else {}),
     )
+
+
+def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
+    """What a comparison with the source came to, as metadata of the check."""
+    from jobs.mirror.source_text import key_sentence, lsn
+
+    metadata: dict[str, Any] = {
+        "source": found.source,
+        "source_rows": found.source_rows,
+        "source_rows_in_mirror": found.mirror_rows,
+        "source_keys_wrong": sum(found.wrong.values()),
+        "source_keys_unsettled": sum(found.unsettled.values()),
+        "source_keys_looked_at_again": found.again,
+        "source_position": lsn(found.position),
+    }
+    if found.reached is not None:
+        metadata["source_position_of_mirror"] = lsn(found.reached)
+    if found.left_out:
+        left_out = [f"- {cell(name)}: {cell(reason)}" for name, reason in found.left_out]
+        metadata["source_columns_left_out"] = dg.MetadataValue.md("\n".join(left_out))
+    if found.examples:
+        keys = [f"- {cell(key_sentence(each))}{'' if each.certain else ' (not certain)'}" for each in found.examples]
+        metadata["source_keys"] = dg.MetadataValue.md("\n".join(keys))
+    return metadata
 
 
 def _metadata(found: "Consistency") -> dict[str, Any]:

@@ -49,7 +49,7 @@ def group_generation(settings: Settings, version: str) -> str:
 
 
 def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
-    excluded = {"home", "ledger", "maintenance", "groups", "drivers"}
+    excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources"}
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
     if settings.drivers.remote:
         # The deployment's folder may be another one there: what lies in it is the same configuration.
@@ -99,6 +99,9 @@ def _of_stream(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
         stream["source"].pop("max_bytes_per_batch")
     if not spec.source.options:
         stream["source"].pop("options")
+    for mirror in stream["mirrors"]:
+        # With what it is compared, which its driver never is.
+        mirror.pop("source")
     for name in ("transform", "rules", "mirrors"):
         if not stream[name]:
             stream.pop(name)

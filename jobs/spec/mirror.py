@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -14,6 +14,7 @@ from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.fields import PositiveInt, table_name
+from jobs.spec.sources import SourceName
 from jobs.spec.table import Table
 from jobs.spec.units import Duration
 
@@ -35,6 +36,29 @@ def _filled(pattern: str, changelog: str) -> str:
     return pattern.replace("{namespace}", namespace).replace("{table}", table)
 
 
+def _source_table(value: str) -> str:
+    schema, dot, name = value.partition(".")
+    if not dot or not schema or not name:
+        raise ValueError("must be a table with its schema, such as public.customers")
+    return value
+
+
+class MirrorSource(SpecModel):
+    """The table at the source that a mirror is compared with.
+
+    Args:
+        connection: One of `sources` in the settings.
+        table: With its schema; without it the last two parts of the topic's name.
+        where: A condition in the source's SQL; of a mirror with a condition of its own the same in these words.
+        exclude: Columns that the stream has made something else of, which are not compared.
+    """
+
+    connection: SourceName
+    table: Annotated[str, AfterValidator(_source_table)] | None = None
+    where: Annotated[str, Field(min_length=1)] | None = None
+    exclude: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+
+
 class Mirror(SpecModel):
     """One mirror of the stream's changelog, or of each of its changelogs.
 
@@ -46,6 +70,7 @@ class Mirror(SpecModel):
         deletes: Whether rows that the source has deleted go, or stay with `_change_deleted` true.
         where: A condition over the row's columns; other rows are not in the mirror.
         buckets: Of the key's first column, by which the table is partitioned.
+        source: With what it is compared beside its changelog.
     """
 
     table: Annotated[str, AfterValidator(_name_or_pattern)]
@@ -54,6 +79,7 @@ class Mirror(SpecModel):
     deletes: Literal["hard", "soft"] = "hard"
     where: str | None = None
     buckets: PositiveInt = 8
+    source: MirrorSource | None = None
 
     @property
     def is_pattern(self) -> bool:
@@ -62,7 +88,11 @@ class Mirror(SpecModel):
 
     def of_changelog(self, changelog: str) -> Mirror:
         """The mirror of one changelog, by whose name its own is made."""
-        return self.model_copy(update={"table": _filled(self.table, changelog)})
+        filled: dict[str, Any] = {"table": _filled(self.table, changelog)}
+        if self.source is not None and self.source.table is not None:
+            named = _filled(self.source.table, changelog)
+            filled["source"] = self.source.model_copy(update={"table": named})
+        return self.model_copy(update=filled)
 
     @model_validator(mode="after")
     def _sound(self) -> Mirror:
@@ -76,6 +106,9 @@ class Mirror(SpecModel):
                 parse(self.where)
             except ExpressionProblem as problem:
                 problems.append((("where",), str(problem)))
+        if self.source is not None and self.where is not None and self.source.where is None:
+            said = "needs where, the mirror's condition in the source's SQL: the mirror has no other rows"
+            problems.append((("source",), said))
         if self.buckets > MOST_BUCKETS:
             problems.append((("buckets",), f"must be at most {MOST_BUCKETS:,}"))
         if problems:
@@ -124,6 +157,9 @@ def mirror_problems(
             problems.append((("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"))
         if lanes and not each.is_pattern:
             problems.append((("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"))
+        if lanes and each.source is not None and each.source.table is not None and "{table}" not in each.source.table:
+            said = "must have {table}, as there is a mirror for each: or leave it out, then each topic's name says it"
+            problems.append((("mirrors", at, "source", "table"), said))
         taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
         if each.table in targets or taken:
             problems.append((("mirrors", at, "table"), "must be another table than those that the stream lands in"))

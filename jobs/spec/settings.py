@@ -22,6 +22,7 @@ from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
+from jobs.spec.sources import SourceName, SourceSettings
 from jobs.spec.state import State, StateSettings
 from jobs.spec.units import Duration
 from jobs.spec.validation import load_model
@@ -160,6 +161,7 @@ class SettingsFile(SpecModel):
     lease_ttl: Duration = timedelta(seconds=30)
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
+    sources: dict[SourceName, SourceSettings] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_broker(self) -> SettingsFile:
@@ -188,6 +190,7 @@ class Settings(SpecModel):
         registry: The schema registry, if there is one.
         groups: Which streams share a driver.
         drivers: What starts drivers.
+        sources: The databases that mirrors are compared with, by name.
     """
 
     home: Path
@@ -202,6 +205,7 @@ class Settings(SpecModel):
     state_store: StateSettings | None = None
     groups: GroupsSettings = GroupsSettings()
     drivers: DriversSettings = DriversSettings()
+    sources: dict[SourceName, SourceSettings] = Field(default_factory=dict)
 
     @property
     def is_embedded(self) -> bool:
@@ -258,6 +262,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         lease_ttl=file.lease_ttl,
         ledger=file.ledger,
         maintenance=file.maintenance,
+        sources=file.sources,
     )
 
 
@@ -274,8 +279,12 @@ def _noted_address(address_file: Path) -> str | None:
         return None
 
 
-def secret_references(settings: Settings) -> Iterator[Secret]:
-    """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had."""
+def secret_references(settings: Settings, *, sources: bool = True) -> Iterator[Secret]:
+    """Yields every secret of the settings, so that ``frazil validate`` can say which cannot be had.
+
+    Args:
+        sources: Those of the sources, too, which no driver uses.
+    """
     yield from settings.catalog.secrets
     yield from (value for value in settings.spark.conf.values() if isinstance(value, Secret))
     if security := settings.kafka.security:
@@ -286,3 +295,6 @@ def secret_references(settings: Settings) -> Iterator[Secret]:
         yield from settings.registry.secrets
     if settings.state_store is not None:
         yield from settings.state_store.secrets
+    if sources:
+        for source in settings.sources.values():
+            yield from source.secrets

@@ -18,7 +18,7 @@ LOOK_SECONDS = 5.0
 
 def secret_files(spec: StreamSpec, settings: Settings) -> tuple[str, ...]:
     """The mounted files whose secrets a stream uses, each once."""
-    secrets = (*secret_references(settings), *secrets_in(spec))
+    secrets = (*secret_references(settings, sources=False), *secrets_in(spec))
     return tuple(dict.fromkeys(path for secret in secrets for path in secret.files))
 
 

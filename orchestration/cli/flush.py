@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import click
 
-from jobs.spec.units import parse_duration
 from jobs.supervise.flush_wait import FLUSH_SECONDS
 from jobs.supervise.lifecycle import ActionResult
 from jobs.supervise.stream_control import StreamControl
+from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.cli.terminal import current_user, print_json
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job_of, control_run_config, control_tags
 from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
-
-
-def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    try:
-        return parse_duration(value).total_seconds()
-    except ValueError as problem:
-        raise click.BadParameter(str(problem)) from None
 
 
 @click.command()
@@ -29,7 +22,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     "--timeout",
     default=f"{FLUSH_SECONDS:.0f}s",
     show_default=True,
-    callback=_seconds,
+    callback=seconds_of,
     help="How long to wait for it; the driver goes on with it afterwards.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what has landed as one JSON document.")

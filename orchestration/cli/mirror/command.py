@@ -21,6 +21,8 @@ from jobs.mirror.consistency import Consistency, buckets_of_day, check_consisten
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_status import mirror_status
+from jobs.mirror.source_check import check_source
+from jobs.mirror.source_consistency import SourceConsistency
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
@@ -29,12 +31,14 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
+from orchestration.cli.durations import seconds_of
 from orchestration.cli.mirror.output import (
     accepted_lines,
     checked_facts,
     checked_lines,
     merged_facts,
     merged_lines,
+    source_agrees,
     status_facts,
     status_lines,
 )
@@ -100,33 +104,51 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
 @click.argument("stream")
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--part", is_flag=True, help="Look at an eighth of the keys, another one each day.")
+@click.option(
+    "--wait",
+    callback=seconds_of,
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long rows that disagree with the source are looked at again, as changes come in.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
-def check(deployment: Deployment, stream: str, table: str | None, part: bool, as_json: bool) -> None:
+def check(deployment: Deployment, stream: str, table: str | None, part: bool, wait: float, as_json: bool) -> None:
     """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
 
-    It may run at any time, also while the stream lands and merges: what is compared is the mirror's newest merge with
-    the snapshot of the changelog that it was made from. Status 1 if rows disagree.
+    Those whose file names a source are compared with the table there as well. It may run at any time, also while the
+    stream lands and merges: what is compared is the mirror's newest merge with the snapshot of the changelog that it
+    was made from, and with the source as it is now. Status 1 if rows disagree.
     """
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     buckets = buckets_of_day(datetime.now(UTC).date()) if part else None
-    found: list[tuple[StreamSpec, Mirror, Consistency | None]] = []
+    found: list[tuple[StreamSpec, Mirror, Consistency | None, SourceConsistency | FrazilError | None]] = []
     try:
         with translate_errors(settings, stream), _opened(settings, stream) as catalog, _progress() as progress:
             for of, each in chosen_mirrors(spec, catalog, table):
                 task = progress.add_task(f"compare {each.table}", total=None)
-                found.append((of, each, check_consistency(of, each, settings, catalog, session.get, buckets)))
+                done = check_consistency(of, each, settings, catalog, session.get, buckets)
+                progress.update(task, description=f"compare {each.table} with its source")
+                try:
+                    source = check_source(of, each, settings, catalog, session.get, buckets, wait)
+                except FrazilError as problem:
+                    # What the changelog says of the mirror is known, whether its source answers or not.
+                    source = problem
+                found.append((of, each, done, source))
                 progress.remove_task(task)
     finally:
         end_spark()
     if as_json:
-        print_json({"stream": stream, "mirrors": [checked_facts(each, done) for _, each, done in found]})
+        print_json({"stream": stream, "mirrors": [checked_facts(each, done, its) for _, each, done, its in found]})
     else:
-        for of, each, done in found:
-            for line in checked_lines(of, each, done):
+        for of, each, done, its in found:
+            for line in checked_lines(of, each, done, its):
                 click.echo(line)
-    if any(done is not None and done.wrong for _, _, done in found):
+    for problem in [its for *_, its in found if isinstance(its, FrazilError)]:
+        print_error(problem)
+    if any((done and done.wrong) or not source_agrees(its) for _, _, done, its in found):
         raise SystemExit(1)
 
 

@@ -8,12 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.commit.offsets import Positions, by_topic
+from jobs.errors import FrazilError
 from jobs.mirror.consistency import KINDS, Consistency
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
+from jobs.mirror.source_consistency import SourceConsistency
+from jobs.mirror.source_text import key_sentence, lsn, source_fix, source_sentence
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from orchestration.formatting import span
@@ -113,13 +116,24 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
             yield f"  next        {found.problem.fix}"
 
 
-def checked_facts(mirror: Mirror, found: Consistency | None) -> dict[str, Any]:
-    """What a comparison came to; null where nothing is merged yet."""
+def source_agrees(source: SourceConsistency | FrazilError | None) -> bool:
+    """Whether a comparison with the source found nothing; so it is where a file names none."""
+    return source is None or (isinstance(source, SourceConsistency) and source.agrees)
+
+
+def checked_facts(
+    mirror: Mirror, found: Consistency | None, source: SourceConsistency | FrazilError | None
+) -> dict[str, Any]:
+    """What a comparison came to; null where nothing is merged yet.
+
+    Args:
+        source: What that with the source came to, or why it was not made; None where a file names none.
+    """
     if found is None:
         return {"table": mirror.table, "consistent": None}
-    return {
+    facts: dict[str, Any] = {
         "table": mirror.table,
-        "consistent": found.consistent,
+        "consistent": found.consistent and source_agrees(source),
         "snapshot_id": found.snapshot_id,
         "changelog_snapshot": found.changelog_snapshot,
         "buckets_looked_at": found.looked_at,
@@ -131,10 +145,37 @@ def checked_facts(mirror: Mirror, found: Consistency | None) -> dict[str, Any]:
         ],
         "letters_pending": found.letters,
     }
+    return facts if source is None else {**facts, "source": _source_facts(source)}
 
 
-def checked_lines(spec: StreamSpec, mirror: Mirror, found: Consistency | None) -> Iterator[str]:
-    """What a comparison came to, for people."""
+def _source_facts(found: SourceConsistency | FrazilError) -> dict[str, Any]:
+    if isinstance(found, FrazilError):
+        return {"agrees": None, "problem": found.message, "fix": found.fix}
+    return {
+        "source": found.source,
+        "agrees": found.agrees,
+        "buckets_looked_at": found.looked_at,
+        "rows_source": found.source_rows,
+        "rows_mirror": found.mirror_rows,
+        "as_of": lsn(found.position),
+        "mirror_through": lsn(found.reached) if found.reached is not None else None,
+        "wrong": {kind: found.wrong.get(kind, 0) for kind in KINDS},
+        "unsettled": {kind: found.unsettled.get(kind, 0) for kind in KINDS},
+        "looked_at_again": found.again,
+        "rows_unread": found.unread,
+        "examples": [
+            {"what": each.what, "key": dict(each.key), "columns": list(each.columns), "certain": each.certain}
+            for each in found.examples
+        ],
+        "columns_compared": list(found.compared),
+        "columns_left_out": [{"column": name, "reason": reason} for name, reason in found.left_out],
+    }
+
+
+def checked_lines(
+    spec: StreamSpec, mirror: Mirror, found: Consistency | None, source: SourceConsistency | FrazilError | None
+) -> Iterator[str]:
+    """What a comparison came to, for people; why one with the source was not made is told elsewhere."""
     if found is None:
         yield f"Nothing is merged into {mirror.table} yet."
         return
@@ -142,6 +183,15 @@ def checked_lines(spec: StreamSpec, mirror: Mirror, found: Consistency | None) -
     for what, key in found.examples:
         yield f"  {what:<10}{', '.join(f'{name} = {value}' for name, value in key.items())}"
     if fix := consistency_fix(spec, found):
+        yield f"Next: {fix}"
+    if not isinstance(source, SourceConsistency):
+        return
+    yield source_sentence(source)
+    for each in source.examples:
+        yield f"  {key_sentence(each)}{'' if each.certain else ', perhaps by a change on its way'}"
+    for name, reason in source.left_out:
+        yield f"  not compared: {name}, {reason}"
+    if fix := source_fix(spec, source, changelog_agrees=not found.wrong, letters=found.letters):
         yield f"Next: {fix}"
 
 

@@ -1,0 +1,70 @@
+"""What a check of a mirror against its source found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobs.mirror.consistency import BUCKETS
+from jobs.mirror.source_consistency import SourceConsistency, WrongKey
+from jobs.spec.models import StreamSpec
+
+_WORDS = {"missing": "missing", "extra": "there too much", "different": "different"}
+
+
+def source_sentence(found: SourceConsistency) -> str:
+    """What was compared, and what came of it."""
+    part = "All keys" if found.looked_at == BUCKETS else f"{found.looked_at} of {BUCKETS} buckets of keys"
+    compared = (
+        f"{part} of {found.table} were compared with source {found.source}, as of {lsn(found.position)} "
+        f"({found.source_rows:,} rows there, {found.mirror_rows:,} in the mirror)"
+    )
+    left = [name for name, _ in found.left_out]
+    without = f" Not compared: {', '.join(left)}." if left else ""
+    if found.agrees:
+        moved = f" {found.again:,} keys had changed meanwhile, and agreed later." if found.again else ""
+        return f"{compared}: they are the same.{moved}{without}"
+    said = [f"of its rows {_counts(found.wrong)}"] if found.wrong else []
+    if found.unsettled:
+        reached = f"has come to {lsn(found.reached)}" if found.reached is not None else "names no position"
+        said.append(f"{_counts(found.unsettled)}, perhaps by changes on their way, as the mirror {reached}")
+    if found.unread:
+        said.append(f"{found.unread:,} rows of parts that disagree were not looked at one by one")
+    first = f"; for instance {key_sentence(found.examples[0])}" if found.examples else ""
+    return f"{compared}: {'; '.join(said)}{first}.{without}"
+
+
+def key_sentence(found: WrongKey) -> str:
+    """One key that disagrees, and in which columns."""
+    named = ", ".join(f"{name} = {value}" for name, value in found.key.items())
+    where = f" in {', '.join(found.columns)}" if found.columns else ""
+    return f"{named} is {_WORDS[found.what]}{where}"
+
+
+def source_fix(spec: StreamSpec, found: SourceConsistency, *, changelog_agrees: bool, letters: int) -> str | None:
+    """The next command; None if nothing is to be done.
+
+    Args:
+        changelog_agrees: Whether the mirror is what its changelog says, as far as that is known.
+        letters: Dead letters that have not come back.
+    """
+    if found.agrees:
+        return None
+    if not changelog_agrees:
+        return f"frazil mirror rebuild {spec.stream} --table {found.table}"
+    if found.wrong and letters:
+        return f"frazil letters {spec.stream}"
+    if found.wrong:
+        return (
+            "let the connector take a snapshot of the table (an incremental one, by a signal), then "
+            f"frazil mirror run {spec.stream} --table {found.table}"
+        )
+    return f"frazil mirror status {spec.stream}, then frazil mirror check {spec.stream} --wait 10m"
+
+
+def lsn(position: int) -> str:
+    """A place in PostgreSQL's log, as PostgreSQL writes it."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {_WORDS[what]}" for what, count in found.items())

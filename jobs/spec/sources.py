@@ -1,0 +1,87 @@
+"""Sources block of the settings: the databases that streams of changes come from, with which mirrors are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.units import Duration
+from jobs.spec.validation import suggestion
+
+# As libpq names them.
+SOURCE_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey")
+_EXAMPLE = "such as postgresql://user@host:5432/database"
+
+
+def _url(value: str) -> str:
+    url = value.strip().rstrip("/")
+    if "${" in url:
+        raise ValueError("is not a secret; write the password as ${env:NAME} under properties")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"must be a URL {_EXAMPLE}") from None
+    if parts.scheme != "postgresql":
+        raise ValueError(f"must begin with postgresql://, {_EXAMPLE}; mirrors of other databases are not compared")
+    if problem := literal_secret_problem("url", url):
+        raise ValueError(problem)
+    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+        raise ValueError("has a password in it; write password: ${env:NAME} under properties")
+    if not host or not parts.username or not parts.path.strip("/") or "/" in parts.path.strip("/"):
+        raise ValueError(f"must name a user, a host and a database, {_EXAMPLE}")
+    return url
+
+
+class SourceSettings(SpecModel):
+    """A database that a stream's changes come from. It is only read, when a mirror is compared with it.
+
+    Args:
+        url: Where it is, without a password.
+        properties: How to get there: `password`, and `sslmode` and the like as libpq names them.
+        timeout: How long a connection is waited for.
+    """
+
+    url: Annotated[str, AfterValidator(_url)]
+    properties: Properties = Field(default_factory=dict)
+    timeout: Duration = timedelta(seconds=10)
+
+    @model_validator(mode="after")
+    def _known(self) -> SourceSettings:
+        problems: list[tuple[Location, str]] = []
+        for key in self.properties:
+            if key not in SOURCE_PROPERTIES:
+                near = suggestion(key, SOURCE_PROPERTIES)
+                hint = f"did you mean '{near}'? " if near else ""
+                said = f"is not known; {hint}known: {', '.join(SOURCE_PROPERTIES)}"
+                problems.append((("properties", key), said))
+        if not timedelta(seconds=1) <= self.timeout <= timedelta(minutes=5):
+            problems.append((("timeout",), "must be between 1s and 5m"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def secrets(self) -> Iterator[Secret]:
+        """Those of its properties that are references."""
+        return (value for value in self.properties.values() if isinstance(value, Secret))
+
+    def revealed(self) -> dict[str, str]:
+        """The properties with the secrets' present values; see `secrets.revealed`."""
+        return revealed(self.properties)
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", value):
+        raise ValueError("must be a name of small letters, digits, _ and -, such as shop")
+    return value
+
+
+SourceName = Annotated[str, AfterValidator(_name)]
