@@ -20,6 +20,7 @@ from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import MergePlan
+from jobs.mirror.sorted_rows import sorted_rows
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def log_scans_here(changes: pa.Table, plan: MergePlan) -> dict[TopicPartition, L
 
 
 def _scanned_here(narrow: pa.Table, plan: MergePlan) -> dict[TopicPartition, LogScan]:
-    table = narrow.sort_by([(name, "ascending") for name in _LOG_ORDER])
+    table = sorted_rows(narrow, _LOG_ORDER)
     return scanned(table.combine_chunks().to_batches(), *_scans_before(plan))
 
 

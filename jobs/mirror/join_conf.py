@@ -14,29 +14,31 @@ FEW_ROWS = 250_000
 ROWS_TO_A_KEY = 4
 """The keys of the changes are a filter where the mirror has so many rows for each of them."""
 _MOST_KEYS = 4_000_000
-_FILTER = "spark.sql.optimizer.runtime.bloomFilter"
+FILTER = "spark.sql.optimizer.runtime.bloomFilter"
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 
 
-def join_conf(there: int, keys: int, cores: int) -> dict[str, str]:
+def join_conf(there: int, keys: int, cores: int, *, may_filter: bool = True) -> dict[str, str]:
     """Settings of Spark's session for one MERGE.
 
     Args:
         there: Rows of the mirror, about.
         keys: Rows that are merged.
         cores: Tasks that run at once.
+        may_filter: Whether Spark may make a filter of the keys; not where rows that no change meets are written anew.
     """
-    filtered = there >= FEW_ROWS and keys * ROWS_TO_A_KEY <= there and keys <= _MOST_KEYS
+    filtered = may_filter and there >= FEW_ROWS and keys * ROWS_TO_A_KEY <= there and keys <= _MOST_KEYS
     joined = (0 if filtered else there) + keys
     return {
         "spark.sql.shuffle.partitions": str(max(cores, 1 + joined // ROWS_IN_A_PARTITION)),
-        f"{_FILTER}.enabled": str(filtered).lower(),
+        f"{FILTER}.enabled": str(filtered).lower(),
         # Spark has its own reasons not to make the filter: too small a table, a source that is not known to be small
         # enough, a join that might broadcast.
-        f"{_FILTER}.applicationSideScanSizeThreshold": "0",
-        f"{_FILTER}.creationSideThreshold": str((1 << 63) - 1),
-        f"{_FILTER}.expectedNumItems": str(max(10_000, keys)),
-        f"{_FILTER}.numBits": str(1 << max(17, min(26, (16 * keys).bit_length()))),
+        f"{FILTER}.applicationSideScanSizeThreshold": "0",
+        f"{FILTER}.creationSideThreshold": str((1 << 63) - 1),
+        f"{FILTER}.expectedNumItems": str(max(10_000, keys)),
+        f"{FILTER}.numBits": str(1 << max(17, min(26, (16 * keys).bit_length()))),
         # It prunes no bucket that literals have not pruned, and where it might there is no filter either.
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": str(not filtered).lower(),
-        "spark.sql.autoBroadcastJoinThreshold": "-1" if filtered else str(10 * 1024**2),
+        BROADCAST: "-1" if filtered else str(10 * 1024**2),
     }

@@ -22,6 +22,8 @@ def kept_frame(frame: DataFrame, until: contextlib.ExitStack) -> DataFrame:
 
 
 def _given_back(kept: Any) -> None:
-    # As RDD.unpersist does it, which warns that it is checkpointed.
-    checkpointed = kept._jdf.queryExecution().analyzed().rdd().id()
-    kept.sparkSession.sparkContext._jsc.sc().unpersistRDD(checkpointed, False)
+    # A JVM that has ended has given it back, and its end is told by what went before.
+    with contextlib.suppress(Exception):
+        # As RDD.unpersist does it, which warns that it is checkpointed.
+        checkpointed = kept._jdf.queryExecution().analyzed().rdd().id()
+        kept.sparkSession.sparkContext._jsc.sc().unpersistRDD(checkpointed, False)

@@ -17,7 +17,7 @@ from jobs.mirror.change_frame import change_frame, log_scans, log_scans_here, se
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_here import folded_here, folds_here, tasks_of
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
-from jobs.mirror.join_conf import join_conf
+from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
 from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
@@ -175,8 +175,11 @@ class _Merge:
         text = merge_sql(
             self.target, view, plan.key, plan.columns, deletes=plan.deletes, kept=facts.kept, narrowed=narrowed
         )
-        conf = join_conf(_rows(self.mirror), facts.rows, session_cores(source))
-        with _conf(self.session, {key: conf[key] for key in conf if key not in self.settings.spark.conf}):
+        named = self.settings.spark.conf
+        may_filter = self.mirror.properties.get("write.merge.mode") == "merge-on-read"
+        may_filter = may_filter and not any(key.startswith(FILTER) or key == BROADCAST for key in named)
+        conf = join_conf(_rows(self.mirror), facts.rows, session_cores(source), may_filter=may_filter)
+        with _conf(self.session, {key: conf[key] for key in conf if key not in named}):
             try:
                 self.session.sql(text)
             finally:
@@ -186,13 +189,17 @@ class _Merge:
 @contextlib.contextmanager
 def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Settings of a session that hold until the end."""
+    former = {key: session.conf.get(key, None) for key in conf}
     for key, value in conf.items():
         session.conf.set(key, value)
     try:
         yield
     finally:
-        for key in conf:
-            session.conf.unset(key)
+        for key, value in former.items():
+            if value is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, value)
 
 
 def table_path(settings: Settings, table: Table) -> str:

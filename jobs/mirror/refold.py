@@ -29,6 +29,7 @@ from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_k
 from jobs.mirror.moved_keys import Histories, Key, rows_with_key
 from jobs.mirror.order import Order
 from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.sorted_rows import sorted_rows
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class History:
         changes = self.changes(keys)
         extra = [name for name in (*_PLACE, OLD_KEY) if name in changes.columns]
         ordered = self._ordered(changes, tuple(extra), to_arrow=True).toArrow()
-        ordered = ordered.sort_by([(name, "ascending") for name in (*plan.key, ORDER_COLUMN)])
+        ordered = sorted_rows(ordered, (*plan.key, ORDER_COLUMN))
         return CarriedPositions(plan.key, plan.scope == "source")(ordered)
 
     def _ordered(self, changes: DataFrame, extra: tuple[str, ...], *, to_arrow: bool = False) -> DataFrame:
@@ -195,7 +196,7 @@ class CarriedPositions:
         number = pc.utf8_slice_codeunits(rows[ORDER_COLUMN], 0, 4)
         by_log = rows.append_column("_generation", number)
         groups = (*self.key, "_generation", TOPIC, PARTITION)
-        by_log = by_log.sort_by([(name, "ascending") for name in (*groups, OFFSET)]).combine_chunks()
+        by_log = sorted_rows(by_log, (*groups, OFFSET)).combine_chunks()
         begins = np.zeros(rows.num_rows, bool)
         for name in groups:
             values = by_log[name]
@@ -207,4 +208,4 @@ class CarriedPositions:
         made = pc.binary_join_element_wise(by_log["_generation"], carried, rest, ".")
         tokens = pc.if_else(pc.and_(pc.is_null(positions), pc.is_valid(carried)), made, by_log[ORDER_COLUMN])
         placed = by_log.set_column(by_log.schema.get_field_index(ORDER_COLUMN), ORDER_COLUMN, tokens)
-        return placed.select(rows.column_names).sort_by([(name, "ascending") for name in (*self.key, ORDER_COLUMN)])
+        return sorted_rows(placed.select(rows.column_names), (*self.key, ORDER_COLUMN))

@@ -160,6 +160,28 @@ def test_ten_thousand_changes_of_one_key_beside_others(tmp_path: Path, spark: Sp
     }
 
 
+def test_rows_that_are_more_than_their_files_are_folded_in_tasks(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that all rows have is once in a file."""
+    folded_here = list[int]()
+    here = fold_here.folded_here
+    monkeypatch.setattr("jobs.mirror.merge.folded_here", lambda *given: folded_here.append(1) or here(*given))
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+
+    def changes(first: int, note: str) -> list[dict[str, Any]]:
+        return [change("c", first + n) | {"id": n % 1_000, "name": str(n), "note": note} for n in range(3_000)]
+
+    world.land(changes(0, "x" * 12_000))
+    assert sum(file.file_size_in_bytes for file in world.files) < 1_000_000
+    world.merged()
+    assert folded_here == []
+    world.land(changes(3_000, "small"))
+    world.merged()
+    assert folded_here == [1]
+    assert world.rows() == {(n,): {"id": n, "name": str(2_000 + n), "note": "small"} for n in range(1_000)}
+
+
 def test_what_stops_a_mirror_names_the_change_and_leaves_the_branch(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where="10 / id > 1")
     world.land([change("c", 0, 50, id=1, name="a")])

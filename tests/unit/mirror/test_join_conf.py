@@ -38,3 +38,9 @@ def test_the_filter_has_at_least_eight_bits_for_a_key_as_far_as_spark_allows(key
     bits = int(conf[f"{FILTER}.numBits"])
     assert min(8 * keys, 1 << 26) <= bits <= 67_108_864
     assert int(conf[f"{FILTER}.expectedNumItems"]) <= 4_000_000
+
+
+def test_no_filter_is_counted_on_where_spark_makes_none() -> None:
+    conf = join_conf(100_000_000, 10_000, cores=2, may_filter=False)
+    assert conf[f"{FILTER}.enabled"] == "false"
+    assert conf["spark.sql.shuffle.partitions"] == "101"
