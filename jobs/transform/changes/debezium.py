@@ -82,11 +82,10 @@ class DebeziumChanges(RowChanges):
         positions = source_positions(source)
         times, late = times_of(rows)
         failures += late
-        said = f"needs the position of the change in source.{positions.field}, found none"
-        failures += [
-            RowFailure(int(at), BAD_ENVELOPE, said, "$.source")
-            for at in np.flatnonzero(positions.lacking & events.changes)
-        ]
+        for field, lacking in positions.lacking.items():
+            said = f"needs the position of the change in source.{field}, found none"
+            places = np.flatnonzero(lacking & events.changes)
+            failures += [RowFailure(int(at), BAD_ENVELOPE, said, "$.source") for at in places]
         old = None
         if keys is not None and OLD_KEY in into.names:
             old, wrong = self._old_keys(rows, into)

@@ -29,4 +29,4 @@ def binlog_positions(source: SourceBlock) -> Positions:
     server = source.numbers("server_id").cast(pa.string())
     lineage = source.joined(source.texts("connector"), source.texts("name"), pc.struct_field(file, "base"), server)
     lacking = ~valid & mask_of(source.values.is_valid()) & ~source.reads
-    return Positions(joined_digits(parts, valid), null_unless(lineage, valid), lacking, "file or source.pos")
+    return Positions(joined_digits(parts, valid), null_unless(lineage, valid), {"file or source.pos": lacking})

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,10 +53,17 @@ def _where(source: SourceBlock, found: Positions, connector: str, connectors: pa
     mine = pc.equal(connectors, connector)
     none = pa.scalar(None, pa.string())
     texts, lineages = (pc.if_else(mine, each, none) for each in (found.texts, found.lineages))
-    return replace(found, texts=texts, lineages=lineages, lacking=found.lacking & mask_of(mine))
+    return replace(
+        found,
+        texts=texts,
+        lineages=lineages,
+        lacking={field: lacking & mask_of(mine) for field, lacking in found.lacking.items()},
+    )
 
 
 def _merged(one: Positions, other: Positions) -> Positions:
-    field = " or ".join(each for each in (one.field, other.field) if each)
+    lacking = dict(one.lacking)
+    for field, mask in other.lacking.items():
+        lacking[field] = lacking[field] | mask if field in lacking else mask
     texts, lineages = pc.coalesce(one.texts, other.texts), pc.coalesce(one.lineages, other.lineages)
-    return Positions(texts, lineages, np.logical_or(one.lacking, other.lacking), field)
+    return Positions(texts, lineages, lacking)

@@ -26,7 +26,7 @@ def sqlserver_positions(source: SourceBlock) -> Positions:
     valid = mask_of(pc.less_equal(pc.utf8_length(commit), SQLSERVER_DIGITS))
     lacking = mask_of(source.values.is_valid()) & ~source.reads & ~valid
     parts = [text_digits(commit, SQLSERVER_DIGITS)]
-    return Positions(joined_digits(parts, valid), _lineage(source, "sqlserver", valid), lacking, "commit_lsn")
+    return Positions(joined_digits(parts, valid), _lineage(source, "sqlserver", valid), {"commit_lsn": lacking})
 
 
 def db2_positions(source: SourceBlock) -> Positions:
@@ -38,7 +38,7 @@ def db2_positions(source: SourceBlock) -> Positions:
     serial = number_digits(source.numbers("event_serial_no"))
     parts = [text_digits(commit, DB2_DIGITS), text_digits(change, DB2_DIGITS), serial]
     lineage = _lineage(source, "db2", valid)
-    return Positions(joined_digits(parts, valid), lineage, lacking, "commit_lsn or source.change_lsn")
+    return Positions(joined_digits(parts, valid), lineage, {"commit_lsn or source.change_lsn": lacking})
 
 
 def _lineage(source: SourceBlock, connector: str, valid: Mask) -> pa.Array:

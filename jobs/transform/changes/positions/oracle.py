@@ -26,4 +26,6 @@ def oracle_positions(source: SourceBlock) -> Positions:
     valid = mask_of(number.is_valid())
     lacking = mask_of(source.values.is_valid()) & ~source.reads & ~valid
     lineage = source.joined("oracle", source.texts("name"), source.texts("db"))
-    return Positions(joined_digits([number_digits(number)], valid), null_unless(lineage, valid), lacking, "commit_scn")
+    return Positions(
+        joined_digits([number_digits(number)], valid), null_unless(lineage, valid), {"commit_scn": lacking}
+    )

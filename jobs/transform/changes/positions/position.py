@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,20 +18,19 @@ class Positions:
     Attributes:
         texts: Of one width within a lineage, sorted as the source orders its changes; null where there is none.
         lineages: Within what they are compared; null where there is no position.
-        lacking: Which changes have no position though the source gives them one: their events are no such connector's.
-        field: The field of `source` that they lack.
+        lacking: Which changes have no position though the source gives them one, as their events are no such
+            connector's, by the field of `source` that they lack.
     """
 
     texts: pa.Array
     lineages: pa.Array
-    lacking: Mask
-    field: str
+    lacking: Mapping[str, Mask]
 
 
 def no_positions(count: int) -> Positions:
     """Changes of a source whose events hold nothing that sorts: Kafka's order is theirs."""
     none = pa.nulls(count, pa.string())
-    return Positions(none, none, np.zeros(count, bool), "")
+    return Positions(none, none, {})
 
 
 def null_unless(values: pa.Array, valid: Mask) -> pa.Array:

@@ -36,7 +36,7 @@ def postgresql_positions(source: SourceBlock) -> Positions:
     lacking = ~valid & mask_of(source.values.is_valid()) & ~source.reads & mask_of(sequence.is_valid())
     texts = joined_digits([number_digits(commit), number_digits(lsn)], valid)
     lineage = source.joined("postgresql", source.texts("name"), source.texts("db"))
-    return Positions(texts, null_unless(lineage, valid), lacking, "sequence")
+    return Positions(texts, null_unless(lineage, valid), {"sequence": lacking})
 
 
 def sequence_numbers(texts: pa.Array, reads: Mask) -> tuple[pa.Array, pa.Array]:

@@ -130,10 +130,17 @@ def test_a_place_that_a_source_always_names_has_to_be_there(source: dict[str, An
     other = MYSQL if source is None or "file" in source else source
     values = pa.array([other, source])
     found = source_positions(SourceBlock(values, np.zeros(2, bool)))
-    assert bool(found.lacking[1]) == lacking
+    assert any(each[1] for each in found.lacking.values()) == lacking
     if lacking:
-        assert found.field
-        assert not source_positions(SourceBlock(values, np.ones(2, bool))).lacking[1] or "serial" in str(source)
+        read = source_positions(SourceBlock(values, np.ones(2, bool))).lacking
+        assert not any(each[1] for each in read.values()) or "serial" in str(source)
+
+
+def test_an_event_is_told_the_field_that_its_own_connector_lacks() -> None:
+    postgresql, mysql = POSTGRES | {"sequence": "x"}, MYSQL | {"file": "bin"}
+    found = source_positions(SourceBlock(pa.array([mysql, postgresql, MYSQL, POSTGRES]), np.zeros(4, bool))).lacking
+    told = {field: np.flatnonzero(lacking).tolist() for field, lacking in found.items()}
+    assert told == {"sequence": [1], "file or source.pos": [0]}
 
 
 def test_connectors_beside_each_other_keep_their_lineages() -> None:
