@@ -111,15 +111,17 @@ def merge_while(
                     if clock() < at.at or ending.is_set():
                         continue
                     began = clock()
-                    failed = not _merge(of, mirror, settings, catalog, merger)
-                    # As often as the file says, however long a merge takes; what fails is left alone for a while.
-                    at.after(clock() if failed else began, mirror.every.total_seconds(), failed=failed)
+                    merged = _merge(of, mirror, settings, catalog, merger)
+                    # As often as the file says, however long a merge takes; what fails, or waits, is left alone for a
+                    # while.
+                    at.after(began if merged else clock(), mirror.every.total_seconds(), failed=merged is None)
         except FrazilError as problem:
             log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
         ending.wait(max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock()))
 
 
-def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog, merger: Merger) -> bool:
+def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog, merger: Merger) -> bool | None:
+    """Whether the mirror has what there is; False while somebody else has it; None after an error."""
     try:
         # Its first records may be yet to come.
         if not catalog.table_exists(spec.table.name):
@@ -129,13 +131,13 @@ def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
     except (LeaseHeldError, TableBusyError) as held:
         # Whoever merges there does what was to be done here, and maintenance comes to an end.
         log.info("mirror %s: %s", mirror.table, held.message)
-        return True
+        return False
     except Exception as problem:
         said = redacted(settings, problem.message if isinstance(problem, FrazilError) else f"{problem!r}")
         fix = problem.fix if isinstance(problem, FrazilError) else None
         log.warning("mirror %s: %s Next: %s", mirror.table, said, fix or f"frazil mirror run {spec.stream}")
         note_problem(settings, spec.stream, mirror.table, said, fix)
-        return False
+        return None
     if done.result is not None:
         log.info("mirror %s: %d changes merged, snapshot %d", mirror.table, done.result.counts.read, done.snapshot_id)
     return True

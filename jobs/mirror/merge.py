@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -119,11 +120,16 @@ class _Merge:
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
             made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
-            with _conf(self.session, {} if here is None else tasks_of(here, session_cores(changes))):
+            named = self.settings.spark.conf
+            tasks_conf = {} if here is None else tasks_of(here, session_cores(changes))
+            with _conf(self.session, {key: tasks_conf[key] for key in tasks_conf if key not in named}):
                 folded = kept_frame(made, until)
             history = History(self.session, self.settings, self.changelog, plan, order, until)
-            since = memory_begins(self.changelog.schema(), plan.timestamp, files)
-            rows = SourceRows(self.session, plan, self.target, history, row_filter, until, since)
+            columns = self.changelog.schema()
+            rows = SourceRows(
+                self.session, plan, self.target, history, row_filter, until,
+                remembered=lambda: memory_begins(columns, plan.timestamp, files, time.time()),
+            )  # fmt: skip
             late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None
             facts = self._facts(folded)
             source = rows.of(folded, facts, late)

@@ -8,7 +8,8 @@ row of the mirror because of a later change.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,11 +23,13 @@ from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
 from jobs.mirror.refold import MOST_KEYS, History
-from jobs.mirror.removed_keys import removed_later
+from jobs.mirror.removed_keys import may_be_behind, removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class SourceRows:
     Attributes:
         target: The branch of the mirror, in the SQL of Spark.
         until: At its end the frames cannot be read any more.
-        remembered: Deletions that came to Kafka before are not looked for; None: all are.
+        remembered: Tells since when deletions that came to Kafka are looked for; None: all are.
     """
 
     session: SparkSession
@@ -62,7 +65,7 @@ class SourceRows:
     history: History
     row_filter: RowFilter
     until: contextlib.ExitStack
-    remembered: datetime | None = None
+    remembered: Callable[[], datetime | None] = lambda: None
 
     def of(self, folded: DataFrame, facts: MergeFacts, late: DataFrame | None) -> MergeSource:
         """The source.
@@ -148,21 +151,30 @@ class SourceRows:
     def _removed_later(self, folded: DataFrame, facts: MergeFacts) -> DataFrame | None:
         """Keys of rows that are to be inserted, and that a later change has removed before; None if there are none.
 
-        A row that stays in the mirror as deleted says by itself what removed it.
+        A row that stays in the mirror as deleted says by itself what removed it, so it is there.
         """
         newest = self.plan.state.removed
-        if not newest or self.plan.deletes == "soft":
+        if not newest:
             return None
-        behind = self._kept(folded.where(f"{FOLD_COLUMN} = '{UPSERT}' AND {ORDER_COLUMN} < {quoted_text(newest)}"))
+        behind = self._kept(folded.where(may_be_behind(newest)))
         if not behind.count():
             return None
         names = list(self.plan.key)
-        fresh = self._kept(behind.join(self._keys(self._rows_there(facts)), names, "left_anti"))
-        return removed_later(self.history, fresh, self.remembered) if fresh.count() else None
+        fresh = self._kept(behind.join(self._keys(self._rows_there(facts, deleted=True)), names, "left_anti"))
+        count = fresh.count()
+        if not count:
+            return None
+        log.info("%d keys are looked up in the changelog for a later change that has removed their rows", count)
+        return removed_later(self.history, fresh, count, self.remembered())
 
-    def _rows_there(self, facts: MergeFacts | None) -> DataFrame:
+    def _rows_there(self, facts: MergeFacts | None, *, deleted: bool = False) -> DataFrame:
+        """The mirror's rows where the changes are.
+
+        Args:
+            deleted: Also those that stay there as deleted.
+        """
         narrowed = "true" if facts is None else where_changes_are("t", facts.ranges, facts.buckets)
-        alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" else ""
+        alive = f" AND NOT coalesce(t.{DELETED_COLUMN}, false)" if self.plan.deletes == "soft" and not deleted else ""
         return self.session.sql(f"SELECT t.* FROM {self.target} t WHERE {narrowed}{alive}")
 
     def _judged(self, source: MergeSource, facts: MergeFacts | None) -> MergeSource:

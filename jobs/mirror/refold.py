@@ -145,17 +145,18 @@ class History:
         task = OrderTask(self.order, columns, late=True, extra=extra)
         return changes.mapInArrow(task, ordered_kinds(changes, columns, extra, to_arrow=to_arrow))
 
-    def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW) -> DataFrame:
+    def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
         """The changes of keys, as they landed.
 
         Args:
             keys: In the key's columns.
             may_have: Only of files that may have a row which fulfils this.
+            few: Whether they are few enough to go to each task whole.
         """
         from pyspark.sql import functions as sql
 
         rows = self._read(And(may_have, self._may_have(keys)))
-        return rows.join(sql.broadcast(keys), list(self.plan.key), "left_semi")
+        return rows.join(sql.broadcast(keys) if few else keys, list(self.plan.key), "left_semi")
 
     def _read(self, may_have: BooleanExpression) -> DataFrame:
         """All changes of files that fulfil a condition, by what is known of their values."""

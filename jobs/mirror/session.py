@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from jobs.state.lease import LeaseHeldError, stream_lease
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 600.0
+_POLL_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -182,22 +184,26 @@ def mirror_session(
 
     Args:
         table: The mirror's, which is there.
-        wait_seconds: How long its maintenance is waited for.
+        wait_seconds: How long a merge that is under way, and then its maintenance, are waited for.
         backoff: Between the attempts at a commit.
 
     Raises:
-        LeaseHeldError: Somebody else merges.
+        LeaseHeldError: Somebody else merges for longer than that.
         TableBusyError: The table is being maintained for longer than that.
         RolledBackError: Somebody moved the mirror back to before its last merge.
     """
     name = mirror_id(spec.stream, mirror.table)
     lease = stream_lease(settings, name)
-    held = lease.read()
-    if held and held.held():
-        raise LeaseHeldError(
-            f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on {held.host}.",
-            fix=f"wait for it to end, or stop process {held.pid} and run this again",
-        )
+    deadline = time.monotonic() + wait_seconds
+    while (held := lease.read()) and held.held():
+        # A merge ends soon; what merges beside a driver lets others in between two of them.
+        if time.monotonic() >= deadline:
+            raise LeaseHeldError(
+                f"stream {spec.stream}: mirror {mirror.table} is being merged into by process {held.pid} on "
+                f"{held.host}.",
+                fix=f"wait for it to end, or stop process {held.pid} and run this again",
+            )
+        time.sleep(_POLL_SECONDS)
     with _locked(spec, mirror, settings, table, wait_seconds) as lock:
         target = Target(catalog, mirror.table, name, backoff)
         commits = CommitSession(name, spec.config_hash, lease, {mirror.table: target})

@@ -123,30 +123,35 @@ def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:
     assert world.rows() == {(1,): {"id": 1, "name": "new", "note": None}}
 
 
-@pytest.mark.parametrize("where", [None, "name <> 'hidden'"])
+@pytest.mark.parametrize(("where", "deletes"), [(None, "hard"), ("name <> 'hidden'", "soft")])
 def test_an_older_version_does_not_bring_back_a_row_that_is_gone(
-    tmp_path: Path, spark: SparkSession, where: str | None
+    tmp_path: Path, spark: SparkSession, where: str | None, deletes: Deletes
 ) -> None:
-    world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where=where, scope="key")
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where=where, scope="key", deletes=deletes)
 
     def version(op: str, offset: int, number: int, key: int, name: str) -> Row:
         return change(op, offset, number, id=key, name=name, lineage=None)
 
+    def alive() -> dict[int, str]:
+        return {key: row["name"] for (key,), row in world.rows().items() if not row.get("_change_deleted")}
+
     world.land([version("u", 0, 1, 1, "a"), version("u", 1, 1, 2, "b"), version("u", 2, 1, 3, "c")])
     world.merged()
     gone = version("u", 4, 4, 2, "hidden") if where else version("d", 4, 4, 2, "b")
-    world.land([version("d", 3, 4, 1, "a"), gone])
-    assert world.merged().counts.deletes == 2
-    # Older versions of both, one of a row that is there, and rows that are new: of one an older deletion is known.
-    world.land([version("d", 5, 2, 4, "d"), version("u", 6, 3, 1, "late"), version("u", 7, 3, 2, "late")])
-    world.land([version("u", 8, 2, 3, "cc"), version("u", 9, 1, 5, "e"), version("u", 10, 3, 4, "dd")])
-    assert world.merged().counts.refolded == 2
+    # There is no row of the third one, so none stays as deleted either.
+    world.land([version("d", 3, 4, 1, "a"), gone, version("d", 5, 4, 7, "g")])
+    assert world.merged().counts.deletes == 3
+    # Older versions of all, one of a row that is there, and rows that are new: of one an older deletion is known.
+    world.land([version("d", 6, 2, 4, "d"), version("u", 7, 3, 1, "late"), version("u", 8, 3, 2, "late")])
+    world.land([version("u", 9, 2, 3, "cc"), version("u", 10, 1, 5, "e"), version("u", 11, 3, 4, "dd")])
+    world.land([version("u", 12, 3, 7, "late")])
+    assert world.merged().counts.refolded == (3 if deletes == "hard" else 1)
     expected = {3: "cc", 4: "dd", 5: "e"}
-    assert {key: row["name"] for (key,), row in world.rows().items()} == expected
+    assert alive() == expected
     # A later one does.
-    world.land([version("u", 11, 5, 1, "new"), version("u", 12, 2, 6, "f")])
+    world.land([version("u", 13, 5, 1, "new"), version("u", 14, 2, 6, "f")])
     world.merged()
-    assert {key: row["name"] for (key,), row in world.rows().items()} == expected | {1: "new", 6: "f"}
+    assert alive() == expected | {1: "new", 6: "f"}
 
 
 def test_ten_thousand_changes_of_one_key_beside_others(tmp_path: Path, spark: SparkSession) -> None:
