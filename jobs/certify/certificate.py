@@ -204,6 +204,7 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
     if harness.mirror is not None:
         problems += finish_merges(harness)
         outcome.mirror_snapshots += harness.mirror.looked_at
+        outcome.mirror_problems += harness.mirror.wrong
     problems += [*final.problems, *stamp_problems(observation.stamps())]
     produced = harness.load.produced
     accounted = final.landed + final.dead + final.tombstones + final.passed_over

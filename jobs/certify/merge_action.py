@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
+from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import every_file
 from jobs.mirror.merge_plan import ORDER_COLUMN
@@ -18,6 +21,8 @@ from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+
+Rows = Counter[tuple[object, ...]]
 
 
 def merge_again(spec: StreamSpec, settings: Settings) -> str:
@@ -58,14 +63,27 @@ def _merge_again(spec: StreamSpec, settings: Settings, catalog: Catalog, merger:
         merged = catalog.load_table(mirror.table)
         before, after = _rows(merged, base), _rows(merged, merged.metadata.refs[branch].snapshot_id)
         session.drop_branches(lambda _: [branch])
-    if before != after:
-        raise FrazilError(
-            f"{result.counts.read} changes were merged again into {mirror.table}, and {len(before ^ after)} rows are "
-            "others than before."
-        )
+    stamp = history_of(changelog, spec.stream).newest
+    problem = merged_again_problem(before, after, result.counts.read, stamp.totals.landed if stamp else 0)
+    if problem:
+        raise FrazilError(f"All of the changelog was merged again into {mirror.table}: {problem}.")
 
 
-def _rows(table: Table, snapshot_id: int) -> set[tuple[object, ...]]:
+def merged_again_problem(before: Rows, after: Rows, read: int, landed: int) -> str | None:
+    """What is wrong with a second merge of the same changes; None if it changed nothing.
+
+    Args:
+        before, after: The mirror's rows, each as often as it is there.
+        read: Changes that were merged again.
+        landed: Changes in the changelog.
+    """
+    if read < landed:
+        return f"{read:,} changes were read, of {landed:,} that are landed"
+    others = (before - after) + (after - before)
+    return f"{others.total():,} rows are others than before" if others else None
+
+
+def _rows(table: Table, snapshot_id: int) -> Rows:
     """The rows of a snapshot, without their order: that of a change which was sent twice may become its copy's."""
     found = table.scan(snapshot_id=snapshot_id).to_arrow().drop_columns([ORDER_COLUMN])
-    return set(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))

@@ -45,6 +45,9 @@ class MirrorReader:
         mirror: Its name.
         catalog: Open for as long as this is used.
         load: What the changelog's topic was given.
+
+    Attributes:
+        wrong: How many problems were found.
     """
 
     def __init__(self, mirror: str, catalog: Catalog, load: Load) -> None:
@@ -52,6 +55,7 @@ class MirrorReader:
         self._mirror: str = mirror
         self._catalog: Catalog = catalog
         self._load: Load = load
+        self.wrong: int = 0
         self._looked_at: int = 0
         self._epoch: int = 0
         self._through: dict[TopicPartition, int] = {}
@@ -98,6 +102,7 @@ class MirrorReader:
                 problems.append(f"snapshot {head} of the mirror goes back in {', '.join(back)}")
                 continue
             problems += [f"snapshot {head} of the mirror: {each}" for each in self._wrong(table, head, through)]
+        self.wrong += len(problems)
         return problems
 
     def lacking(self) -> list[str]:
@@ -107,6 +112,7 @@ class MirrorReader:
         problems = [f"the mirror has branches of attempts: {', '.join(left)}"] if left else []
         if self._through != self._load.ends():
             problems.append(f"the mirror is its source through {self._through}, not {self._load.ends()}")
+        self.wrong += len(problems)
         return problems
 
     def _wrong(self, table: Table, head: int, through: Positions) -> list[str]:

@@ -115,7 +115,8 @@ def report_summary(facts: dict[str, Any]) -> str:
 
 def mirror_sentence(facts: dict[str, Any]) -> str:
     """The report of what readers of the mirror have seen."""
-    found = "each is what its changes make of it" if facts["passed"] else "not each is what its changes make of it"
+    said = "each is what its changes make of it"
+    found = f"not {said}" if facts["mirror_problems"] else said
     return f"The mirror: main has shown {facts['mirror_snapshots']:,} snapshots, {found}."
 
 

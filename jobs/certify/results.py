@@ -77,6 +77,7 @@ class CertificateResults:
         produced: Records in the topic.
         seconds: From the first record to the last comparison.
         mirror_snapshots: How many snapshots of a mirror, each one that main has shown, were compared with its changes.
+        mirror_problems: What was wrong with them.
     """
 
     scenarios: Sequence[Scenario]
@@ -87,6 +88,7 @@ class CertificateResults:
     produced: int = 0
     seconds: float = 0.0
     mirror_snapshots: int = 0
+    mirror_problems: int = 0
 
     @property
     def passed(self) -> bool:
@@ -163,6 +165,7 @@ class CertificateResults:
             "records": {"produced": self.produced, **records},
             "audit": self.audit,
             "mirror_snapshots": self.mirror_snapshots,
+            "mirror_problems": self.mirror_problems,
             "problems": list(self.all_problems()),
             "steps": [asdict(row) for row in self.rows()],
             "trials": [result.facts() for result in self.results],

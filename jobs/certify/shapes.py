@@ -54,7 +54,7 @@ def shape_blocks(shape: Shape, namespace: str) -> dict[str, Any]:
         expected = {"expect_column_values_to_not_be_null": {"column": "amount"}}
         return {"contract": {"expectations": [expected]}, "publish": {"gate": "contract"}}
     if shape == "mirrored":
-        # As seldom as a file may say, and few files, so that a merge is over in seconds.
+        # As often as a file may say, and few files, so that a merge is over in seconds.
         mirror = {"table": f"{namespace}.{MIRROR}", "key": ["id"], "every": "5s", "buckets": 2}
         return {"changes": "debezium", "mirrors": [mirror]}
     if shape == "routed":

@@ -69,7 +69,8 @@ class MirrorsTick:
     @property
     def partition_requests(self) -> list[dg.AddDynamicPartitionsRequest]:
         """What asks Dagster for the partitions that are told of; those that are there stay as they are."""
-        return [dg.AddDynamicPartitionsRequest(name, keys) for name, keys in self.partitions.items()]
+        # Of one tick a partition may be told of twice: that it was merged, and what the check says.
+        return [dg.AddDynamicPartitionsRequest(name, [*dict.fromkeys(keys)]) for name, keys in self.partitions.items()]
 
 
 @dataclass(frozen=True, slots=True)

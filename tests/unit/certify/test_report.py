@@ -72,6 +72,11 @@ def test_what_readers_of_a_mirror_have_seen_is_told(tmp_path: Path) -> None:
     outcome.mirror_snapshots = 31
     text = markdown_report(told(outcome, tmp_path), outcome)
     assert "The mirror: main has shown 31 snapshots, each is what its changes make of it." in text
+    # What went wrong elsewhere says nothing of the mirror.
+    outcome.problems.append("a pending record stands after the last stop")
+    assert "31 snapshots, each is what" in markdown_report(told(outcome, tmp_path), outcome)
+    outcome.mirror_problems = 1
+    assert "31 snapshots, not each is what" in markdown_report(told(outcome, tmp_path), outcome)
 
 
 def test_a_certificate_that_failed(tmp_path: Path) -> None:

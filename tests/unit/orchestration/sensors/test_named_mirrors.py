@@ -91,3 +91,10 @@ def test_each_is_a_partition_that_the_sensor_tells_of(stream: LaneStream) -> Non
     assert [(each.asset_key, each.partition) for each in merged] == [(own, None), (GROUP, "orders")]
     assert merged[1].metadata["changelog"].value == "shop.orders_changes"
     assert tick().events == []
+
+    # Of a sensor without its cursor it is told that it is merged, and what the check says: one partition.
+    memory = MirrorsCursor.from_cursor(None)
+    again = tick()
+    assert sum(each.partition == "orders" for each in again.events if hasattr(each, "partition")) == 2
+    (request,) = again.partition_requests
+    assert sorted(request.partition_keys) == ["large", "orders"]
