@@ -42,8 +42,9 @@ def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[Compared
         columns: All others.
     """
 
-    def joined(parts: Sequence[str]) -> str:
-        return f"concat({', '.join(parts)})" if parts else "''"
+    def joined(parts: Sequence[str], between: str = " || ") -> str:
+        # No part is null. A function takes 100 arguments at the most, so `concat` would not do.
+        return f"({between.join(parts)})" if parts else "''"
 
     def hashed(text: str) -> str:
         return f"md5(convert_to({text}, 'UTF8'))"
@@ -57,7 +58,7 @@ def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[Compared
         tuple(each.kind.postgresql(source_name(each.name)) for each in key),
         f"mod({number(joined(keys))}, {LEAVES})",
         number(joined([*keys, *items])),
-        f"concat_ws(',', {', '.join(f'substr({hashed(each)}, 1, 16)' for each in items)})" if items else "''",
+        joined([f"substr({hashed(each)}, 1, 16)" for each in items], " || ',' || "),
     )
 
 

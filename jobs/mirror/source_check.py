@@ -25,15 +25,17 @@ from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_digests import MirrorLook
-from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored, source_position
+from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.session import mirror_rolled_back
+from jobs.mirror.source_connection import source_look, source_settings
 from jobs.mirror.source_consistency import SourceConsistency, WrongKey
-from jobs.mirror.source_rows import Leaves, SourceLook, source_look, source_settings
+from jobs.mirror.source_place import MirrorPlace, databases_of, place_of
+from jobs.mirror.source_rows import Leaves, SourceLook
 from jobs.spark.jvm_calls import interruptible
 from jobs.spec.mirror import Mirror, MirrorSource
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.supervise.waiting import wait_until
+from jobs.spec.settings import SETTINGS_FILE, Settings
+from jobs.supervise.waiting import wait_until_deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +99,7 @@ class _SourceCheck:
     ) -> SourceConsistency:
         part = None if buckets is None else sorted(buckets)
         with self._source() as now:
+            self._refuse_another_database(now.database, stamp)
             key, columns, left_out = self._columns(now, table, stamp)
         mirror = self._mirror(table, stamp, key, columns)
         ours = self._asked(lambda: mirror.leaves(part))
@@ -104,7 +107,7 @@ class _SourceCheck:
             theirs = now.leaves(key, columns, part)
             read, unread = _to_read(ours, theirs)
             digests = now.digests(key, columns, read) if read else {}
-            position = now.position
+            position = now.place.before
         mine = self._asked(lambda: mirror.digests(read)) if read else {}
         suspects = sorted(each for each in mine.keys() | digests.keys() if mine.get(each) != digests.get(each))
         state = Disagreements(suspects[:MOST_KEYS])
@@ -119,6 +122,7 @@ class _SourceCheck:
             sum(rows for rows, _ in ours.values()),
             position,
             reached,
+            state.behind,
             _counted(state.wrong.values()),
             _counted(pending),
             min(len(suspects), MOST_KEYS),
@@ -132,7 +136,7 @@ class _SourceCheck:
         """Look at keys again until all are decided, or time is up; through which position the mirror was last."""
         deadline = time.monotonic() + wait_seconds
         while state.pending:
-            self._look_again(state, mirror, _reached(stamp, self.spec.stream))
+            self._look_again(state, mirror, place_of(stamp, self.spec.stream))
             if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
                 break
             found = _stamped(self.spec, self.mirror, self.catalog)
@@ -140,22 +144,32 @@ class _SourceCheck:
                 break
             table, stamp = found
             mirror = self._mirror(table, stamp, mirror.key, mirror.columns)
-        return _reached(stamp, self.spec.stream)
+        return place_of(stamp, self.spec.stream).reached
 
-    def _look_again(self, state: Disagreements, mirror: MirrorLook, reached: int | None) -> None:
+    def _look_again(self, state: Disagreements, mirror: MirrorLook, ours: MirrorPlace) -> None:
         keys = list(state.pending)
         rows = self._asked(lambda: mirror.rows(keys))
         with self._source() as now:
-            state.look(reached, now.position, rows, now.rows(mirror.key, mirror.columns, keys))
+            state.look(ours, now.place, rows, now.rows(mirror.key, mirror.columns, keys))
 
     def _moved_on(self, snapshot_id: int, deadline: float) -> bool:
-        """Wait until the mirror has another snapshot; False if it has none in time."""
+        """Wait until the mirror has another snapshot; False if it has none in time, or time is up."""
 
         def moved() -> bool:
             head = self.catalog.load_table(self.mirror.table).current_snapshot()
             return head is not None and head.snapshot_id != snapshot_id
 
-        return wait_until(moved, deadline - time.monotonic(), _POLL_SECONDS)
+        return wait_until_deadline(moved, deadline, _POLL_SECONDS)
+
+    def _refuse_another_database(self, database: str, stamp: MirrorStamp) -> None:
+        known = databases_of(stamp)
+        if known and database not in known:
+            raise FrazilError(
+                f"stream {self.spec.stream}: source {self.source.connection} is database {database}, and the changes "
+                f"in mirror {self.mirror.table} are of database {', '.join(known)}.",
+                fix=f"correct sources.{self.source.connection}.url in {SETTINGS_FILE}, or source.connection in mirrors "
+                f"of streams/{self.spec.stream}.yaml",
+            )
 
     def _columns(
         self, now: SourceLook, table: Table, stamp: MirrorStamp
@@ -222,15 +236,6 @@ def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> st
             fix=f"write source: {{table: SCHEMA.TABLE}} into mirrors of streams/{spec.stream}.yaml",
         )
     return ".".join(parts[-2:])
-
-
-def _reached(stamp: MirrorStamp, stream: str) -> int | None:
-    """The place in PostgreSQL's log through which a mirror has all that was committed; None if nobody can say."""
-    where = source_position(stamp, stream)
-    if where is None or not (where.lineage or "").startswith("postgresql/"):
-        return None
-    # Its first part is the end of the transaction before the change: what was committed up to there came before it.
-    return int(where.position.partition("/")[0], 16)
 
 
 def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:

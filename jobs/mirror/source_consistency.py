@@ -34,6 +34,7 @@ class SourceConsistency:
         source_rows, mirror_rows: Rows in them.
         position: What was compared was committed at the source before this place of its log.
         reached: Through which place the mirror has everything, at the last look; None: nobody can say.
+        behind: Whether the source showed less than the mirror had at the last look, so that nothing is certain.
         wrong: Keys that are wrong, by what they are: `missing`, `extra`, `different`.
         unsettled: Keys that disagreed to the end, while changes may be on their way; likewise.
         again: Keys that were looked at again.
@@ -50,6 +51,7 @@ class SourceConsistency:
     mirror_rows: int
     position: int
     reached: int | None
+    behind: bool
     wrong: Mapping[str, int]
     unsettled: Mapping[str, int]
     again: int

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import FrazilError, first_line
+from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, SourceColumn
 from jobs.mirror.consistency import BUCKETS
-from jobs.mirror.row_digests import postgresql_digests, source_name
-from jobs.spec.settings import SETTINGS_FILE
-from jobs.spec.sources import SourceSettings
-from jobs.spec.validation import suggestion
+from jobs.mirror.row_digests import RowDigests, postgresql_digests, source_name
+from jobs.mirror.source_place import SourcePlace
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -22,10 +19,9 @@ Key = tuple[str, ...]
 Leaves = dict[int, tuple[int, int]]
 """By number of the leaf, its rows and the sum of their digests."""
 
-# Its first statement is the first of the transaction: what it shows was committed before that place of the log.
 _POSITION = """
     SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
-            - '0/0'::pg_lsn)::bigint
+            - '0/0'::pg_lsn)::bigint, pg_is_in_recovery(), current_database()
 """
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -41,6 +37,10 @@ _COLUMNS = """
 """
 # That values are written as they are everywhere, whatever the user's or the database's settings say.
 _WRITTEN = "SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC'; SET LOCAL extra_float_digits = 1"
+
+
+# One that is hashed: `= ANY` of an array compares with each of its numbers, for each row.
+_ONE_OF = "IN (SELECT unnest(%s::bigint[]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +60,31 @@ class SourceLook:
     """The rows of a table as they were at one moment.
 
     Args:
-        connection: Within a transaction that sees that moment.
+        connection: Within a transaction that sees that moment, and has asked for nothing yet.
         table: With its schema.
         where: A condition that rows fulfil.
+        through: Where the log was before that transaction.
 
     Attributes:
-        position: What is shown was committed before this place of the log.
+        place: What of the log is shown.
+        database: Its name.
     """
 
-    def __init__(self, connection: Connection[Any], table: str, where: str | None) -> None:
+    def __init__(self, connection: Connection[Any], table: str, where: str | None, through: int) -> None:
         self._connection: Connection[Any] = connection
         schema, _, name = table.partition(".")
-        self._table: str = f"{source_name(schema)}.{source_name(name)}"
-        # psycopg looks for placeholders in all of a statement.
-        self._where: str = f"({where})".replace("%", "%%") if where else "true"
-        ((place,),) = connection.execute(_POSITION).fetchall()
-        self.position: int = place
+        self._name: str = f"{source_name(schema)}.{source_name(name)}"
+        self._table: str = _escaped(self._name)
+        self._where: str = _escaped(f"({where})") if where else "true"
+        # The first statement of the transaction: what it shows was committed before that place.
+        ((before, standby, database),) = connection.execute(_POSITION).fetchall()
+        self.place: SourcePlace = SourcePlace(through, before, standby)
+        self.database: str = database
         connection.execute(_WRITTEN)
 
     def columns(self) -> dict[str, SourceColumn]:
         """The columns of the table, by name."""
-        found = self._connection.execute(_COLUMNS, (self._table,)).fetchall()
+        found = self._connection.execute(_COLUMNS, (self._name,)).fetchall()
         return {
             name: SourceColumn(declared, kind, element, _scale(modifier) if "numeric" in (kind, element) else None)
             for name, declared, kind, element, modifier in found
@@ -90,8 +94,8 @@ class SourceLook:
         self, key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn], buckets: Collection[int] | None
     ) -> Leaves:
         """Count and digest of all leaves of some buckets, or of all."""
-        said = postgresql_digests(key, columns)
-        part = "true" if buckets is None else f"mod({said.leaf}, {BUCKETS}) = ANY(%s)"
+        said = _digests(key, columns)
+        part = "true" if buckets is None else f"mod({said.leaf}, {BUCKETS}) {_ONE_OF}"
         found = self._connection.execute(
             _query(
                 f"SELECT leaf, count(*), sum(digest) FROM (SELECT {said.leaf} AS leaf, {said.row} AS digest "
@@ -109,13 +113,13 @@ class SourceLook:
         Raises:
             FrazilError: The key tells no rows apart: two have the same, or one has a null in it.
         """
-        said, found = postgresql_digests(key, columns), dict[Key, int]()
+        said, found = _digests(key, columns), dict[Key, int]()
         with self._connection.cursor(name="frazil_rows") as cursor:
             cursor.itersize = 20_000
             cursor.execute(
                 _query(
                     f"SELECT {said.row}, {', '.join(said.key_texts)} FROM {self._table} "
-                    f"WHERE {self._where} AND {said.leaf} = ANY(%s)"
+                    f"WHERE {self._where} AND {said.leaf} {_ONE_OF}"
                 ),
                 (list(leaves),),
             )
@@ -129,7 +133,7 @@ class SourceLook:
         named = ", ".join(f"{each.name} = {text}" for each, text in zip(key, texts, strict=True))
         why = "has a null in it" if None in texts else "has several rows"
         return FrazilError(
-            f"The source's table {self._table} cannot be compared by the mirror's key: {named} {why}.",
+            f"The source's table {self._name} cannot be compared by the mirror's key: {named} {why}.",
             fix="let the connector give the records a key that tells rows apart (message.key.columns)",
         )
 
@@ -137,10 +141,10 @@ class SourceLook:
         self, key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn], keys: Sequence[Key]
     ) -> dict[Key, SourceRow]:
         """The rows of some keys, as far as there are some."""
-        said = postgresql_digests(key, columns)
+        said = _digests(key, columns)
         names = [f"frazil_k{at}" for at in range(len(key))]
         equal = [
-            f"{source_name(each.name)} = {each.kind.value(name, each.declared)}"
+            _escaped(f"{source_name(each.name)} = {each.kind.value(name, each.declared)}")
             for name, each in zip(names, key, strict=True)
             if each.kind.value is not None
         ]
@@ -156,41 +160,25 @@ class SourceLook:
         return {tuple(given): SourceRow(version, digests) for version, digests, *given in found}
 
 
-@contextlib.contextmanager
-def source_look(name: str, settings: SourceSettings, table: str, where: str | None) -> Iterator[SourceLook]:
-    """The rows of a table as they are now, as long as one looks.
+def source_place(connection: Connection[Any]) -> int:
+    """Where a source's log is now: how far a standby has it, or all that was written to it."""
+    ((place, *_),) = connection.execute(_POSITION).fetchall()
+    return place
 
-    Args:
-        name: Of the source, in the settings.
-        settings: Where it is.
-        table: With its schema.
-        where: A condition that rows fulfil, in its SQL.
 
-    Raises:
-        FrazilError: The source does not answer, has no such table, or does not let it be read.
-    """
-    try:
-        # Imported here: only a comparison with a source needs it.
-        import psycopg
-    except ImportError:
-        raise FrazilError(
-            f"source {name} is in PostgreSQL, and the package psycopg is not installed.",
-            fix="pip install 'frazil[postgres]'",
-        ) from None
-    try:
-        options: dict[str, Any] = {**settings.revealed()}
-        connection = psycopg.connect(
-            settings.url,
-            **options,
-            connect_timeout=max(1, round(settings.timeout.total_seconds())),
-            application_name="frazil mirror check",
-        )
-        with connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
-            yield SourceLook(connection, table, where)
-    except psycopg.Error as problem:
-        raise _sentence(name, settings, table, problem) from None
+def _escaped(text: str) -> str:
+    """A part of a statement without placeholders, which psycopg looks for in all of it."""
+    return text.replace("%", "%%")
+
+
+def _digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
+    said = postgresql_digests(key, columns)
+    return RowDigests(
+        tuple(_escaped(each) for each in said.key_texts),
+        _escaped(said.leaf),
+        _escaped(said.row),
+        _escaped(said.columns),
+    )
 
 
 def _query(text: str) -> bytes:
@@ -202,37 +190,3 @@ def _query(text: str) -> bytes:
 def _scale(modifier: int) -> int | None:
     """Of a `numeric`, by its type's modifier."""
     return None if modifier < 0 else (((modifier - 4) & 0x7FF) ^ 1024) - 1024
-
-
-def _sentence(name: str, settings: SourceSettings, table: str, problem: Exception) -> FrazilError:
-    from psycopg import errors
-    from psycopg.conninfo import conninfo_to_dict
-
-    user = conninfo_to_dict(settings.url).get("user")
-    said = first_line(problem)
-    match problem:
-        case errors.UndefinedTable():
-            fix = "correct source.table in mirrors of the stream's file"
-        case errors.InsufficientPrivilege():
-            fix = f"GRANT SELECT ON {table} TO {user}; and USAGE on its schema"
-        case errors.UndefinedColumn() | errors.SyntaxError():
-            fix = "correct source.where in mirrors of the stream's file"
-        case _:
-            fix = f"check that it runs, and sources.{name} in {SETTINGS_FILE}; frazil validate"
-    return FrazilError(f"source {name}, table {table}: {said.rstrip('.')}.", fix=fix)
-
-
-def source_settings(stream: str, name: str, sources: Mapping[str, SourceSettings]) -> SourceSettings:
-    """The settings of a source.
-
-    Raises:
-        FrazilError: There is none of that name.
-    """
-    if name in sources:
-        return sources[name]
-    near = suggestion(name, sources)
-    hint = f"; did you mean '{near}'?" if near else f": it has {', '.join(sources) or 'none'}"
-    raise FrazilError(
-        f"stream {stream}: a mirror is compared with source {name}, and {SETTINGS_FILE} has no such source{hint}.",
-        fix=f"write sources: {{{name}: {{url: postgresql://…}}}} into {SETTINGS_FILE}, or correct the stream's file",
-    )

@@ -25,8 +25,7 @@ def source_sentence(found: SourceConsistency) -> str:
         return f"{compared}: they are the same.{moved}{without}"
     said = [f"of its rows {_counts(found.wrong)}"] if found.wrong else []
     if found.unsettled:
-        reached = f"has come to {lsn(found.reached)}" if found.reached is not None else "names no position"
-        said.append(f"{_counts(found.unsettled)}, perhaps by changes on their way, as the mirror {reached}")
+        said.append(f"{_counts(found.unsettled)}, {_why_unsettled(found)}")
     if found.unread:
         said.append(f"{found.unread:,} rows of parts that disagree were not looked at one by one")
     first = f"; for instance {key_sentence(found.examples[0])}" if found.examples else ""
@@ -58,12 +57,21 @@ def source_fix(spec: StreamSpec, found: SourceConsistency, *, changelog_agrees: 
             "let the connector take a snapshot of the table (an incremental one, by a signal), then "
             f"frazil mirror run {spec.stream} --table {found.table}"
         )
+    if found.behind:
+        return f"see that source {found.source.partition(',')[0]} is the mirror's, and how far its standby lags"
     return f"frazil mirror status {spec.stream}, then frazil mirror check {spec.stream} --wait 10m"
 
 
 def lsn(position: int) -> str:
     """A place in PostgreSQL's log, as PostgreSQL writes it."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def _why_unsettled(found: SourceConsistency) -> str:
+    if found.behind:
+        return "and the source that was asked is behind the mirror: a standby that lags, or another database"
+    reached = f"has come to {lsn(found.reached)}" if found.reached is not None else "names no position"
+    return f"perhaps by changes on their way, as the mirror {reached}"
 
 
 def _counts(found: Mapping[str, int]) -> str:

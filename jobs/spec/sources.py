@@ -17,6 +17,7 @@ from jobs.spec.validation import suggestion
 
 # As libpq names them.
 SOURCE_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey")
+_SECRET = re.compile("password|secret", re.IGNORECASE)
 _EXAMPLE = "such as postgresql://user@host:5432/database"
 
 
@@ -33,7 +34,7 @@ def _url(value: str) -> str:
         raise ValueError(f"must begin with postgresql://, {_EXAMPLE}; mirrors of other databases are not compared")
     if problem := literal_secret_problem("url", url):
         raise ValueError(problem)
-    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+    if parts.password is not None or any(_SECRET.search(key) for key, _ in parse_qsl(parts.query)):
         raise ValueError("has a password in it; write password: ${env:NAME} under properties")
     if not host or not parts.username or not parts.path.strip("/") or "/" in parts.path.strip("/"):
         raise ValueError(f"must name a user, a host and a database, {_EXAMPLE}")
@@ -46,12 +47,14 @@ class SourceSettings(SpecModel):
     Args:
         url: Where it is, without a password.
         properties: How to get there: `password`, and `sslmode` and the like as libpq names them.
-        timeout: How long a connection is waited for.
+        timeout: How long a connection is waited for, and a lock on the table.
+        statement_timeout: How long one statement may take.
     """
 
     url: Annotated[str, AfterValidator(_url)]
     properties: Properties = Field(default_factory=dict)
     timeout: Duration = timedelta(seconds=10)
+    statement_timeout: Duration = timedelta(minutes=10)
 
     @model_validator(mode="after")
     def _known(self) -> SourceSettings:
@@ -64,6 +67,8 @@ class SourceSettings(SpecModel):
                 problems.append((("properties", key), said))
         if not timedelta(seconds=1) <= self.timeout <= timedelta(minutes=5):
             problems.append((("timeout",), "must be between 1s and 5m"))
+        if not timedelta(seconds=1) <= self.statement_timeout <= timedelta(days=1):
+            problems.append((("statement_timeout",), "must be between 1s and 1d"))
         if problems:
             raise problems_at(problems)
         return self

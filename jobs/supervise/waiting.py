@@ -16,3 +16,15 @@ def wait_until(condition: Callable[[], bool], seconds: float, poll_seconds: floa
             return False
         time.sleep(poll_seconds)
     return True
+
+
+def wait_until_deadline(condition: Callable[[], bool], deadline: float, poll_seconds: float = POLL_SECONDS) -> bool:
+    """Wait until `condition` holds; False once the deadline has passed, whether it holds or not.
+
+    So what is done again whenever it holds comes to an end.
+
+    Args:
+        deadline: By `time.monotonic`.
+    """
+    left = deadline - time.monotonic()
+    return left > 0 and wait_until(condition, left, poll_seconds)

@@ -124,7 +124,7 @@ def test_a_mirror_is_held_against_the_rows_of_its_source(world: ComparedSource, 
 
 
 def test_a_source_that_cannot_be_read_is_told(
-    world: ComparedSource, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    world: ComparedSource, server: DatabaseServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merges = Merges(world, spark)
     world.execute("""INSERT INTO "Customers" (id) VALUES (1)""", 1)
@@ -144,6 +144,11 @@ def test_a_source_that_cannot_be_read_is_told(
     assert "did you mean 'shop'" in said(connection="shp").message
     assert "by column id of its key: excluded" in said(exclude=["id"]).message
     assert "topic customers name" in said(table=None).message
+    shop, here = world.settings.sources["shop"], world.settings
+    other = shop.model_copy(update={"url": server.url_of("template1")})
+    world.settings = here.model_copy(update={"sources": {"shop": other}})
+    assert "is database template1, and the changes in mirror shop.customers are of database postgres" in said().message
+    world.settings = here
     monkeypatch.setenv(VARIABLE, "wrong")
     assert "password authentication failed" in said().message
 

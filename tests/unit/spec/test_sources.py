@@ -23,7 +23,8 @@ def settings(home: Path, **source: Any) -> Settings:
 
 
 def test_a_source_has_its_password_by_reference(tmp_path: Path) -> None:
-    found = settings(tmp_path, properties={"password": "${file:/run/secrets/shop}", "sslmode": "require"})
+    properties = {"password": "${file:/run/secrets/shop}", "sslmode": "require"}
+    found = settings(tmp_path, properties=properties, statement_timeout="1h")
     assert [secret.template for secret in secret_references(found)] == ["${file:/run/secrets/shop}"]
     # A driver never reads it, so it does not end as it changes.
     assert secret_files(spec(tmp_path), found) == ()
@@ -39,12 +40,15 @@ def test_a_source_has_its_password_by_reference(tmp_path: Path) -> None:
         ({"properties": {"passwort": "x"}}, "did you mean 'password'"),
         ({"properties": {"password": "x"}}, "must not stand in the file"),
         ({"timeout": "1h"}, "between 1s and 5m"),
+        ({"statement_timeout": "2d"}, "between 1s and 1d"),
+        ({"url": "postgresql://u@db/shop?sslpassword=hidden"}, "password"),
+        ({"url": "postgresql://u@db/shop?sslmode=require&password=hidden"}, "password"),
     ],
 )
 def test_what_is_no_source(tmp_path: Path, source: dict[str, Any], said: str) -> None:
     with pytest.raises(FrazilError, match=said) as raised:
         settings(tmp_path, **source)
-    assert "secret@" not in str(raised.value)
+    assert "secret@" not in str(raised.value) and "hidden" not in str(raised.value)
 
 
 def test_what_a_mirror_is_compared_with_starts_no_driver_anew(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""Rows of a source in PostgreSQL as they are read: wide tables, odd names, hidden rows, and what takes too long."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from jobs.errors import FrazilError
+from jobs.mirror.compared_columns import INTEGER, TEXT, ComparedColumn
+from jobs.mirror.row_digests import LEAVES
+from jobs.mirror.source_connection import source_look
+from jobs.mirror.source_rows import SourceLook
+from jobs.spec.sources import SourceSettings
+from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
+
+pytestmark = pytest.mark.integration
+
+VARIABLE = "FRAZIL_TEST_ROWS_PASSWORD"
+ID = ComparedColumn("id", INTEGER, "bigint")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DatabaseServer]:
+    with database_server() as running:
+        yield running
+
+
+@pytest.fixture
+def owner(server: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[Any]]:
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    with psycopg.connect(server.url, password=PASSWORD, autocommit=True) as connection:
+        yield connection
+
+
+def settings(url: str, **more: timedelta) -> SourceSettings:
+    return SourceSettings.model_validate({"url": url, "properties": {"password": f"${{env:{VARIABLE}}}"}, **more})
+
+
+def test_a_table_of_many_columns_with_odd_names_is_read(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    names = ["50% off", 'a"b', "%s", *(f"c{n}" for n in range(147))]
+    declared = ", ".join('"' + name.replace('"', '""') + '" text' for name in names)
+    owner.execute(f'CREATE TABLE "wide%" (id bigint PRIMARY KEY, {declared})'.encode())
+    values = {n: [f"näme {n} {at}" if at % 3 else None for at in range(150)] for n in range(1, 6)}
+    for n, row in values.items():
+        made = ", ".join(["%s"] * 151)
+        owner.execute(f'INSERT INTO "wide%%" VALUES ({made})'.encode(), [n, *row])
+    columns = [ComparedColumn(name, TEXT, "text") for name in names]
+    with source_look("shop", settings(server.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
+        assert set(look.columns()) == {"id", *names}
+        leaves = look.leaves([ID], columns, None)
+        rows = look.digests([ID], columns, sorted(leaves))
+        found = look.rows([ID], columns, [("1",), ("2",), ("3",), ("9",)])
+        parts = [look.leaves([ID], columns, range(first, first + 32)) for first in (0, 32)]
+    assert leaves == parts[0] | parts[1] and sum(count for count, _ in leaves.values()) == 2
+    assert sorted(rows) == sorted(found) == [("1",), ("3",)]
+    for n in (1, 3):
+        items = ["n" if each is None else f"{len(each)}:{each}" for each in values[n]]
+        assert rows[f"{n}",] == int(_md5(f"1:{n}" + "".join(items))[:15], 16)
+        assert found[f"{n}",].columns == ",".join(_md5(each)[:16] for each in items)
+        assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, rows[f"{n}",])
+
+
+def test_many_leaves_are_asked_for_by_a_hash(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE many AS SELECT n::bigint AS id FROM generate_series(1, 100_000) AS n; ANALYZE many")
+    quick = settings(server.url, statement_timeout=timedelta(seconds=20))
+    with source_look("shop", quick, "public.many", None) as look:
+        assert len(look.digests([ID], [], range(0, LEAVES, 2))) > 40_000
+
+
+def test_rows_that_a_policy_hides_are_an_error(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE hidden (id bigint PRIMARY KEY); INSERT INTO hidden VALUES (1), (2)")
+    owner.execute("ALTER TABLE hidden ENABLE ROW LEVEL SECURITY; CREATE POLICY odd ON hidden USING (id % 2 = 1)")
+    _make_reader(owner, "hidden")
+    reader = settings(server.url.replace("frazil@", "reader@"))
+
+    def read() -> int:
+        with source_look("shop", reader, "public.hidden", None) as look:
+            return sum(count for count, _ in look.leaves([ID], [], None).values())
+
+    with pytest.raises(FrazilError, match="row-level security") as raised:
+        read()
+    assert raised.value.fix is not None and raised.value.fix.startswith("ALTER ROLE reader BYPASSRLS")
+    owner.execute("ALTER ROLE reader BYPASSRLS")
+    assert read() == 2
+
+
+def test_what_takes_too_long_names_its_setting(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE slow (id bigint PRIMARY KEY); INSERT INTO slow VALUES (1)")
+    short = settings(server.url, timeout=timedelta(seconds=1), statement_timeout=timedelta(seconds=2))
+
+    def said(where: str | None) -> FrazilError:
+        with pytest.raises(FrazilError) as raised, source_look("shop", short, "public.slow", where) as look:
+            look.leaves([ID], [], None)
+        return raised.value
+
+    long = said("pg_sleep(60) IS NOT NULL")
+    assert "after 2s at the most (sources.shop.statement_timeout)" in long.message
+    assert "sources.shop.statement_timeout" in str(long.fix)
+    with psycopg.connect(server.url, password=PASSWORD) as other:
+        other.execute("LOCK TABLE slow")
+        held = said(None)
+    assert "within 1s (sources.shop.timeout)" in held.message and "ALTER TABLE" in str(held.fix)
+
+
+def test_where_the_log_is_and_how_a_session_is_bound(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE placed (id bigint PRIMARY KEY)")
+    with source_look("shop", settings(server.url), "public.placed", None) as look:
+        assert 0 < look.place.through <= look.place.before and not look.place.standby
+        assert look.database == "postgres"
+        assert {name: _shown(look, name) for name in ("statement_timeout", "lock_timeout", "client_encoding")} == {
+            "statement_timeout": "10min",
+            "lock_timeout": "10s",
+            "client_encoding": "UTF8",
+        }
+        assert _shown(look, "transaction_isolation") == "repeatable read"
+        assert _shown(look, "max_parallel_workers_per_gather") == "0"
+
+
+def _shown(look: SourceLook, name: LiteralString) -> str:
+    ((value,),) = look._connection.execute(f"SHOW {name}").fetchall()
+    return value
+
+
+def _make_reader(owner: psycopg.Connection[Any], table: LiteralString) -> None:
+    owner.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'".encode())
+    owner.execute(f"GRANT SELECT ON {table} TO reader")
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
