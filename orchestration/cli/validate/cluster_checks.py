@@ -46,6 +46,8 @@ def check_cluster(settings: Settings) -> Iterator[Finding]:
         )
         yield Finding(None, "spark", "unchecked", sentence, "put catalog.properties.warehouse into an object store")
     conf = settings.spark.conf
-    if any(True for _ in secret_references(settings)) and not any(conf.get(key) == "true" for key in _ENCRYPTED):
+    # No driver knows the sources' secrets.
+    secrets = any(True for _ in secret_references(settings, sources=False))
+    if secrets and not any(conf.get(key) == "true" for key in _ENCRYPTED):
         sentence = f"what the driver sends to {master} holds secrets, and Spark is not told to encrypt it"
         yield Finding(None, "spark", "unchecked", sentence, "see Secrets in docs/cluster.md")

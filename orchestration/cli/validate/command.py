@@ -9,6 +9,7 @@ import click
 from jobs.catalog import NoCatalogYet
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.mirror.source_connection import source_settings
 from jobs.spec.error_handling import dead_letter_secrets
 from jobs.spec.groups import OWN, mixed_groups
 from jobs.spec.maintained_tables import maintained_tables
@@ -48,6 +49,7 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
         # Whose table a name is can only be told with all streams.
         whole = not streams and not any(finding.verdict == "wrong" for finding in findings)
         findings.extend(_check_maintenance(specs, settings))
+        findings.extend(_check_sources(specs, settings))
         findings.extend(
             Finding(spec.stream, "spec", "wrong", sentence, f"give {spec.stream} another group, or `group: {OWN}`")
             for spec, sentence in mixed_groups(specs, settings)
@@ -151,6 +153,16 @@ def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[
             table.require()
         except FrazilError as problem:
             yield Finding(table.stream, "spec" if table.stream else "settings", "wrong", problem.message, problem.fix)
+
+
+def _check_sources(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
+    """Mirrors that are compared with a source which the settings do not have."""
+    for spec in specs:
+        for name in dict.fromkeys(each.source.connection for each in spec.mirrors if each.source is not None):
+            try:
+                source_settings(spec.stream, name, settings.sources)
+            except FrazilError as problem:
+                yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
 
 
 def _columns(spec: StreamSpec) -> str:

@@ -67,3 +67,6 @@ def test_secrets_that_travel_in_the_clear(tmp_path: Path, master: str) -> None:
     ((_, _), (verdict, sentence)) = told(tmp_path, master, catalog=secret)
     assert (verdict, "holds secrets" in sentence) == ("unchecked", True)
     assert len(told(tmp_path, master, {"spark.network.crypto.enabled": "true"}, catalog=secret)) == 1
+    # A source's is no driver's.
+    sources = {"shop": {"url": "postgresql://reader@db/shop", "properties": {"password": "${env:TOKEN}"}}}
+    assert len(told(tmp_path, master, sources=sources)) == 1

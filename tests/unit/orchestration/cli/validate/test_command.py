@@ -11,6 +11,7 @@ from orchestration.cli.main import main
 from orchestration.cli.validate.command import live_findings
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
+from tests.unit.spec.test_mirror import spec
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,12 @@ def test_streams_with_one_id_or_one_table_leave_the_others_alone(tmp_path: Path)
     assert shown.exit_code == 1
     assert f"Next: correct {home}/streams/again.yaml, then run `frazil validate`" in shown.output
     assert "ok          orders: spec:" in shown.output
+
+
+def test_a_mirror_compared_with_a_source_that_the_settings_lack(tmp_path: Path) -> None:
+    (tmp_path / "streams").mkdir()
+    spec(tmp_path / "streams", mirrors=[{"table": "shop.customers", "source": {"connection": "shp"}}])
+    (tmp_path / "frazil.yaml").write_text("sources: {shop: {url: 'postgresql://reader@db/shop'}}\n")
+    shown = CliRunner().invoke(main, ["--home", str(tmp_path), "validate"])
+    assert shown.exit_code == 1
+    assert "has no such source; did you mean 'shop'?" in shown.output.replace("\n", " ")
