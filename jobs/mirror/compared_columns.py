@@ -48,20 +48,35 @@ def _epoch(expression: str) -> str:
 
 
 def _day(text: str) -> str:
-    return str(date(1970, 1, 1) + timedelta(days=int(text))) if text.lstrip("-").isdigit() else text
+    return _since(text, lambda days: str(date(1970, 1, 1) + timedelta(days=days)), "days")
 
 
 def _moment(text: str) -> str:
+    def moment(microseconds: int) -> str:
+        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).removesuffix("+00:00")
+
+    return _since(text, moment, "microseconds")
+
+
+def _since(text: str, shown: Callable[[int], str], unit: str) -> str:
     if not text.lstrip("-").isdigit():
         return text
-    return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(text))).removesuffix("+00:00")
+    try:
+        return shown(int(text))
+    except OverflowError:
+        # Before the year 1, and after 9999, PostgreSQL's calendar goes on.
+        return f"{text} {unit} since 1970"
 
 
 def _decimal(scale: int) -> Kind:
     def postgresql(each: str) -> str:
         return f"{each}::numeric(38,{scale})::text"
 
-    return Kind(f"decimal of scale {scale}", postgresql, _as_string, _cast)
+    def spark(each: str) -> str:
+        # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
+        return f"replace(format_number({each}, {scale}), ',', '')"
+
+    return Kind(f"decimal of scale {scale}", postgresql, spark, _cast)
 
 
 def _as_string(expression: str) -> str:

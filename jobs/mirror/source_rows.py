@@ -25,13 +25,21 @@ _POSITION = """
 """
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod),
-           CASE coalesce(b.typtype, t.typtype) WHEN 'e' THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
+           CASE b.typtype WHEN 'e' THEN 'enum' ELSE b.typname END,
            CASE e.typtype WHEN 'e' THEN 'enum' ELSE e.typname END,
-           CASE WHEN a.atttypmod >= 0 THEN a.atttypmod WHEN b.oid IS NOT NULL THEN t.typtypmod ELSE -1 END
+           base.modifier
     FROM pg_attribute a
-    JOIN pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
-    LEFT JOIN pg_type e ON coalesce(b.typcategory, t.typcategory) = 'A' AND e.oid = coalesce(b.typelem, t.typelem)
+    CROSS JOIN LATERAL (
+        -- A domain may be one over a domain.
+        WITH RECURSIVE made_of(type, modifier) AS (
+            SELECT a.atttypid, a.atttypmod
+            UNION ALL
+            SELECT d.typbasetype, d.typtypmod FROM made_of JOIN pg_type d ON d.oid = made_of.type AND d.typtype = 'd'
+        )
+        SELECT * FROM made_of
+    ) base
+    JOIN pg_type b ON b.oid = base.type AND b.typtype <> 'd'
+    LEFT JOIN pg_type e ON b.typcategory = 'A' AND e.oid = b.typelem
     WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pyarrow as pa
 import pytest
+from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
+from jobs.mirror.compared_columns import SourceColumn, kind_of
 from jobs.mirror.source_check import check_source
 from jobs.mirror.source_consistency import SourceConsistency
 from jobs.mirror.source_text import source_fix, source_sentence
@@ -151,6 +154,29 @@ def test_a_source_that_cannot_be_read_is_told(
     world.settings = here
     monkeypatch.setenv(VARIABLE, "wrong")
     assert "password authentication failed" in said().message
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_decimals_are_written_alike_however_spark_casts(spark: SparkSession, server: DatabaseServer, ansi: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    values = "0, 0.00000001, -0.00000001, 1, -1234567890123.5, 123456789012345678901234567890.12345678"
+    kind = kind_of(SourceColumn("numeric(38,8)", "numeric", scale=8), ice.DecimalType(38, 8))
+    whole = kind_of(SourceColumn("numeric(9,0)", "numeric", scale=0), ice.DecimalType(38, 0))
+    assert kind is not None and whole is not None
+    query = f"""
+        SELECT {kind.spark("v")} AS few, {whole.spark("CAST(v AS DECIMAL(38, 0))")} AS whole FROM (
+            SELECT CAST(text AS DECIMAL(38, 8)) AS v
+            FROM (SELECT posexplode(split('{values}', ', ')) AS (at, text)) ORDER BY at
+        )
+    """
+    mine = [tuple(row) for row in session.sql(query).collect()]
+    with psycopg.connect(server.url, password=PASSWORD) as connection:
+        statement = f"""
+            SELECT {kind.postgresql("v")}, {whole.postgresql("v::numeric(38, 0)")}
+            FROM unnest(ARRAY[{values}]::numeric(38, 8)[]) AS v
+        """
+        assert connection.execute(statement.encode()).fetchall() == mine
 
 
 class Meanwhile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -14,9 +15,10 @@ from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import INTEGER, TEXT, ComparedColumn
 from jobs.mirror.row_digests import LEAVES
 from jobs.mirror.source_connection import source_look
+from jobs.mirror.source_place import MirrorPlace
 from jobs.mirror.source_rows import SourceLook
 from jobs.spec.sources import SourceSettings
-from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
+from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +65,34 @@ def test_a_table_of_many_columns_with_odd_names_is_read(server: DatabaseServer, 
         assert rows[f"{n}",] == int(_md5(f"1:{n}" + "".join(items))[:15], 16)
         assert found[f"{n}",].columns == ",".join(_md5(each)[:16] for each in items)
         assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, rows[f"{n}",])
+
+
+def test_the_types_of_columns_are_those_that_domains_are_made_of(
+    server: DatabaseServer, owner: psycopg.Connection[Any]
+) -> None:
+    owner.execute(
+        """
+        CREATE TYPE hue AS ENUM ('red');
+        CREATE DOMAIN amount AS numeric(12, 4); CREATE DOMAIN price AS amount; CREATE DOMAIN shade AS hue;
+        CREATE DOMAIN words AS text[];
+        CREATE TABLE typed (id bigint PRIMARY KEY, a price, b amount, c numeric(9, 2), d numeric, e shade, f hue[],
+                            g words, h numeric(5, 1)[], i varchar(9))
+        """
+    )
+    with source_look("shop", settings(server.url), "public.typed", None) as look:
+        found = {name: (each.kind, each.element, each.scale) for name, each in look.columns().items()}
+    assert found == {
+        "id": ("int8", None, None),
+        "a": ("numeric", None, 4),
+        "b": ("numeric", None, 4),
+        "c": ("numeric", None, 2),
+        "d": ("numeric", None, None),
+        "e": ("enum", None, None),
+        "f": ("_hue", "enum", None),
+        "g": ("_text", "text", None),
+        "h": ("_numeric", "numeric", 1),
+        "i": ("varchar", None, None),
+    }
 
 
 def test_many_leaves_are_asked_for_by_a_hash(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
@@ -119,6 +149,24 @@ def test_where_the_log_is_and_how_a_session_is_bound(server: DatabaseServer, own
         }
         assert _shown(look, "transaction_isolation") == "repeatable read"
         assert _shown(look, "max_parallel_workers_per_gather") == "0"
+
+
+def test_a_standby_that_lags_is_behind(server: DatabaseServer, owner: psycopg.Connection[Any], tmp_path: Path) -> None:
+    owner.execute("CREATE TABLE copied (id bigint PRIMARY KEY); INSERT INTO copied VALUES (1)")
+    copy = backed_up(server, tmp_path / "backup")
+    # A standby that nobody sends the log to.
+    (copy / "standby.signal").touch()
+    owner.execute("INSERT INTO copied VALUES (2)")
+    with source_look("shop", settings(server.url), "public.copied", None) as look:
+        now = look.place
+    mirror = MirrorPlace(now.through, now.through)
+    assert not now.standby and not now.is_behind(mirror)
+    with (
+        database_server(backup=copy) as standby,
+        source_look("shop", settings(standby.url), "public.copied", None) as look,
+    ):
+        assert look.place.standby and look.place.is_behind(mirror)
+        assert sum(count for count, _ in look.leaves([ID], [], None).values()) == 1
 
 
 def _shown(look: SourceLook, name: LiteralString) -> str:

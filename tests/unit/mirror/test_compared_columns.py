@@ -62,4 +62,7 @@ def test_keys_are_shown_as_people_read_them() -> None:
     assert DATE.shown("-1") == "1969-12-31"
     assert TIMESTAMP.shown("1000001") == "1970-01-01 00:00:01.000001"
     assert TIMESTAMP.shown("infinity") == "infinity"
+    # Before the year 1, and after 9999.
+    assert DATE.shown("-800000") == "-800000 days since 1970"
+    assert TIMESTAMP.shown("300000000000000000") == "300000000000000000 microseconds since 1970"
     assert source_name('a"b') == '"a""b"'
