@@ -14,7 +14,8 @@ import pytest
 from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
-from jobs.mirror.compared_columns import SourceColumn, kind_of
+from jobs.mirror.compared_columns import INTEGER, TEXT, ComparedColumn, SourceColumn, kind_of
+from jobs.mirror.row_digests import postgresql_digests, spark_digests
 from jobs.mirror.source_check import check_source
 from jobs.mirror.source_consistency import SourceConsistency
 from jobs.mirror.source_text import source_fix, source_sentence
@@ -177,6 +178,21 @@ def test_decimals_are_written_alike_however_spark_casts(spark: SparkSession, ser
             FROM unnest(ARRAY[{values}]::numeric(38, 8)[]) AS v
         """
         assert connection.execute(statement.encode()).fetchall() == mine
+
+
+def test_rows_of_many_columns_have_one_digest_on_both_sides(spark: SparkSession, server: DatabaseServer) -> None:
+    key = [ComparedColumn("id", INTEGER, "bigint")]
+    columns = [ComparedColumn(f"c{n}", TEXT, "text") for n in range(150)]
+    values = ", ".join(f"'v{n}' AS c{n}" if n % 7 else f"CAST(NULL AS %s) AS c{n}" for n in range(150))
+    mine, its = spark_digests(key, columns), postgresql_digests(key, columns)
+    row = spark.sql(
+        f"SELECT {mine.leaf}, {mine.row}, {mine.columns} FROM (SELECT 7 AS id, {values.replace('%s', 'STRING')})"
+    ).first()
+    assert row is not None
+    with psycopg.connect(server.url, password=PASSWORD) as connection:
+        made = f"(SELECT 7 AS id, {values.replace('%s', 'text')}) AS made"
+        found = connection.execute(f"SELECT {its.leaf}, {its.row}, {its.columns} FROM {made}".encode()).fetchall()
+    assert found == [tuple(row)]
 
 
 class Meanwhile:
