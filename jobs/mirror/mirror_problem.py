@@ -8,6 +8,7 @@ import msgspec
 
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
+from jobs.system.typed_json import decode_json
 
 
 class MirrorProblem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,8 +46,8 @@ def noted_problem(settings: Settings, stream: str, mirror: str) -> MirrorProblem
     """Why the newest merge was not made; None if it was, or if nothing is noted."""
     try:
         found = stream_folder(settings, stream).store.get(_name(mirror))
-        return msgspec.json.decode(found, type=MirrorProblem) if found else None
-    except (OSError, msgspec.DecodeError):
+        return decode_json(found, MirrorProblem) if found else None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
