@@ -50,8 +50,8 @@ def merge_increment(
 ) -> MergeResult:
     """Merge the changes in data files into a branch of the mirror.
 
-    Merging the same files again, from where the branch stood before, gives the same; into the result it changes
-    nothing but snapshots.
+    Merging the same files again, from where the branch stood before, gives the same. Into the result it changes no
+    value of a row; of a change that was sent twice `_change_order` may be that of the other copy.
 
     Args:
         session: Spark's; the catalog becomes known to a session beside it.
