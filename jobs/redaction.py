@@ -11,6 +11,7 @@ from urllib.parse import quote
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
+from jobs.spec.written_secret import WrittenSecret
 from jobs.system.mounted import texts_read
 
 
@@ -28,7 +29,9 @@ def _without(secret: Secret, text: str) -> str:
     except FrazilError:
         value = ""
     # A template may hold more than the secret itself: the whole first, then what each variable or file holds or held.
-    variables = (os.environ.get(name, "") for name in secret.names)
+    variables = [os.environ.get(name, "") for name in secret.names]
+    if isinstance(secret, WrittenSecret):
+        variables += [value for _, value in secret.variables]
     for part in [value, *variables, *(text for path in secret.files for text in texts_read(path))]:
         if part:
             # As it stands, and as it stands within a URI.

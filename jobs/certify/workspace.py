@@ -17,9 +17,10 @@ from jobs.errors import FrazilError
 from jobs.spark.master import is_local, master_of, standalone_addresses
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
+from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings, secret_references
 from jobs.spec.state import StateSettings
 from jobs.spec.units import format_duration
+from jobs.spec.written_secret import written_variables
 from jobs.state.durable_files import write_durably
 from jobs.state.own_store import own_store
 
@@ -130,6 +131,8 @@ def prepare_workspace(settings: Settings, run: str, shape: Shape = "plain") -> W
         FrazilError: There is no room for it, or no permission.
     """
     folder, name = settings.state / "certify" / run, f"{PREFIX}{run}"
+    # Its file has references alone; its processes are to find what the user's has.
+    os.environ.update(written_variables(secret_references(settings)))
     file = folder / "frazil.yaml"
     try:
         folder.mkdir(parents=True)

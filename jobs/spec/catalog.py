@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, model_validator
@@ -13,6 +13,8 @@ from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, unknown_property
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.validation import suggestion
+from jobs.spec.written_secret import hidden_in
+from jobs.spec.yaml_document import LocatedText
 
 OWN_CLASS = "py-catalog-impl"
 DATABASES = ("sqlite", "postgresql", "mysql")
@@ -35,6 +37,17 @@ class CatalogSettings(SpecModel):
 
     name: Annotated[str, AfterValidator(_name)] = "frazil"
     properties: Properties
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hidden(cls, value: Any) -> Any:
+        """What earlier releases let stand in the URI of a database is a reference in it."""
+        properties = value.get("properties") if isinstance(value, dict) else None
+        uri = properties.get("uri") if isinstance(properties, dict) else None
+        if not isinstance(properties, dict) or not isinstance(uri, str) or kind_of(uri.strip()) != "sql":
+            return value
+        hidden = hidden_in(str(uri), "catalog.properties.uri", uri.where if isinstance(uri, LocatedText) else None)
+        return {**value, "properties": {**properties, "uri": hidden}} if hidden else value
 
     @model_validator(mode="after")
     def _sound(self) -> CatalogSettings:

@@ -18,6 +18,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.restart import Restart
 from jobs.spec.settings import UI_ADDRESS, Settings
 from jobs.spec.trigger import Every
+from jobs.spec.written_secret import WrittenSecret
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
 # How it is started again is one: its keeper does so by what was launched.
@@ -51,6 +52,7 @@ def group_generation(settings: Settings, version: str) -> str:
 def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
     excluded = {"home", "ledger", "maintenance", "groups", "drivers", "sources"}
     configured: dict[str, Any] = settings.model_dump(mode="json", exclude=excluded)
+    _as_written(configured, settings)
     if settings.drivers.remote:
         # The deployment's folder may be another one there: what lies in it is the same configuration.
         home = re.compile(rf"(?<![^/:=,;]){re.escape(str(settings.home))}(?=/)")
@@ -73,6 +75,17 @@ def _of_settings(settings: Settings, *, with_registry: bool) -> dict[str, Any]:
         configured.pop("state")
         configured["state_store"].pop("folder")
     return configured
+
+
+def _as_written(configured: dict[str, Any], settings: Settings) -> None:
+    """Put what stands in URLs of the file back there: another one is another configuration, as it always was."""
+    uri, store = settings.catalog.properties.get("uri"), settings.state_store
+    if isinstance(uri, WrittenSecret):
+        configured["catalog"]["properties"]["uri"] = uri.url
+    for key, secret in store.properties.items() if store is not None else ():
+        if isinstance(secret, WrittenSecret):
+            configured["state_store"]["store"] = secret.url
+            configured["state_store"]["properties"].pop(key)
 
 
 def _from_home(value: Any, home: re.Pattern[str]) -> Any:

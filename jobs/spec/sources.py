@@ -6,37 +6,25 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.secrets import Properties, Secret, revealed
+from jobs.spec.service_url import service_url
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
+from jobs.spec.written_secret import POSTGRES_SECRETS, bare_secrets
 
 # As libpq names them.
-SOURCE_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey")
-_SECRET = re.compile("password|secret", re.IGNORECASE)
+SOURCE_PROPERTIES = (*POSTGRES_SECRETS, "sslmode", "sslrootcert", "sslcert", "sslkey")
 _EXAMPLE = "such as postgresql://user@host:5432/database"
 
 
 def _url(value: str) -> str:
-    url = value.strip().rstrip("/")
-    if "${" in url:
-        raise ValueError("is not a secret; write the password as ${env:NAME} under properties")
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f"must be a URL {_EXAMPLE}") from None
-    if parts.scheme != "postgresql":
-        raise ValueError(f"must begin with postgresql://, {_EXAMPLE}; mirrors of other databases are not compared")
-    if problem := literal_secret_problem("url", url):
-        raise ValueError(problem)
-    if parts.password is not None or any(_SECRET.search(key) for key, _ in parse_qsl(parts.query)):
-        raise ValueError("has a password in it; write password: ${env:NAME} under properties")
-    if not host or not parts.username or not parts.path.strip("/") or "/" in parts.path.strip("/"):
+    others = "; mirrors of other databases are not compared"
+    url, parts = service_url(value, ("postgresql",), _EXAMPLE, others=others)
+    if not parts.hostname or not parts.username or not parts.path.strip("/") or "/" in parts.path.strip("/"):
         raise ValueError(f"must name a user, a host and a database, {_EXAMPLE}")
     return url
 
@@ -46,7 +34,7 @@ class SourceSettings(SpecModel):
 
     Args:
         url: Where it is, without a password.
-        properties: How to get there: `password`, and `sslmode` and the like as libpq names them.
+        properties: How to get there: `password`, `sslpassword`, and `sslmode` and the like as libpq names them.
         timeout: How long a connection is waited for, and a lock on the table.
         statement_timeout: How long one statement may take.
     """
@@ -58,7 +46,7 @@ class SourceSettings(SpecModel):
 
     @model_validator(mode="after")
     def _known(self) -> SourceSettings:
-        problems: list[tuple[Location, str]] = []
+        problems: list[tuple[Location, str]] = bare_secrets(self.properties)
         for key in self.properties:
             if key not in SOURCE_PROPERTIES:
                 near = suggestion(key, SOURCE_PROPERTIES)

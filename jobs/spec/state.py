@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from jobs.spec.base import LocalPath, Location, SpecModel, local_path, problems_at
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
-from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.secrets import Properties, Secret, revealed
+from jobs.spec.service_url import service_url
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
+from jobs.spec.written_secret import POSTGRES_SECRETS, bare_secrets, without_written
 
 # As PyIceberg names them for its files, and what botocore calls them.
 S3_PROPERTIES = {
@@ -27,7 +28,7 @@ S3_PROPERTIES = {
     STORE_AUTHORITIES: "verify",
 }
 # As libpq names them, and the table.
-POSTGRES_PROPERTIES = ("password", "sslmode", "sslrootcert", "sslcert", "sslkey", "table")
+POSTGRES_PROPERTIES = (*POSTGRES_SECRETS, "sslmode", "sslrootcert", "sslcert", "sslkey", "table")
 DEFAULT_TABLE = "frazil_state"
 
 _EXAMPLES = "such as s3://bucket/frazil or postgresql://user@host:5432/database"
@@ -37,22 +38,9 @@ _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
 
 
 def _store_url(value: str) -> str:
-    url = value.strip().rstrip("/")
-    if "${" in url:
-        raise ValueError("is not a secret; write the password as ${env:NAME} under properties")
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f"must be a URL {_EXAMPLES}") from None
-    if parts.scheme not in ("s3", "postgresql"):
-        raise ValueError(f"must begin with s3:// or postgresql://, {_EXAMPLES}")
-    if problem := literal_secret_problem("url", url):
-        raise ValueError(problem)
-    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
-        raise ValueError("has a password in it; write password: ${env:NAME} under properties")
+    url, parts = service_url(value, ("s3", "postgresql"), _EXAMPLES)
     if parts.scheme == "postgresql":
-        if not host or not parts.path.strip("/") or "/" in parts.path.strip("/"):
+        if not parts.hostname or not parts.path.strip("/") or "/" in parts.path.strip("/"):
             raise ValueError("must name a host and a database, such as postgresql://user@host:5432/database")
         return url
     path = parts.path.strip("/")
@@ -79,9 +67,21 @@ class StateSettings(SpecModel):
     properties: Properties = Field(default_factory=dict)
     timeout: Duration = timedelta(seconds=5)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _hidden(cls, value: Any) -> Any:
+        """What earlier releases let stand in the URL of a database stands beside it as a reference."""
+        url, properties = (value.get("store"), value.get("properties") or {}) if isinstance(value, dict) else (None, {})
+        if not isinstance(url, str) or not url.strip().startswith("postgresql:") or not isinstance(properties, dict):
+            return value
+        bare, taken = without_written(url.strip().rstrip("/"), "state.store")
+        if twice := sorted(taken.keys() & properties.keys()):
+            raise problems_at([(("store",), f"has {', '.join(twice)} in it, and so has properties; take it out here")])
+        return {**value, "store": bare, "properties": {**properties, **taken}} if taken else value
+
     @model_validator(mode="after")
     def _parts_agree(self) -> StateSettings:
-        problems: list[tuple[Location, str]] = []
+        problems: list[tuple[Location, str]] = bare_secrets(self.properties)
         known = tuple(S3_PROPERTIES) if self.kind == "s3" else POSTGRES_PROPERTIES if self.kind else ()
         for key in self.properties:
             if self.store is None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobs.spec.written_secret import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
@@ -113,6 +114,8 @@ class KeeperStarter:
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))
         environment = {name: value for name, value in os.environ.items() if name != DRIVER_VARIABLE}
+        # What stands in the file of the settings is in no command, which everybody may read.
+        environment |= written_variables(settings.state_store.secrets if settings.state_store is not None else ())
         self._environment: Mapping[str, str] = environment | {"PYTHONPATH": path}
         self._child: subprocess.Popen[bytes] | None = None
         self._not_before: float = 0.0

@@ -181,6 +181,23 @@ def test_frazil_validate_tries_the_store(state: StateSettings, tmp_path: Path, m
     assert found.verdict == "unchecked" and found.sentence.startswith("the state store cannot be reached: ")
 
 
+def test_a_secret_in_the_url_works_as_in_an_earlier_release_and_is_told_nowhere(
+    database: DatabaseServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = f"{database.url}?sslmode=prefer&sslpassword=hunter%2F2"
+    state = database_state(database, url=url)
+    documents = chosen_store.documents_of(state)
+    assert state.revealed()["sslpassword"] == "hunter/2"
+    prove_store(shared_store(state, tmp_path))
+    (found,) = check_state(Settings.embedded(tmp_path).model_copy(update={"state_store": state}))
+    assert found.verdict == "ok"
+    gone = database_state(database, url=url.replace("/postgres?", "/nowhere?"))
+    with pytest.raises(OSError, match="nowhere") as refused:
+        chosen_store.documents_of(gone).read("launch.json")
+    shown = f"{state!r} {vars(documents)!r} {documents.place('a')} {found} {refused.value!r} {capfd.readouterr()}"
+    assert "hunter" not in shown
+
+
 def test_a_bucket_that_is_not_there_is_named(objects: ObjectServer, tmp_path: Path) -> None:
     state = objects_state(objects).model_copy(update={"store": "s3://no-such-bucket/state"})
     with pytest.raises(FrazilError, match="s3://no-such-bucket/state: NoSuchBucket"):

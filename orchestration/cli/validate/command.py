@@ -17,6 +17,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
 from jobs.spec.validation import SpecError, shown_path
+from jobs.spec.written_secret import WrittenSecret
 from orchestration.cli.terminal import print_json
 from orchestration.cli.validate.catalog_checks import (
     check_names,
@@ -106,7 +107,20 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
         problem = _unset(secret)
         if problem:
             findings.append(Finding(None, "settings", "unchecked", problem.message, problem.fix))
+        if isinstance(secret, WrittenSecret):
+            findings.append(_written(secret))
     return settings
+
+
+def _written(secret: WrittenSecret) -> Finding:
+    """A secret that stands in the file, as earlier releases let it; it is used as ever."""
+    named = " and ".join(dict.fromkeys(secret.keys))
+    section, _, rest = secret.place.partition(".")
+    beside = [f"{key}: ${{env:NAME}} under {section}.properties" for key in secret.keys]
+    inside = [f"{key}=${{env:NAME}}" for key in secret.keys]
+    instead = " and ".join(inside if rest.startswith("properties.") else beside)
+    sentence = f"{secret.place} has {named} in it, which whoever may read the file of the settings sees"
+    return Finding(None, "settings", "unchecked", sentence, f"write {instead} instead, then run `frazil validate`")
 
 
 def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
