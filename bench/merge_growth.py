@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.merge import ROW, merge_keys
-from jobs.mirror.merge import table_path
+from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import merging_session
 from jobs.spark.session import start_session
 from jobs.spec.settings import Settings

@@ -14,6 +14,7 @@ from pyiceberg.expressions.literals import literal
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.expired_changes import expired_changes
 from jobs.commit.lineage import ancestors
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.mirror.errors import AnotherLogError
@@ -49,11 +50,13 @@ def refuse_another_log(spec: StreamSpec, mirror: Mirror, changelog: Table, known
     Raises:
         AnotherLogError: The changelog, as far as its snapshots are kept, holds such an answer.
     """
-    if spec.changes is not None and spec.changes.order_by:
-        # A row says by itself which of its changes is the later one.
-        return
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    # A row says by itself which of its changes is the later one.
+    by_row = spec.changes is not None and bool(spec.changes.order_by)
+    gone = {partition.topic for partition in expired.offsets} if expired else set[str]()
     for each in other_logs(changelog.metadata, spec.stream, known.sequence if known else 0):
-        if known is not None and ordered_without_offsets(known.state, each.topic):
+        # Which changes have expired is known by offsets, whatever orders the others.
+        if each.topic not in gone and (by_row or (known and ordered_without_offsets(known.state, each.topic))):
             continue
         if known is None:
             of_topic = In(term=Reference(spec.kafka_columns.coordinates[0]), values={literal(each.topic)})

@@ -22,8 +22,9 @@ from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
-from jobs.mirror.merge import table_path
+from jobs.mirror.history_start import history_start
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
+from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging import load_changelog
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
@@ -236,9 +237,8 @@ class _Comparison:
         from pyspark.sql import functions as sql
 
         plan = self._plan(kinds)
-        history = History(
-            self.session, self.settings, self.changelog, plan, Order(plan.state, {}, plan.scope), self.until
-        )
+        order = Order(plan.state, {}, plan.scope, plan.start.offsets if plan.start else {})
+        history = History(self.session, self.settings, self.changelog, self.table, plan, order, self.until)
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
         part = None if buckets is None else self._bucket(kinds).isin(*buckets)
         folded = history.folded_where(part, row_filter).where(sql.col(FOLD_COLUMN) == UPSERT)
@@ -270,6 +270,7 @@ class _Comparison:
             self.mirror.deletes,
             self.stamp.where,
             coordinates=self.spec.kafka_columns.coordinates,
+            start=history_start(self.spec, self.changelog, self.table, self.stamp),
         )
 
     def _bucket(self, kinds: StructType) -> Column:

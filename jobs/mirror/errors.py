@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jobs.commit.offsets import TopicPartition
-from jobs.errors import StreamStopped
+from jobs.errors import FrazilError, StreamStopped
 from jobs.mirror.merge_plan import LAST_GENERATION
 
 
@@ -126,3 +126,27 @@ class UnorderedTruncateError(StreamStopped):
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset
+
+
+class NoBaseError(FrazilError):
+    """Changes of the changelog have expired, and the mirror has no base that stands for them."""
+
+    def __init__(self, stream: str, mirror: str) -> None:
+        super().__init__(
+            f"stream {stream}: changes of the changelog have expired (changes.keep), and mirror {mirror} has no base "
+            f"that stands for them: its tag frazil-base-… is gone, or it was made anew since.",
+            fix=f"frazil maintain {mirror} --only base, which makes one of what the mirror is now, then the same again",
+        )
+
+
+class ExpiredChangesError(FrazilError):
+    """A mirror is to be made of a changelog of which changes have expired, and it has nothing that stands for them."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
+        super().__init__(
+            f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
+            f"from before {before}, have expired (changes.keep), and the mirror has no base that stands for them. Rows "
+            "that have not changed since would be missing.",
+            fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
+            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+        )

@@ -58,7 +58,7 @@ def fold(table: pa.Table | pa.RecordBatch, key: Sequence[str], columns: Sequence
         there, since the key was inserted or deleted after the last change that had it.
     """
     rows = table.combine_chunks() if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-    first = _first_of_keys(rows, key)
+    first = first_of_keys(rows, key)
     starts = np.flatnonzero(first)
     last = np.append(starts[1:], rows.num_rows)[: len(starts)] - 1
     ops = rows[OP_COLUMN]
@@ -66,16 +66,16 @@ def fold(table: pa.Table | pa.RecordBatch, key: Sequence[str], columns: Sequence
     deleted = _mask(pc.equal(picked[OP_COLUMN], "d"))
     values = {name: picked[name] for name in columns}
     missing = _Missing(len(starts))
-    listed = _listed(rows[UNAVAILABLE_COLUMN])
+    listed = rows_by_unavailable(rows[UNAVAILABLE_COLUMN])
     if listed:
-        reset = _last_where(_mask(pc.is_in(ops, pa.array(RESETS))), last, starts)
+        reset = last_where(_mask(pc.is_in(ops, pa.array(RESETS))), last, starts)
         is_delete = _mask(pc.equal(ops, "d"))
         for name in columns:
             if name not in listed or name in key:
                 continue
             there = ~is_delete
             there[listed[name]] = False
-            source = _last_where(there, last, starts)
+            source = last_where(there, last, starts)
             source = np.where(source < reset, -1, source)
             values[name] = rows[name].take(pa.array(source, mask=source < 0))
             missing.note(name, (source < 0) & ~deleted, reset >= 0)
@@ -117,7 +117,7 @@ class _Missing:
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), named)
 
 
-def _first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
+def first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
     """Which rows are the first of their key."""
     first = np.zeros(rows.num_rows, bool)
     first[:1] = True
@@ -128,13 +128,13 @@ def _first_of_keys(rows: pa.Table, key: Sequence[str]) -> Mask:
     return first
 
 
-def _last_where(mask: Mask, last: Ints, starts: Ints) -> Ints:
+def last_where(mask: Mask, last: Ints, starts: Ints) -> Ints:
     """For each key the index of its last row where the mask is true; -1 if it is nowhere."""
     reached = np.maximum.accumulate(np.where(mask, np.arange(len(mask)), -1))[last]
     return np.where(reached >= starts, reached, -1)
 
 
-def _listed(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
+def rows_by_unavailable(unavailable: pa.ChunkedArray) -> dict[str, Ints]:
     """By name of a column the indices of the rows that lack its value."""
     lists = unavailable.combine_chunks()
     if isinstance(lists, pa.ChunkedArray):

@@ -71,7 +71,7 @@ class FoldTask:
 
 @dataclass(frozen=True, slots=True)
 class LateTask:
-    """Keeps the changes that came late, without truncates; can be pickled."""
+    """Keeps the changes that came late, without truncates and those that a base stands for; can be pickled."""
 
     order: Order
 
@@ -79,7 +79,7 @@ class LateTask:
         for batch in batches:
             found = self.order.of_rows(batch[TOPIC], batch[PARTITION], batch[OFFSET], batch[OP_COLUMN], batch[POSITION])
             truncate = pc.equal(batch[OP_COLUMN], "t").to_numpy(zero_copy_only=False)
-            yield batch.filter(pa.array(found.late & ~truncate))
+            yield batch.filter(pa.array(found.late & ~truncate & ~found.expired))
 
 
 @dataclass(frozen=True, slots=True)

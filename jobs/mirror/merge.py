@@ -13,8 +13,16 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.change_frame import change_frame, log_scans, log_scans_here, session_cores
+from jobs.increment.offset_ranges import quoted_text
+from jobs.mirror.change_frame import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    change_frame,
+    log_scans,
+    log_scans_here,
+    session_cores,
+)
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_here import folded_here, folds_here, tasks_of
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
@@ -23,7 +31,7 @@ from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
-from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, where_changes_are
+from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
@@ -110,6 +118,8 @@ class _Merge:
             count = sum(file.record_count for file in files)
             scans = log_scans(changes, count, plan) if here is None else log_scans_here(here, plan)
             order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
+            if plan.start is not None:
+                order = replace(order, begins=plan.start.offsets)
             counts = MergeCounts(
                 read=sum(scan.rows for scan in scans.values()),
                 repeats=sum(scan.repeated_rows for scan in scans.values()),
@@ -118,19 +128,24 @@ class _Merge:
             )
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
+            history = History(self.session, self.settings, self.changelog, self.mirror, plan, order, until)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
-            made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
+            if plan.anew:
+                # What is late to the base's state is in the base, or is a change of a row that is folded with it.
+                made, counts = history.folded_where(None, row_filter), replace(counts, late=0)
+            else:
+                made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
+                counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
             named = self.settings.spark.conf
             tasks_conf = {} if here is None else tasks_of(here, session_cores(changes))
             with _conf(self.session, {key: tasks_conf[key] for key in tasks_conf if key not in named}):
                 folded = kept_frame(made, until)
-            history = History(self.session, self.settings, self.changelog, plan, order, until)
             columns = self.changelog.schema()
             rows = SourceRows(
                 self.session, plan, self.target, history, row_filter, until,
                 remembered=lambda: memory_begins(columns, plan.timestamp, files, time.time()),
             )  # fmt: skip
-            late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late else None
+            late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late > counts.too_late else None
             facts = self._facts(folded)
             source = rows.of(folded, facts, late)
             if source.changed:
@@ -208,9 +223,15 @@ def _conf(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 session.conf.set(key, value)
 
 
-def table_path(settings: Settings, table: Table) -> str:
-    """A table in the SQL of Spark."""
-    return ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
+def _too_late(changes: DataFrame, plan: MergePlan) -> int:
+    """How many changes are from before those that have expired."""
+    if plan.start is None or not plan.start.offsets:
+        return 0
+    before = " OR ".join(
+        f"({TOPIC} = {quoted_text(each.topic)} AND {PARTITION} = {each.partition} AND {OFFSET} < {since})"
+        for each, since in sorted(plan.start.offsets.items())
+    )
+    return changes.where(before).count()
 
 
 def _rows(table: Table) -> int:

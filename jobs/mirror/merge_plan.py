@@ -206,6 +206,19 @@ def _partition(entry: list[Any], named: list[str]) -> PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryStart:
+    """Where the history of rows begins, in a changelog of which changes have expired: with the rows of a base.
+
+    Attributes:
+        offsets: By partition, the first offset from which on all changes are there.
+        snapshot_id: Of the mirror, the base; None if it has none that stands for what is gone.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MergePlan:
     """What a merge is told, beside the tables and the files.
 
@@ -221,6 +234,8 @@ class MergePlan:
         scope: What positions are compared within.
         coordinates: The changelog's columns of topic, partition and offset.
         timestamp: Its column of Kafka's time.
+        start: Where histories begin; None as long as no change has expired.
+        anew: Whether the branch is empty, and gets the rows of the base as well, with `state` that of the base.
     """
 
     stream: str
@@ -233,6 +248,8 @@ class MergePlan:
     scope: Scope = "source"
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
     timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
+    start: HistoryStart | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +266,7 @@ class MergeCounts:
         deletes: Keys that were deleted, those that no longer fulfil the filter among them.
         filtered: Of the deletes, keys whose row does not fulfil the filter.
         refolded: Keys that were folded again from the changelog.
+        too_late: Of the late ones, what came from before changes that have expired, and was left out.
         unresolved: Values that the source left out and that no change in the changelog has for sure: they are null in
             the mirror, or as they were before the key changed, whose deletion has not arrived.
     """
@@ -262,6 +280,7 @@ class MergeCounts:
     filtered: int = 0
     refolded: int = 0
     unresolved: int = 0
+    too_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class SourceRows:
         A row that stays in the mirror as deleted says by itself what removed it, so it is there.
         """
         newest = self.plan.state.removed
-        if not newest:
+        if not newest or self.plan.anew:
             return None
         behind = self._kept(folded.where(may_be_behind(newest)))
         if not behind.count():

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from pyiceberg.table import Table
+
 from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, Deletes, TruncateFloor
+from jobs.spec.settings import Settings
 
 SET_COLUMN = "_set"
 """Of a folded row: whether it holds whatever the order of the mirror's row, as it was folded from all changes."""
@@ -45,6 +48,11 @@ class Buckets:
     count: int
     column: str
     touched: tuple[int, ...]
+
+
+def table_path(settings: Settings, table: Table) -> str:
+    """A table in the SQL of Spark."""
+    return ".".join(quoted_name(part) for part in (settings.catalog.name, *table.name()))
 
 
 def branch_path(table: str, branch: str) -> str:
@@ -135,12 +143,20 @@ def floor_sql(target: str, topic_floors: Sequence[TruncateFloor], deletes: Delet
         target: The branch of the mirror, all of whose changes come from one topic.
         topic_floors: One at least.
     """
-    lower = " OR ".join(
-        f"({ORDER_COLUMN} < {quoted_text(each.token)} AND substring({ORDER_COLUMN}, 1, 4) IN "
-        f"({', '.join(quoted_text(f'{number:04x}') for number in each.generations)}))"
-        for each in topic_floors
-    )
-    below = f"{ORDER_COLUMN} IS NULL OR {lower}"
+    below = f"{ORDER_COLUMN} IS NULL OR {below_floors(topic_floors)}"
     if deletes == "hard":
         return f"DELETE FROM {target} WHERE {below}"
     return f"UPDATE {target} SET {DELETED_COLUMN} = true WHERE ({below}) AND NOT coalesce({DELETED_COLUMN}, false)"
+
+
+def below_floors(floors: Sequence[TruncateFloor]) -> str:
+    """The condition that a row is older than a truncate, by its order; null of a row without one.
+
+    Args:
+        floors: One at least.
+    """
+    return " OR ".join(
+        f"({ORDER_COLUMN} < {quoted_text(each.token)} AND substring({ORDER_COLUMN}, 1, 4) IN "
+        f"({', '.join(quoted_text(f'{number:04x}') for number in each.generations)}))"
+        for each in floors
+    )

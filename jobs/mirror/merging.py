@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -28,7 +28,9 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
-from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
+from jobs.mirror.history_start import Beginning, beginning, history_start
+from jobs.mirror.merge_plan import MergePlan, MergeResult
+from jobs.mirror.merge_planning import merge_plan
 from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
@@ -43,13 +45,11 @@ from jobs.mirror.mirror_table import (
     mirror_key,
     mirror_schema,
     refuse_unfit,
-    row_columns,
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
-from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 
@@ -91,8 +91,12 @@ class Merged:
     attempts: int = 0
 
 
+How = Literal["on", "anew", "incomplete"]
+"""Whether a merge goes on from what the mirror has, or makes it anew; also where the changelog lacks changes."""
+
+
 def merge_new(
-    session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, anew: bool = False
+    session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, how: How = "on"
 ) -> Merged:
     """Merge what is new in the changelog into the mirror, and publish it.
 
@@ -100,9 +104,11 @@ def merge_new(
         session: Held.
         merger: Makes the merge on a branch.
         letters: Counts the stream's dead letters that have not come back; asked before the changelog is read.
-        anew: Make the mirror of the whole changelog, whatever it has now.
+        how: Make the mirror of the whole changelog, whatever it has now; where changes of it have expired, of its base
+            and those that are left.
 
     Raises:
+        ExpiredChangesError: Changes of the changelog have expired, and the mirror has no base that stands for them.
         AnotherLogError: Offsets of its topics have begun anew, and its changes need them.
         ChangelogMovedError: The changelog was moved back to before what the mirror has.
         RolledBackError: The mirror was.
@@ -111,12 +117,16 @@ def merge_new(
         FrazilError: Its table cannot take the changelog's columns, or the changes cannot be ordered.
     """
     spec, mirror, target = session.spec, session.mirror, session.target
+    anew = how != "on"
     for attempt in range(1, ATTEMPTS + 1):
         pending = letters()
         changelog = load_changelog(target.catalog, spec)
         newest = _newest(session, anew=anew)
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
-        refuse_another_log(spec, mirror, changelog, known)
+        first = None
+        if known is None and how != "incomplete":
+            first = beginning(spec, mirror, changelog, target.catalog.load_table(mirror.table))
+        refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         if found.until is None:
             return Merged(None, found, None, known)
@@ -142,9 +152,22 @@ def merge_new(
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
             state = known.state if known else state_to_begin_with(newest)
-            plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id)
-            result = merger.merge(changelog, found.files, target.catalog.load_table(mirror.table), branch, plan)
+            table = target.catalog.load_table(mirror.table)
+            if first is not None:
+                state, begins = replace(first.stamp.state, breaks=state.breaks), first.start
+            else:
+                begins = history_start(spec, changelog, table, known) if known else None
+            plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
+            plan = replace(plan, anew=first is not None)
+            result = merger.merge(changelog, found.files, table, branch, plan)
             step("mirror_after_merge")
+            # Where all of the changelog was read, most of it is what the mirror has.
+            too_late = 0 if found.why else result.counts.too_late
+            if too_late:
+                log.warning(
+                    "mirror %s: %d changes came too late, from before changes that have expired; they are left out: %s",
+                    mirror.table, too_late, f"frazil mirror check {spec.stream}",
+                )  # fmt: skip
             stamp = MirrorStamp(
                 str(changelog.metadata.table_uuid),
                 found.until.snapshot_id,
@@ -157,6 +180,8 @@ def merge_new(
                 result.state,
                 found.positions,
                 known.others if known else (),
+                _numbers(known, first),
+                (known.too_late if known else 0) + too_late,
             )
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
         except Exception:
@@ -173,31 +198,6 @@ def merge_new(
         f"stream {spec.stream}: others have committed to mirror {mirror.table} each of {ATTEMPTS} times while a merge "
         "was made. Nothing was published.",
         fix=f"let them finish, then frazil mirror run {spec.stream}",
-    )
-
-
-def merge_plan(
-    spec: StreamSpec, mirror: Mirror, changelog: Table, key: tuple[str, ...], state: MirrorState, until: int
-) -> MergePlan:
-    """What a merge into a mirror is told.
-
-    Args:
-        key: The columns that tell the mirror's rows apart.
-        state: Of the mirror's newest stamp.
-        until: The changelog's snapshot that is merged.
-    """
-    return MergePlan(
-        spec.stream,
-        key,
-        row_columns(spec, changelog.schema()),
-        state,
-        until,
-        mirror.deletes,
-        mirror.where,
-        # Columns of rows may be versions, which say nothing of other rows.
-        scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
-        coordinates=spec.kafka_columns.coordinates,
-        timestamp=spec.kafka_columns.instant_coordinates[3],
     )
 
 
@@ -255,6 +255,12 @@ def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
         session.claimed = True
         return session.target.newest
     return past.newest
+
+
+def _numbers(known: MirrorStamp | None, first: Beginning | None) -> str:
+    if known is not None:
+        return known.numbers
+    return first.stamp.numbers if first is not None else uuid.uuid4().hex[:8]
 
 
 def _drop(session: MirrorSession, branch: str) -> None:

@@ -15,10 +15,10 @@ from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_hold import hold_changelog
 from jobs.mirror.changelog_increment import changelog_increment
-from jobs.mirror.merge import merge_increment, table_path
+from jobs.mirror.merge import merge_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merge_sql import branch_path
-from jobs.mirror.merging import Merged, Merger, load_changelog, merge_new
+from jobs.mirror.merge_sql import branch_path, table_path
+from jobs.mirror.merging import How, Merged, Merger, load_changelog, merge_new
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_problem import forget_problem
 from jobs.mirror.mirror_stamp import mirror_id, mirrored, refuse_other_rows
@@ -117,9 +117,10 @@ def rebuild_mirror(
     changelog = load_changelog(catalog, spec)
     if not incomplete:
         refuse_incomplete(spec, mirror, changelog)
+    how: How = "incomplete" if incomplete else "anew"
     table = ensure_mirror(spec, mirror, catalog, changelog.schema())
     with mirror_session(spec, mirror, settings, catalog, table) as session:
-        done = merge_new(session, merger, letters_counter(spec, catalog), anew=True)
+        done = merge_new(session, merger, letters_counter(spec, catalog), how=how)
     _hold(spec, mirror, catalog, done)
     forget_problem(settings, spec.stream, mirror.table)
     return done

@@ -22,7 +22,6 @@ from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 
 BRANCH_PREFIX = "frazil-mirror-"
-BASE_PREFIX = "frazil-base-"
 _DAMAGED = (KeyError, TypeError, ValueError, IndexError)
 
 
@@ -61,6 +60,9 @@ class MirrorStamp:
         state: What the next merge has to know of the log.
         positions: Where the stream, its replays and its queues stood in that snapshot, by the id that they stamp with.
         others: Snapshots of the mirror by which somebody else had changed rows since it was made anew.
+        numbers: Tells for which of the mirror's generations the numbers in its order tokens count: another text each
+            time that all of the changelog was merged. Empty in stamps of earlier versions.
+        too_late: Changes that came late, from before changes that had expired, and were left out since.
     """
 
     changelog: str
@@ -74,6 +76,8 @@ class MirrorStamp:
     state: MirrorState = field(default_factory=MirrorState)
     positions: Mapping[str, Positions] = field(default_factory=dict)
     others: tuple[int, ...] = ()
+    numbers: str = ""
+    too_late: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """What stands in the stamp."""
@@ -94,6 +98,10 @@ class MirrorStamp:
             document["letters"] = self.letters
         if self.others:
             document["others"] = list(self.others)
+        if self.numbers:
+            document["numbers"] = self.numbers
+        if self.too_late:
+            document["too_late"] = self.too_late
         return document
 
     @staticmethod
@@ -115,6 +123,8 @@ class MirrorStamp:
             MirrorState.from_json(document.get("state", {})),
             {name: from_topics(each) for name, each in document.get("of", {}).items()},
             tuple(document.get("others", ())),
+            document.get("numbers", ""),
+            document.get("too_late", 0),
         )
 
 

@@ -11,7 +11,7 @@ another partition of the topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,12 +49,14 @@ class Ordered:
     Attributes:
         tokens: One for each change.
         late: Whether it came behind later changes of its partition.
-        dropped: Whether it is no change of a row any more: a repeat, a truncate, or below a truncate.
+        dropped: Whether it is no change of a row any more: a repeat, a truncate, below a truncate, or expired.
+        expired: Whether a base stands for it, as others around it are gone.
     """
 
     tokens: pa.Array
     late: Mask
     dropped: Mask
+    expired: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,13 @@ class Order:
         state: The mirror's after the increment.
         scans: By partition with changes in the increment.
         scope: What positions are compared within.
+        begins: By partition, the first offset from which on all changes are there; before it, bases stand for them.
     """
 
     state: MirrorState
     scans: Mapping[TopicPartition, LogScan]
     scope: Scope = "source"
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -114,6 +118,7 @@ class Order:
         rows = len(offsets)
         numbers = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
+        expired = np.zeros(rows, bool)
         codes, sources = _sources(topics, partitions)
         for code, source in enumerate(sources):
             mine = np.flatnonzero(codes == code)
@@ -121,6 +126,7 @@ class Order:
             of_source = self.state.partitions[source].generations
             found = np.searchsorted([each.since for each in of_source[1:]], here, side="right")
             generations[mine] = np.array([each.number for each in of_source])[found]
+            expired[mine] = here < self.begins.get(source, 0)
             if (scan := self.scans.get(source)) is None:
                 continue
             late[mine] = here < scan.unseen
@@ -128,7 +134,8 @@ class Order:
             positions = _carried(positions, mine, here, scan)
         tokens = _tokens(generations, positions, ops, numbers)
         truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
-        return Ordered(tokens, late, repeated | truncate | self.below_floor(topics, generations, tokens))
+        below = self.below_floor(topics, generations, tokens)
+        return Ordered(tokens, late, repeated | truncate | below | expired, expired)
 
     def below_floor(self, topics: pa.Array, generations: np.ndarray[Any, Any], tokens: pa.Array) -> Mask:
         """Which changes a truncate has removed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.expired_changes import ExpiredChanges, expired_changes
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
 from jobs.commit.target_directory import MOST_NAMED
 from jobs.errors import FrazilError
@@ -16,17 +17,25 @@ from jobs.spec.models import StreamSpec
 def refuse_incomplete(spec: StreamSpec, mirror: Mirror, changelog: Table) -> None:
     """Refuse to make a mirror of a changelog that has fewer rows than its stream has landed there.
 
+    Those that have expired, for which mirrors have bases, count as if they were there.
+
     Raises:
         FrazilError: It has.
     """
     landed, there = landed_rows(changelog.metadata, spec.stream), _rows(changelog.metadata)
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    there += expired.rows if expired else 0
     if landed is not None and there < landed:
         raise FrazilError(
-            f"stream {spec.stream}: changelog {spec.table.name} has {there:,} rows, and {landed:,} were landed there: "
-            f"somebody has removed some, so mirror {mirror.table} made of the rest may lack rows.",
+            f"stream {spec.stream}: changelog {spec.table.name} has {there:,} rows{_with(expired)}, and {landed:,} "
+            f"were landed there: somebody has removed some, so mirror {mirror.table} made of the rest may lack rows.",
             fix=f"bring them back; or `frazil mirror rebuild {spec.stream} --table {mirror.table} --incomplete`, "
             "which makes it of what is left",
         )
+
+
+def _with(expired: ExpiredChanges | None) -> str:
+    return f" with those that have expired ({expired.rows:,})" if expired else ""
 
 
 def landed_rows(metadata: TableMetadata, stream: str) -> int | None:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +21,14 @@ from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
+from jobs.mirror.base_frame import base_frame, with_base
+from jobs.mirror.base_rows import AmongBaseRows
 from jobs.mirror.change_frame import OFFSET, OLD_KEY, PARTITION, POSITION, TOPIC, as_changes, session_cores
 from jobs.mirror.fold import folded_schema
-from jobs.mirror.fold_tasks import FoldTask, OrderTask
+from jobs.mirror.fold_tasks import FoldTask, KeptTables, OrderTask
 from jobs.mirror.log_scan import carried_positions
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan
+from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
 from jobs.mirror.moved_keys import Histories, Key, rows_with_key
 from jobs.mirror.order import Order
@@ -34,7 +38,9 @@ from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
+Part: TypeAlias = "Callable[[DataFrame], DataFrame]"
 MOST_KEYS = 1_000_000
 """So many keys are folded again in one merge; to rebuild the mirror is quicker then."""
 MOST_MOVED = 50_000
@@ -49,8 +55,11 @@ _LISTED = 200
 class History:
     """All changes of a changelog up to a merge.
 
+    Where changes have expired, those that are left, and the rows of the mirror's base.
+
     Attributes:
         session: Of the merge.
+        mirror: With its base.
         order: Of the increment.
         until: At its end the frames cannot be read any more.
     """
@@ -58,6 +67,7 @@ class History:
     session: SparkSession
     settings: Settings
     changelog: Table
+    mirror: Table
     plan: MergePlan
     order: Order
     until: contextlib.ExitStack
@@ -68,7 +78,7 @@ class History:
         Args:
             keys: Distinct, in the key's columns.
         """
-        return self._folded(self.changes(keys), row_filter)
+        return self._folded(self.changes(keys), lambda rows: self._of_keys(rows, keys), row_filter)
 
     def folded_where(self, condition: Column | None, row_filter: RowFilter) -> DataFrame:
         """The folded row of each key that fulfils a condition and has a change.
@@ -78,16 +88,20 @@ class History:
         """
         from pyspark.sql import functions as sql
 
+        def part(rows: DataFrame) -> DataFrame:
+            return rows if condition is None else rows.where(condition)
+
         changes = self._read(AlwaysTrue())
         for name in self.plan.key:
             # Only a truncate has none.
             changes = changes.where(sql.col(quoted_name(name)).isNotNull())
-        return self._folded(changes if condition is None else changes.where(condition), row_filter)
+        return self._folded(part(changes), part, row_filter)
 
-    def _folded(self, changes: DataFrame, row_filter: RowFilter) -> DataFrame:
+    def _folded(self, changes: DataFrame, part: Part, row_filter: RowFilter) -> DataFrame:
         plan = self.plan
-        ordered = self._ordered(changes, _PLACE)
-        task = FoldTask(plan.key, plan.columns, row_filter, CarriedPositions(plan.key, plan.scope == "source"))
+        ordered = self._ordered(changes, _PLACE, part)
+        prepared = self._prepared(ordered_kinds(changes, plan.columns))
+        task = FoldTask(plan.key, plan.columns, row_filter, prepared)
         by_key = sorted_by_key(ordered, plan.key, session_cores(changes))
         return by_key.mapInArrow(task, folded_kinds(changes, plan.columns))
 
@@ -136,14 +150,41 @@ class History:
         plan = self.plan
         changes = self.changes(keys)
         extra = [name for name in (*_PLACE, OLD_KEY) if name in changes.columns]
-        ordered = self._ordered(changes, tuple(extra), to_arrow=True).toArrow()
-        ordered = sorted_rows(ordered, (*plan.key, ORDER_COLUMN))
-        return CarriedPositions(plan.key, plan.scope == "source")(ordered)
+        ordered = self._ordered(changes, tuple(extra), lambda rows: self._of_keys(rows, keys), to_arrow=True).toArrow()
+        prepared = self._prepared(ordered_kinds(changes, plan.columns, to_arrow=True))
+        return prepared(sorted_rows(ordered, (*plan.key, ORDER_COLUMN)))
 
-    def _ordered(self, changes: DataFrame, extra: tuple[str, ...], *, to_arrow: bool = False) -> DataFrame:
-        columns = self.plan.columns
-        task = OrderTask(self.order, columns, late=True, extra=extra)
-        return changes.mapInArrow(task, ordered_kinds(changes, columns, extra, to_arrow=to_arrow))
+    def _ordered(self, changes: DataFrame, extra: tuple[str, ...], part: Part, *, to_arrow: bool = False) -> DataFrame:
+        """The changes with their order; where some have expired, with the rows of the base.
+
+        Args:
+            part: Takes what is wanted of the base.
+            to_arrow: Whether this process gets them.
+        """
+        plan = self.plan
+        kinds = ordered_kinds(changes, plan.columns, extra, to_arrow=to_arrow)
+        ordered = changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
+        if plan.start is None:
+            return ordered
+        floors = [floor for _, floor in sorted(self.order.state.floors.items())]
+        path = table_path(self.settings, self.mirror)
+        return with_base(ordered, part(base_frame(self.session, path, self.mirror, plan, floors, kinds)))
+
+    def _prepared(self, kinds: StructType) -> KeptTables:
+        """What is done with the changes of whole keys before they are folded.
+
+        Args:
+            kinds: The columns of ordered changes.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        plan = self.plan
+        carried = CarriedPositions(plan.key, plan.scope == "source")
+        if plan.start is None:
+            return carried
+        types = {each.name: each.type for each in to_arrow_schema(kinds) if each.name in plan.columns}
+        nested = {name: kind for name, kind in types.items() if pa.types.is_nested(kind)}
+        return AmongBaseRows(plan.key, plan.columns, carried, nested)
 
     def changes(self, keys: DataFrame, may_have: BooleanExpression = EVERY_ROW, *, few: bool = True) -> DataFrame:
         """The changes of keys, as they landed.
@@ -153,9 +194,11 @@ class History:
             may_have: Only of files that may have a row which fulfils this.
             few: Whether they are few enough to go to each task whole.
         """
+        return self._of_keys(self._read(And(may_have, self._may_have(keys))), keys, few=few)
+
+    def _of_keys(self, rows: DataFrame, keys: DataFrame, *, few: bool = True) -> DataFrame:
         from pyspark.sql import functions as sql
 
-        rows = self._read(And(may_have, self._may_have(keys)))
         return rows.join(sql.broadcast(keys) if few else keys, list(self.plan.key), "left_semi")
 
     def _read(self, may_have: BooleanExpression) -> DataFrame:

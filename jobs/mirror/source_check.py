@@ -21,8 +21,8 @@ from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns
 from jobs.mirror.consistency import BUCKETS, EXAMPLES
 from jobs.mirror.disagreements import Disagreement, Disagreements
-from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_digests import MirrorLook
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.parser import parse_schema
@@ -13,6 +14,7 @@ from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.decode import Decode
 from jobs.spec.fields import schema_text
 from jobs.spec.transform.steps import Step, chain_of
+from jobs.spec.units import Duration
 from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
@@ -69,6 +71,12 @@ Name = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
+def _at_least_a_week(value: timedelta) -> timedelta:
+    if value < timedelta(days=7):
+        raise ValueError("must be at least 7d: so long mirrors look for the deletion behind which a change comes late")
+    return value
+
+
 class ChangeOps(SpecModel):
     """The column that says what happened to a row, and its words for it; without any, Debezium's letters.
 
@@ -119,6 +127,7 @@ class Changes(SpecModel):
         op: The column with what happened, of rows that are no envelope.
         order_by: The columns by which the source orders its changes, the most significant first.
         at: The column with the time of a change; without it Kafka's time is taken.
+        keep: Changes that are older may be deleted, once a base of each mirror stands for them; without it all stay.
         schema_text: The fields of MongoDB's documents, in the language of ``jobs.schema.parser``; without it a document
             is one column of text.
     """
@@ -130,6 +139,7 @@ class Changes(SpecModel):
     op: ChangeOps | None = None
     order_by: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
     at: Name | None = None
+    keep: Annotated[Duration, AfterValidator(_at_least_a_week)] | None = None
     schema_text: Annotated[str | None, BeforeValidator(_schema), Field(alias="schema")] = None
 
     @model_validator(mode="before")
@@ -215,7 +225,7 @@ def row_chain(changes: Changes | None, decode: Decode, steps: tuple[Step, ...]) 
 
 def hashed_changes(_: Any, changes: Changes) -> Any:
     """What of the block changes rows: what it says beside its defaults, so that later keys move no hash."""
-    said = changes.model_dump(mode="json", exclude_defaults=True)
+    said = changes.model_dump(mode="json", exclude_defaults=True, exclude={"keep"})
     if changes.schema_text is not None:
         said["schema"] = parse_schema(changes.schema_text).text
     return said | {"envelope": changes.envelope}

@@ -27,7 +27,7 @@ from jobs.spec.column_problems import (
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.evolve import evolve_problems
-from jobs.spec.mirror import mirror_problems
+from jobs.spec.mirror import keep_problems, mirror_problems
 from jobs.spec.parking import late_park_problems, park_problems
 from jobs.spec.publish import publish_problems
 from jobs.spec.route import expression_text_problems, route_problems
@@ -86,6 +86,8 @@ def agreement_problems(spec: StreamSpec) -> Problems:
     routed = {"routed": spec.route is not None, "lanes": spec.topics_decide}
     of_file = {"changes": spec.changes is not None, "gated": publish is not None, **routed}
     problems.extend(mirror_problems(spec.mirrors, table, spec.target_names, **of_file))
+    if spec.changes is not None and spec.changes.keep is not None:
+        problems.extend(keep_problems(spec.mirrors))
     if spec.tables_follow and spec.route is not None:
         problems.extend(expression_text_problems(spec.route))
         shadow = spec.evolve.clash == "shadow"

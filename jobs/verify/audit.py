@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import existing_table
 from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import PartitionRange
+from jobs.commit.offsets import PartitionRange, pointwise_max
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
@@ -157,7 +157,8 @@ def _count(
         totals.audit.pending += pending
     # Also where only the sink is audited: its rows of replays are explained by dead letters.
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
-    replays = ReplayedRows(spec.stream, _with_replays(spec, catalog, sink), dead_letters)
+    begins = pointwise_max(each.begins for each in audited)
+    replays = ReplayedRows(spec.stream, _with_replays(spec, catalog, sink), dead_letters, begins)
     totals.audit.pending += [replays.pending] if replays.pending else []
     # Replays land by the route of their time: also in tables that the file does not name any more.
     known = dict.fromkeys([*spec.targets, *(each.target for each in audited)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import branch_of
+from jobs.commit.expired_changes import expired_changes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.commit.reissue import last_remade
@@ -46,6 +47,7 @@ class AuditedTable:
         after: Sequence number through which its rows were counted before; 0 if all of them are to be.
         audited_through: Sequence number through which it was audited before; None if it was not.
         counted_in: The snapshot in which what was audited before was counted, if others have changed rows since.
+        begins: By partition, the first offset from which on no row has expired; empty of most tables.
     """
 
     target: TargetSpec
@@ -55,6 +57,7 @@ class AuditedTable:
     after: int = 0
     audited_through: int | None = None
     counted_in: int | None = None
+    begins: Positions = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -204,7 +207,15 @@ def _followed(
         known = _without_counts(known, expired)
         before = metadata.properties[EXPIRED_BEFORE]
         found.notes.append(f"dead letters from before {before} have expired, so they are not counted")
-    made = AuditedTable(target, table, expected_rows(target, known, begin), facts)
+    gone = expired_changes(metadata.properties, name)
+    begins: Positions = gone.offsets if gone is not None else {}
+    if gone is not None:
+        known = _without_expired(known, begins)
+        found.notes.append(f"changes from before {gone.before} have expired ({gone.rows:,}), so they are not counted")
+    made = AuditedTable(target, table, expected_rows(target, known, begin), facts, begins=begins)
+    # Of those it is known why nobody tells what they hold.
+    unknown = made.expected.unknown
+    unknown[:] = [(at, range_) for at, range_ in unknown if range_.start >= begins.get(at, 0)]
     if checkpoint is not None:
         facts.since = checkpoint.at
         taken = [row.since or 0 for row in known if row.kind == "removed" and row.sequence > checkpoint.sequence]
@@ -259,4 +270,17 @@ def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerR
         replace(row, counts=None) if row.kind == "batch" and row.committed_at < before else row
         for row in rows
         if row.partition != WHOLE_TABLE or row.kind != "batch" or row.committed_at >= before
+    ]
+
+
+def _without_expired(rows: Iterable[LedgerRow], begins: Positions) -> list[LedgerRow]:
+    """Rows of batches of which changes have expired no longer say how many stand there.
+
+    Args:
+        begins: By partition, the first offset from which on all changes are there.
+    """
+    return [
+        replace(row, counts=None) if row.kind == "batch" and row.range.start < begins.get(row.partition, 0) else row
+        for row in rows
+        if row.partition != WHOLE_TABLE or row.kind != "batch"
     ]

@@ -225,7 +225,7 @@ def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: BatchReading
             if (rows[mine - start].astype(np.int16) > allowed[mine - start]).any():
                 allowed = readings.allowed(audited, place, range_, came)
             twice = mine[rows[mine - start].astype(np.int16) > allowed[mine - start]]
-            lacks = came[rows[came - start] == 0]
+            lacks = came[(rows[came - start] == 0) & (came >= audited.begins.get(place, 0))]
             said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
             yield from _problem("doubled", name, place, range_, twice, said)
             said = f"{len(lacks):,} rows that replays brought back are not there"

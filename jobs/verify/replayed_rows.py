@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import numpy as np
 from pyiceberg.expressions import And, EqualTo, NotNull
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, Positions, TopicPartition
 from jobs.replay.session import landed_batches
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges
@@ -27,15 +28,19 @@ class ReplayedRows:
         stream: The stream's id.
         sink: Its table, as loaded; None if its rows are not counted.
         dead_letters: Its dead letters, as loaded.
+        begins: By partition, the first offset from which on no row has expired.
 
     Attributes:
         pending: What is still to come; None if both tables know the same replays.
     """
 
-    def __init__(self, stream: str, sink: Table | None, dead_letters: Table | None) -> None:
+    def __init__(
+        self, stream: str, sink: Table | None, dead_letters: Table | None, begins: Positions = MappingProxyType({})
+    ) -> None:
         self.problems: list[AuditProblem] = []
         self.pending: str | None = None
         self._sink: str = ".".join(sink.name()) if sink is not None else ""
+        self._begins: Positions = begins
         self._back: RowCounter | None = None
         self._landed: RowCounter | None = None
         if sink is None or dead_letters is None:
@@ -73,7 +78,9 @@ class ReplayedRows:
             return back
         for index, (each, landed) in enumerate(zip(ranges, self._landed.count(ranges), strict=True)):
             there = np.maximum.reduce([table[index] for table in counted])
-            self._add_missing(each.partition, each.range, np.flatnonzero((landed > 0) & (there == 0)))
+            lacks = np.flatnonzero((landed > 0) & (there == 0))
+            kept = lacks[lacks >= self._begins.get(each.partition, 0) - each.range.start]
+            self._add_missing(each.partition, each.range, kept)
         return back
 
     def _add_missing(self, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray) -> None:

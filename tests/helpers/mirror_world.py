@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +19,10 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 
 from jobs.catalog import connect_catalog
+from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
+from jobs.mirror.merge_plan import Deletes, HistoryStart, MergePlan, MergeResult, MirrorState, Scope
+from jobs.mirror.mirror_run import SparkMerger
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -74,6 +77,7 @@ class MirrorWorld:
         self.state: MirrorState = MirrorState()
         self.attempts: int = 0
         self.files: list[DataFile] = []
+        self.start: HistoryStart | None = None
         columns = iceberg_schema(parse_schema(row))
         old_key = ", ".join(f"{name} {columns.find_type(name)}" for name in key)
         changes = f"{row}, {_CHANGE_COLUMNS}, _change_old_key struct<{old_key}>"
@@ -116,7 +120,26 @@ class MirrorWorld:
         planned = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
         self.files += [file for file in planned if file.file_path in paths]
 
-    def merged(self, *, files: Sequence[DataFile] | None = None, state: MirrorState | None = None) -> MergeResult:
+    def expire(self, begins: Mapping[TopicPartition, int]) -> MirrorState:
+        """The mirror as it is becomes a base, and changes from before these offsets go; the base's state."""
+        head = self.mirror.current_snapshot()
+        assert head is not None and not self.files
+        self.mirror.manage_snapshots().create_tag(head.snapshot_id, f"frazil-base-{self.attempts}").commit()
+        for each, since in begins.items():
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Delete operation did not match any records")
+                self.changelog.delete(f"_kafka_partition = {each.partition} and _kafka_offset < {since}")
+        self.start = HistoryStart(begins, head.snapshot_id)
+        return self.state
+
+    def rebuilt(self, state: MirrorState) -> MergeResult:
+        """The mirror is made anew of its base, whose state is given, and what the changelog has."""
+        files = [task.file for task in self.changelog.scan(AlwaysTrue()).plan_files()]
+        return self.merged(files=files, state=state, anew=True)
+
+    def merged(
+        self, *, files: Sequence[DataFile] | None = None, state: MirrorState | None = None, anew: bool = False
+    ) -> MergeResult:
         """What landed since the last time is merged, and published."""
         self.attempts += 1
         branch = f"frazil-mirror-1-{self.attempts}"
@@ -134,7 +157,11 @@ class MirrorWorld:
             self.deletes,
             self.where,
             self.scope,
+            start=self.start,
+            anew=anew,
         )
+        if anew:
+            SparkMerger(self.settings, lambda: self.session).clear(self.mirror, branch)
         chosen = self.files if files is None else files
         result = merge_increment(self.session, self.settings, changelog, chosen, self.mirror, branch, plan)
         self.mirror.manage_snapshots().set_current_snapshot(ref_name=branch).commit()

@@ -16,6 +16,7 @@ from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, 
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from tests.integration.test_mirror import Merges
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld, copy_on_write
+from tests.unit.mirror.test_changes_expiry import LATER, maintained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +84,28 @@ def test_every_key_is_held_against_its_changes(tmp_path: Path, spark: SparkSessi
     world.changelog().maintenance.expire_snapshots().by_id(head.snapshot_id).commit()
     with pytest.raises(FrazilError, match="has expired"):
         compared(world, session)
+
+
+def test_where_changes_have_expired_the_base_is_what_rows_begin_with(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path)
+    world.write(changes={"envelope": "debezium", "keep": "30d"})
+    merges = Merges(world, spark)
+    world.land(*(Change(n, f"a{n}") for n in range(20)))
+    world.land(*(Change(n, None if n % 4 == 0 else f"b{n}") for n in range(10)))
+    merges.run()
+    maintained(world, MIRROR)
+    world.at = LATER
+    world.land(Change(4, "back"), Change(7, None), Change(15, "c"))
+    (gone,) = maintained(world, CHANGELOG).done
+    assert gone.detail["expired_changes"] == 30
+    merges.run()
+    rows = len(world.source())
+    expected = {"expected": rows, "found": rows, "missing": 0, "extra": 0, "different": 0}
+    parts = [compared(world, merges.session, range(first, first + 32)) for first in (0, 32)]
+    assert sum(wrong(each)["expected"] for each in parts) == rows
+    merges.rebuild()
+    assert world.rows() == world.source()
+    assert wrong(compared(world, merges.session)) == expected
 
 
 def test_rows_that_are_kept_as_deleted_and_rows_outside_of_the_filter_are_none(

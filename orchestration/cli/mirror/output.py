@@ -50,7 +50,8 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
     )
     left_out = {
         "sent twice by the source": counts.repeats,
-        "late, whose keys were folded again": counts.late,
+        "late, whose keys were folded again": counts.late - counts.too_late,
+        "left out, from before changes that have expired": counts.too_late,
         "truncates": counts.truncates,
         "rows outside of the filter": counts.filtered,
         "values that no change in the changelog has": counts.unresolved,
@@ -78,6 +79,7 @@ def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
         "lag_seconds": found.lag_seconds(now),
         "letters_pending": found.letters,
         "letters_at_merge": stamp.letters if stamp else None,
+        "too_late": stamp.too_late if stamp else None,
         "others_wrote": list(found.others),
         "problem": found.problem.message if found.problem else None,
         "fix": found.problem.fix if found.problem else None,
@@ -105,6 +107,8 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
             f"  letters     {found.letters:,} dead letters have not come back, whose changes it lacks: "
             f"frazil letters {spec.stream}"
         )
+    if stamp is not None and stamp.too_late:
+        yield f"  too late    {stamp.too_late:,} changes from before those that expired came late: they are left out"
     if found.others:
         yield (
             f"  others      somebody else has changed rows, in snapshots {', '.join(map(str, found.others))}: "

@@ -11,7 +11,6 @@ from jobs.errors import FrazilError
 from orchestration.jobs.maintain.ops import (
     ACTION,
     COMPACT,
-    EXPIRE,
     MaintainConfig,
     TablesConfig,
     compact_op,
@@ -106,7 +105,7 @@ maintenance_jobs: tuple[dg.JobDefinition, ...] = (
     _job(
         "frazil_snapshot_expiry",
         (expire_op,),
-        _given_under("snapshot_expiry", TablesConfig, EXPIRE),
+        _given_under("snapshot_expiry", TablesConfig, ("expire",)),
         "Snapshot expiry alone, as far as the tables' policies say.",
     ),
     _job(

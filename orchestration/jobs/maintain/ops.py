@@ -34,7 +34,7 @@ ACTION = "maintain"
 POOL = "frazil.maintenance"
 # What the steps do, in the words of a plan.
 COMPACT = ("compact", "position_deletes", "manifests", "remake")
-EXPIRE = ("expire",)
+EXPIRE = ("base", "changes", "expire")
 ORPHANS = ("orphans", "metadata")
 # The resource that hands what one step has found to the next, in memory.
 HANDED_ON = "handed_on"
@@ -56,7 +56,7 @@ class MaintainConfig(TablesConfig):
 
     actions: list[str] = Field(
         default_factory=list,
-        description="Only these: compact, position_deletes, manifests, expire, orphans, metadata.",
+        description=f"Only these: {', '.join((*COMPACT, *EXPIRE, *ORPHANS))}.",
     )
 
 

@@ -126,7 +126,10 @@ class PlainMerger:
             key=lambda row: row["_kafka_offset"],
         )
         head = mirror.metadata.refs[branch].snapshot_id
-        before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
+        begins = plan.start.offsets if plan.start else {}
+        changes = [each for each in changes if each["_kafka_offset"] >= begins.get(P0, 0)]
+        base = plan.start.snapshot_id if plan.start and plan.anew else head
+        before = {row["id"]: row for row in mirror.scan(snapshot_id=base).to_arrow().to_pylist()}
         rows = dict(before)
         for change in changes:
             order = f"{change['_kafka_offset']:016x}"
@@ -142,7 +145,7 @@ class PlainMerger:
         state = MirrorState({P0: PartitionState(after, f"{after:016x}", None, (Generation(0, 0, "db"),))}, {"db": 0})
         state = replace(state, breaks=plan.state.breaks)
         counts = MergeCounts(read=len(changes))
-        if rows == before:
+        if rows == before and not plan.anew:
             return MergeResult(state, counts)
         frame = pa.Table.from_pylist(list(rows.values()), schema=mirror.schema().as_arrow())
         with copy_on_write():
@@ -189,6 +192,8 @@ class MirrorWorld:
         self.end = 0
         # Of the positions of changes to come, as after a restore of the source.
         self.position_shift = 0
+        # When changes come to Kafka.
+        self.at = AT
         self.changes: list[Change] = []
 
     def write(self, **more: Any) -> None:
@@ -221,7 +226,8 @@ class MirrorWorld:
                 "id": each.id,
                 "name": each.name,
                 "_change_op": "d" if each.name is None else "u",
-                "_change_at": AT + timedelta(minutes=start + n),
+                "_change_at": self.at + timedelta(minutes=start + n),
+                "_kafka_timestamp": self.at + timedelta(minutes=start + n),
                 "_change_position": f"{start + n + self.position_shift:016x}",
                 "_change_lineage": "db",
                 "_change_key": {"id": each.id},

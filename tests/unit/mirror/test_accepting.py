@@ -18,6 +18,7 @@ from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
+from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.order import Order
 from tests.unit.mirror.mirror_world import MIRROR_STEPS, P0, AtStep, Change, Killed, MirrorWorld, PlainMerger
@@ -45,16 +46,14 @@ def world(tmp_path: Path) -> MirrorWorld:
     return MirrorWorld(tmp_path)
 
 
-def merge(world: MirrorWorld, *, anew: bool = False) -> None:
-    from jobs.mirror.merging import merge_new
-
+def merge(world: MirrorWorld, *, how: How = "on") -> None:
     with world.session() as session:
-        merge_new(session, OrderedMerger(), anew=anew)
+        merge_new(session, OrderedMerger(), how=how)
 
 
-def restored(world: MirrorWorld, *, anew: bool = False) -> RestoredSourceError:
+def restored(world: MirrorWorld, *, how: How = "on") -> RestoredSourceError:
     with pytest.raises(RestoredSourceError) as stopped:
-        merge(world, anew=anew)
+        merge(world, how=how)
     return stopped.value
 
 
@@ -72,7 +71,7 @@ def test_the_increment_has_changes_from_before_the_restore(world: MirrorWorld) -
     accept(world, restored(world))
     merge(world)
     assert world.rows() == world.source() == {1: "anna", 2: "bob"}
-    merge(world, anew=True)
+    merge(world, how="anew")
     stamp = world.stamp()
     assert stamp is not None and stamp.state.breaks == {P0: (Break(2, 1),)}, "a rebuild knows it"
     world.land(Change(3, "cid"))
@@ -96,10 +95,10 @@ def test_a_rebuild_meets_a_restore_that_was_answered_otherwise(world: MirrorWorl
     world.position_shift = -2
     world.land(Change(1, "anna"))
     world.merge()
-    problem = restored(world, anew=True)
+    problem = restored(world, how="anew")
     assert (problem.offset, world.rows()) == (2, {1: "anna", 2: "bob"})
     accept(world, problem)
-    merge(world, anew=True)
+    merge(world, how="anew")
     assert world.rows() == world.source()
 
 
@@ -113,7 +112,7 @@ def test_a_mirror_that_was_moved_back_keeps_the_answer(world: MirrorWorld) -> No
     accept(world, restored(world))
     merge(world)
     world.table().manage_snapshots().rollback_to_snapshot(former).commit()
-    merge(world, anew=True)
+    merge(world, how="anew")
     assert world.rows() == world.source()
 
 
@@ -137,13 +136,13 @@ def test_an_answer_and_a_rebuild_are_killed_and_given_again(
     for number, step in enumerate(MIRROR_STEPS):
         world.land(Change(2, f"bob {number}"), Change(3, None if number % 2 else "cid"))
         with AtStep(step), pytest.raises(Killed):
-            merge(world, anew=number > 0)
+            merge(world, how="anew" if number else "on")
         world.forget_state()
         world.check()
         merge(world)
         assert world.rows() == world.source()
     stamp = world.stamp()
     assert stamp is not None and [each.since for each in stamp.state.breaks[P0]] == [2]
-    merge(world, anew=True)
+    merge(world, how="anew")
     assert world.rows() == world.source()
     assert not abandoned_branches(world.table().metadata)

@@ -18,7 +18,7 @@ from jobs.commit.target import Target
 from jobs.mirror.another_log import ordered_without_offsets, other_logs
 from jobs.mirror.errors import AnotherLogError
 from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
-from jobs.mirror.merging import merge_new
+from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_status import mirror_status
 from tests.unit.mirror.mirror_world import CHANGELOG, P0, Change, MirrorWorld, PlainMerger
 
@@ -44,9 +44,9 @@ def answer(world: MirrorWorld, answered: Literal["recreated_topic", "cut_topic",
     target.restamp(signed_answer(newest.decided(decision), world.epoch, "so be it"))
 
 
-def merged(world: MirrorWorld, merger: PlainMerger, *, anew: bool = False) -> None:
+def merged(world: MirrorWorld, merger: PlainMerger, *, how: How = "on") -> None:
     with world.session() as session:
-        merge_new(session, merger, anew=anew)
+        merge_new(session, merger, how=how)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_changes_that_offsets_order_are_not_mixed_with_those_of_another_log(
     # Made of all changes it would mix them, whether they have positions or not.
     for merger in (WithoutPositions(), PlainMerger()):
         with pytest.raises(AnotherLogError):
-            merged(world, merger, anew=True)
+            merged(world, merger, how="anew")
     world.check()
 
 

@@ -15,7 +15,7 @@ from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merging import merge_new
+from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.session import mirror_session
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, P0, AtStep, Change, MirrorWorld, PlainMerger
@@ -118,7 +118,7 @@ def test_a_changelog_that_was_moved_back_stops_the_merge(world: MirrorWorld) -> 
         world.merge()
     assert stopped.value.fix is not None and "mirror rebuild customers" in stopped.value.fix
     assert world.rows() == {1: "ann", 2: "bob"}
-    world.merge(anew=True)
+    world.merge(how="anew")
     assert world.rows() == {1: "ann"}
 
 
@@ -132,8 +132,8 @@ def test_a_mirror_that_was_moved_back_is_made_anew(world: MirrorWorld) -> None:
     world.table().manage_snapshots().rollback_to_snapshot(former).commit()
     with pytest.raises(FrazilError, match="was moved back"):
         world.merge()
-    assert world.merge_killed_at("mirror_after_merge", anew=True)
-    world.merge(anew=True)
+    assert world.merge_killed_at("mirror_after_merge", how="anew")
+    world.merge(how="anew")
     assert world.rows() == {1: "anna"}
     world.check()
 
@@ -224,8 +224,8 @@ class At(PlainMerger):
         return done
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_two_sessions_of_one_epoch_that_do_not_see_each_other(world: MirrorWorld, anew: bool) -> None:
+@pytest.mark.parametrize("how", ["on", "anew"])
+def test_two_sessions_of_one_epoch_that_do_not_see_each_other(world: MirrorWorld, how: How) -> None:
     world.land(Change(1, "ann"), Change(2, "bob"))
     world.merge()
     world.land(Change(1, "anna"))
@@ -241,7 +241,7 @@ def test_two_sessions_of_one_epoch_that_do_not_see_each_other(world: MirrorWorld
 
         def refused() -> None:
             with pytest.raises(FencedError):
-                merge_new(theirs, PlainMerger(), anew=anew)
+                merge_new(theirs, PlainMerger(), how=how)
 
         merge_new(ours, At(after=refused))
     assert world.rows() == world.source() == {1: "anna", 2: "bob"}

@@ -100,9 +100,9 @@ class Story:
 
     def anew(self, step: str | None) -> None:
         if step is not None:
-            self.world.merge_killed_at(step, anew=True)
+            self.world.merge_killed_at(step, how="anew")
         else:
-            self.world.merge(anew=True)
+            self.world.merge(how="anew")
             assert self.world.rows() == self.world.source()
 
     def tell(self, action: str, what: Any) -> None:

@@ -16,6 +16,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
 MIRROR = {"table": "shop.customers"}
+KEPT = {"envelope": "debezium", "keep": "30d"}
 
 
 def spec(tmp_path: Path, stream: str = "customers", **more: Any) -> StreamSpec:
@@ -47,6 +48,9 @@ def test_no_row_changes_by_mirrors_and_a_driver_takes_them_up(tmp_path: Path) ->
     assert bare.config_hash == mirrored.config_hash
     assert generation(bare, settings) != generation(mirrored, settings)
     assert generation(bare, settings) == generation(spec(tmp_path, mirrors=[]), settings)
+    # How long changes stay makes no other rows, and starts no driver anew.
+    kept = spec(tmp_path, mirrors=[{**MIRROR, "every": "30s"}], changes={"envelope": "debezium", "keep": "30d"})
+    assert kept.config_hash == mirrored.config_hash and generation(kept, settings) == generation(mirrored, settings)
 
 
 def test_they_are_maintained(tmp_path: Path) -> None:
@@ -68,6 +72,9 @@ def test_they_are_maintained(tmp_path: Path) -> None:
         ({"mirrors": [{**MIRROR, "buckets": 5000}]}, r"mirrors\[0\].buckets.*at most 1,024"),
         ({"mirrors": [{**MIRROR, "deletes": "never"}]}, r"mirrors\[0\].deletes"),
         ({"mirrors": [{**MIRROR, "keys": ["id"]}]}, r"mirrors\[0\].keys"),
+        ({"changes": {**KEPT, "keep": "6d"}}, r"changes.keep.*at least 7d"),
+        ({"changes": KEPT, "mirrors": []}, r"changes.keep.*goes with mirrors"),
+        ({"changes": KEPT, "mirrors": [{**MIRROR, "where": "id > 1"}]}, r"mirrors\[0\].where.*beside changes.keep"),
         ({"table": {"name": "shop.customers_changes", "branch": "ingest"}}, "table.branch.*must be main beside"),
     ],
 )

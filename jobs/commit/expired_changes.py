@@ -1,0 +1,61 @@
+"""Expired changes of a changelog: what its table's property says of the changes that are gone, as bases have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobs.commit.offsets import Positions, by_topic, from_topics
+from jobs.errors import FrazilError
+from jobs.schema.long_properties import whole_property
+
+EXPIRED_CHANGES = "frazil.changes-expired"
+"""Property of a changelog, and entry of the summaries of snapshots that take changes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredChanges:
+    """The changes of a changelog that are gone.
+
+    Attributes:
+        before: Those that came to Kafka before this instant may be gone; ISO 8601.
+        rows: How many are.
+        sequence: A base stands for them if it was made from a snapshot of the changelog of this sequence number, or a
+            later one.
+        offsets: By partition, the first offset from which on all that was landed is there. What is left below is in
+            every base.
+    """
+
+    before: str
+    rows: int
+    sequence: int
+    offsets: Positions
+
+    def to_json(self) -> str:
+        """As the property."""
+        document = {"before": self.before, "rows": self.rows, "seq": self.sequence, "offsets": by_topic(self.offsets)}
+        return json.dumps(document, separators=(",", ":"))
+
+
+def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges | None:
+    """What a changelog's properties say; None as long as all changes are there.
+
+    Args:
+        table: Its name, for messages.
+
+    Raises:
+        FrazilError: Somebody has changed the property.
+    """
+    try:
+        text = whole_property(properties, EXPIRED_CHANGES)
+        if text is None:
+            return None
+        said = json.loads(text)
+        return ExpiredChanges(said["before"], said["rows"], said["seq"], from_topics(said["offsets"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise FrazilError(
+            f"table {table}: its property {EXPIRED_CHANGES} cannot be read, so nobody knows which changes are gone: "
+            f"{problem}.",
+            fix="set the property to what the summary of the newest snapshot says that has an entry of its name",
+        ) from None

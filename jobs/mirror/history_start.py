@@ -1,0 +1,80 @@
+"""History start: where a mirror's rows begin in a changelog of which changes have expired; what it is made anew of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+
+from jobs.commit.expired_changes import ExpiredChanges, expired_changes
+from jobs.maintain.mirror_bases import MirrorBase, newest_base, tagged_bases
+from jobs.mirror.changelog_increment import refuse_moved
+from jobs.mirror.errors import ExpiredChangesError
+from jobs.mirror.merge_plan import HistoryStart
+from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+
+
+def history_start(spec: StreamSpec, changelog: Table, mirror: Table, known: MirrorStamp) -> HistoryStart | None:
+    """Where the histories of a mirror's rows begin; None if the changelog has all of them.
+
+    Args:
+        mirror: With its tags.
+        known: What its newest stamp says.
+
+    Raises:
+        FrazilError: What the changelog says of it cannot be read.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is None:
+        return None
+    base = newest_base(mirror.metadata, mirror_id(spec.stream, ".".join(mirror.name())), expired, known.to_json())
+    return HistoryStart(expired.offsets, base.snapshot_id if base else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a mirror is made anew of beside the changes that are left.
+
+    Attributes:
+        base: Its base.
+        stamp: What that says.
+        expired: What is gone of the changelog.
+    """
+
+    base: MirrorBase
+    stamp: MirrorStamp
+    expired: ExpiredChanges
+
+    @property
+    def start(self) -> HistoryStart:
+        """Where its rows' histories begin."""
+        return HistoryStart(self.expired.offsets, self.base.snapshot_id)
+
+
+def beginning(spec: StreamSpec, mirror: Mirror, changelog: Table, table: Table) -> Beginning | None:
+    """What a mirror is made of beside the changes that are left; None if none has expired.
+
+    Args:
+        table: The mirror's.
+
+    Raises:
+        ExpiredChangesError: Changes have, and it has no base that stands for them.
+        ChangelogMovedError: The changelog was moved back to before its base.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is None:
+        return None
+    uuid = str(changelog.metadata.table_uuid)
+    found = [
+        each
+        for each in tagged_bases(table.metadata, mirror_id(spec.stream, mirror.table))
+        if each.stamped.get("changelog") == uuid and each.sequence >= expired.sequence
+    ]
+    base = max(found, key=lambda each: each.sequence, default=None)
+    if base is None or mirror.where is not None:
+        raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
+    stamp = MirrorStamp.from_json(base.stamped)
+    refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
+    return Beginning(base, stamp, expired)
