@@ -1,4 +1,8 @@
-"""Base making, a step of a mirror's maintenance: the newest merge is tagged, and the base before loses its tag."""
+"""Base making, a step of a mirror's maintenance: the newest merge is tagged, and the base before loses its tag.
+
+What may become a base is asked again where it is made: between plan and step the mirror may have been made anew, or
+another process may have made a later base, which changes have expired by since.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import msgspec
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.commit.expired_changes import EXPIRED_CHANGES
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.maintain.mirror_bases import BASE_PREFIX, MirrorBase, newest_published, tagged_bases
@@ -20,19 +26,28 @@ from jobs.maintain.table_context import TableContext
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
-from jobs.time_travel.tags import TAG_PREFIX, TagNote, ends_at
+from jobs.time_travel.tags import TAG_PREFIX, TagNote
 
 _MAKER = "frazil maintain"
+# Said of the tag, as a property of the table may let all tags go that say nothing: the longest age there is.
+_FOR_EVER_MS = 2**63 - 1
 
 
 def kept_mirror(context: TableContext) -> tuple[StreamSpec, Mirror] | None:
-    """The stream and the mirror that a table is, where its changelog lets changes go; None of any other table."""
+    """The stream and the mirror that a table is, where its changelog lets changes go, or has; None of all others."""
     for spec in context.specs:
-        if spec.changes is not None and spec.changes.keep is not None:
-            for _, mirror in spec.mirrored:
-                if mirror.table == context.name:
-                    return spec, mirror
+        for changelog, mirror in spec.mirrored if spec.changes is not None else ():
+            if mirror.table == context.name and _lets_go(context, spec, changelog):
+                return spec, mirror
     return None
+
+
+def _lets_go(context: TableContext, spec: StreamSpec, changelog: str) -> bool:
+    """Whether changes of a changelog expire, or have before `keep` was taken out of the file."""
+    if spec.changes is not None and spec.changes.keep is not None:
+        return True
+    table = find_table(context.catalog, changelog)
+    return table is not None and EXPIRED_CHANGES in table.metadata.properties
 
 
 def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
@@ -41,12 +56,9 @@ def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
     Args:
         table: As it is now.
     """
-    found = kept_mirror(context)
-    if found is None:
-        return None
-    mirror_id = f"{found[0].stream}{MIRROR_PART}{context.name}"
     try:
-        return _forecast(table, mirror_id, f"frazil mirror run {found[0].stream} --table {context.name}")
+        found = kept_mirror(context)
+        return None if found is None else _forecast(table, found[0].stream)
     except FrazilError as problem:
         return BaseForecast(refused=f"{problem.message} {problem.fix or ''}".strip())
     except Exception as problem:
@@ -54,7 +66,9 @@ def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
         return BaseForecast(refused=f"No base can be made: {jvm_error_text(context.settings, problem)}")
 
 
-def _forecast(table: Table, mirror_id: str, run: str) -> BaseForecast:
+def _forecast(table: Table, stream: str) -> BaseForecast:
+    name = ".".join(table.name())
+    mirror_id, run = f"{stream}{MIRROR_PART}{name}", f"frazil mirror run {stream} --table {name}"
     past = history_of(table, mirror_id)
     stamped = past.newest.mirror if past.newest is not None else {}
     if past.rolled_back or "changelog" not in stamped:
@@ -80,39 +94,39 @@ def _newest(table: Table, mirror_id: str, published: MirrorBase) -> MirrorBase |
 
 
 def make_base(context: TableContext, step: Step) -> StepResult:
-    """Tag the snapshot that the plan says, and take the tags off all bases before it, in one commit.
+    """Tag the snapshot of the newest merge, and take the tags off all bases before it, in one commit.
 
     Raises:
-        FrazilError: The snapshot is gone, or others committed each time.
+        FrazilError: None can be made any more, or others committed each time.
     """
-    snapshot_id = int(step.detail["snapshot_id"])
     found = kept_mirror(context)
-    mirror_id = f"{found[0].stream if found else ''}{MIRROR_PART}{context.name}"
+    if found is None:
+        raise FrazilError(f"table {context.name} is no mirror whose changelog lets changes go.", fix="frazil validate")
+    stream = found[0].stream
 
     def attempt() -> StepResult:
         table = context.load()
-        snapshot = table.metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            raise FrazilError(
-                f"table {context.name}: snapshot {snapshot_id}, which was to become a base, has expired.",
-                fix=f"frazil maintain {context.name}",
-            )
+        due = _forecast(table, stream)
+        if due.refused is not None:
+            raise FrazilError(f"table {context.name}: {due.refused}", fix=f"frazil maintain {context.name}")
+        if due.snapshot_id is None or not due.newer:
+            return StepResult(step, 0, 0, done=False)
+        snapshot = table.metadata.snapshot_by_id(due.snapshot_id)
+        assert snapshot is not None, "it is on main"
         name = f"{BASE_PREFIX}{snapshot.timestamp_ms}"
-        former = [each.tag for each in tagged_bases(table.metadata, mirror_id) if each.tag != name]
+        tagged = tagged_bases(table.metadata, f"{stream}{MIRROR_PART}{context.name}")
+        former = [each.tag for each in tagged if each.tag != name]
         note = TagNote(_MAKER, time.time(), "a base: stands for the changes before it, which the changelog may let go")
         with conflicts_as_moved_head(), table.transaction() as change:
             change.set_properties({TAG_PREFIX + name: msgspec.json.encode(note).decode()})
-            ManageSnapshots(change).create_tag(snapshot_id, name).commit()
+            ManageSnapshots(change).create_tag(due.snapshot_id, name, max_ref_age_ms=_FOR_EVER_MS).commit()
             for each in former:
                 ManageSnapshots(change).remove_tag(each).commit()
                 if TAG_PREFIX + each in table.metadata.properties:
                     change.remove_properties(TAG_PREFIX + each)
-        detail: dict[str, str | int | float] = {"tag": name, "snapshot_id": str(snapshot_id)}
+        detail: dict[str, str | int | float] = {"tag": name, "snapshot_id": str(due.snapshot_id)}
         if former:
             detail["untagged"] = ", ".join(former)
-        if ends := ends_at(table.metadata, table.metadata.refs[name]):
-            said = "history.expire.max-ref-age-ms of the table lets the tag go at"
-            detail["warning"] = f"{said} {ends:%Y-%m-%d %H:%M} UTC"
         return StepResult(step, len(former), 1, detail=detail)
 
     def given_up(said: str) -> FrazilError:

@@ -1,8 +1,8 @@
 """Changes expiry, a step of a changelog's maintenance: old changes go by whole files, where bases stand for them.
 
 A file goes if all of its changes came to Kafka before `changes.keep`, and it was landed before the newest base of each
-mirror was made; if nothing that is yet to come can be from before its changes: dead letters that wait, and replays that
-landed since. What is gone is known by offsets, in a property that the same commit sets.
+mirror was made; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that
+landed since, and another log of the topic. What is gone is known by offsets, in a property that the same commit sets.
 """
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
@@ -24,6 +24,7 @@ from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges, expired_changes
 from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
 from jobs.commit.operations import ReplaceFiles
+from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history_of
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
@@ -147,9 +148,16 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     rows, none = known.rows if known else 0, {} if known is None else known.offsets
     if not old:
         return _Due((), none, known.sequence if known else 0, rows, 0, len(files))
+    _refuse_other_mirrors(context, spec)
     bases = [_base_of(context, spec, mirror.table, table, known) for _, mirror in _mirrors(context, spec)]
     covered = min(base.sequence for base in bases)
     _refuse_later_replays(spec, table, covered)
+    for log in other_logs(table.metadata, spec.stream, covered):
+        raise ChangesKeptError(
+            f"Topic {log.topic} {log.said} since the bases of the mirrors were made, so all changes stay until there "
+            "are newer ones.",
+            fix=f"frazil mirror run {spec.stream}; bases are made each day",
+        )
     most = _least([*(base.next_offsets for base in bases), _position(spec, table)])
     waiting = _waiting_letters(context, spec)
     going: list[LandedFile] = []
@@ -182,6 +190,16 @@ def _mirrors(context: TableContext, spec: StreamSpec) -> list[tuple[str, Any]]:
     return [each for each in spec.mirrored if each[0] == context.name]
 
 
+def _refuse_other_mirrors(context: TableContext, spec: StreamSpec) -> None:
+    """Bases are asked of one stream's mirrors: another's would be made of the same changes, by places of its own."""
+    for other in context.specs:
+        if other.stream != spec.stream and _mirrors(context, other):
+            raise ChangesKeptError(
+                f"Streams {spec.stream} and {other.stream} have mirrors of {context.name}, so all of its changes stay.",
+                fix="a changelog for each of them",
+            )
+
+
 def _base_of(
     context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
 ) -> MirrorBase:
@@ -204,7 +222,7 @@ def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
         if not key.startswith(PROPERTY_PREFIX) or name.partition("~")[0] != spec.stream or "~" not in name:
             continue
         text = whole_property(table.metadata.properties, key)
-        if text and Stamp.from_json(text, table.metadata.properties).sequence > covered:
+        if text and Stamp.from_json(text, table.metadata.properties).last_move > covered:
             raise ChangesKeptError(
                 f"{name} has landed changes since the bases of the mirrors were made, so all changes stay until there "
                 "are newer ones.",

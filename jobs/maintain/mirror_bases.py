@@ -29,12 +29,14 @@ class MirrorBase:
         snapshot_id: Of the mirror.
         at: When it was committed.
         stamped: What the stamp says of the mirror, see `jobs.mirror.mirror_stamp`.
+        stream: Whose changelog it was made from.
     """
 
     tag: str
     snapshot_id: int
     at: datetime
     stamped: Mapping[str, Any]
+    stream: str
 
     @property
     def sequence(self) -> int:
@@ -43,9 +45,11 @@ class MirrorBase:
 
     @property
     def next_offsets(self) -> Positions:
-        """By partition, the offset from which on it has no changes."""
+        """By partition, the offset from which on it has no changes; where offsets have begun anew, that of the log."""
         partitions: Mapping[str, Mapping[str, list[Any]]] = self.stamped.get("state", {}).get("partitions", {})
-        return from_topics({topic: {n: each[0] for n, each in of.items()} for topic, of in partitions.items()})
+        seen = from_topics({topic: {n: each[0] for n, each in of.items()} for topic, of in partitions.items()})
+        stood = from_topics(self.stamped.get("of", {}).get(self.stream, {}))
+        return {partition: min(at, stood.get(partition, at)) for partition, at in seen.items()}
 
     def stands_for(self, expired: ExpiredChanges | None, stamped: Mapping[str, Any]) -> bool:
         """Whether it has all changes that are gone, in the order that the mirror goes by now.
@@ -93,4 +97,5 @@ def _base(tag: str, snapshot: Snapshot, mirror_id: str) -> MirrorBase | None:
     stamp = Stamp.from_json(text)
     if stamp.stream != mirror_id or stamp.kind != "batch" or "changelog" not in stamp.mirror:
         return None
-    return MirrorBase(tag, snapshot.snapshot_id, snapshot_time(snapshot), stamp.mirror)
+    stream = mirror_id.partition("~")[0]
+    return MirrorBase(tag, snapshot.snapshot_id, snapshot_time(snapshot), stamp.mirror, stream)

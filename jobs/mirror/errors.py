@@ -142,11 +142,39 @@ class NoBaseError(FrazilError):
 class ExpiredChangesError(FrazilError):
     """A mirror is to be made of a changelog of which changes have expired, and it has nothing that stands for them."""
 
-    def __init__(self, stream: str, mirror: str, changelog: str, rows: int, before: str) -> None:
+    def __init__(
+        self, stream: str, mirror: str, changelog: str, rows: int, before: str, *, moved: bool = False
+    ) -> None:
+        base = "the changelog was moved back to before its base" if moved else "it has no base that stands for them"
         super().__init__(
             f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
-            f"from before {before}, have expired (changes.keep), and the mirror has no base that stands for them. Rows "
-            "that have not changed since would be missing.",
+            f"from before {before}, have expired (changes.keep), and {base}. Rows that have not changed since would be "
+            "missing.",
             fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
             f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+        )
+
+
+class MissedChangesError(FrazilError):
+    """Changes that a mirror has not merged have expired, as it was none of the stream's mirrors then."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, before: str) -> None:
+        super().__init__(
+            f"stream {stream}: changes that mirror {mirror} does not have yet, from before {before}, have expired in "
+            f"changelog {changelog} (changes.keep): its file did not name the mirror then. It would lack them.",
+            fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
+            f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
+        )
+
+
+class StaleExpiryError(FrazilError):
+    """A changelog stands before changes that are said to have expired: it was moved back, or its topic is another."""
+
+    def __init__(self, stream: str, changelog: str, partition: TopicPartition, since: int, position: int) -> None:
+        super().__init__(
+            f"stream {stream}: changelog {changelog} has {partition} up to offset {position:,}, and its property "
+            f"frazil.changes-expired says that changes before {since:,} have expired: it was moved back to before "
+            "that, or offsets have begun anew, or are read again. What comes there now would be taken for those.",
+            fix="where they are read again, by frazil reset-offsets, wait until the stream is past that. Else bring "
+            "the changelog's snapshots back, or let the source take a new snapshot in another one",
         )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pyiceberg.table import Table
 
 from jobs.commit.expired_changes import ExpiredChanges, expired_changes
+from jobs.commit.offsets import Positions
 from jobs.maintain.mirror_bases import MirrorBase, newest_base, tagged_bases
-from jobs.mirror.changelog_increment import refuse_moved
-from jobs.mirror.errors import ExpiredChangesError
+from jobs.mirror.changelog_increment import ChangelogMovedError, refuse_moved
+from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
 from jobs.mirror.merge_plan import HistoryStart
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
 from jobs.spec.mirror import Mirror
@@ -31,6 +32,29 @@ def history_start(spec: StreamSpec, changelog: Table, mirror: Table, known: Mirr
         return None
     base = newest_base(mirror.metadata, mirror_id(spec.stream, ".".join(mirror.name())), expired, known.to_json())
     return HistoryStart(expired.offsets, base.snapshot_id if base else None)
+
+
+def refuse_missed(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, position: Positions
+) -> None:
+    """Refuse to merge where what has expired is not what the mirror has, or not what the changelog had.
+
+    Args:
+        known: What the mirror's newest stamp says; None of one that is made anew.
+        position: Where the stream stands in the changelog.
+
+    Raises:
+        MissedChangesError: Changes have expired that the mirror has not merged.
+        StaleExpiryError: The changelog was moved back to before what has expired.
+    """
+    expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    if expired is None:
+        return
+    for partition, since in sorted(expired.offsets.items()):
+        if (at := position.get(partition, since)) < since:
+            raise StaleExpiryError(spec.stream, spec.table.name, partition, since, at)
+    if known is not None and known.sequence < expired.sequence:
+        raise MissedChangesError(spec.stream, mirror.table, spec.table.name, expired.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +84,8 @@ def beginning(spec: StreamSpec, mirror: Mirror, changelog: Table, table: Table) 
         table: The mirror's.
 
     Raises:
-        ExpiredChangesError: Changes have, and it has no base that stands for them.
-        ChangelogMovedError: The changelog was moved back to before its base.
+        ExpiredChangesError: Changes have, and it has no base that stands for them, or the changelog was moved back to
+            before its base.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is None:
@@ -76,5 +100,11 @@ def beginning(spec: StreamSpec, mirror: Mirror, changelog: Table, table: Table) 
     if base is None or mirror.where is not None:
         raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
     stamp = MirrorStamp.from_json(base.stamped)
-    refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
+    try:
+        refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
+    except ChangelogMovedError:
+        # Its own answer, to make the mirror anew, is what is being done.
+        raise ExpiredChangesError(
+            spec.stream, mirror.table, spec.table.name, expired.rows, expired.before, moved=True
+        ) from None
     return Beginning(base, stamp, expired)

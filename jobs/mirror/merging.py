@@ -28,7 +28,8 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
-from jobs.mirror.history_start import Beginning, beginning, history_start
+from jobs.mirror.errors import ExpiredChangesError
+from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_planning import merge_plan
 from jobs.mirror.mirror_stamp import (
@@ -92,7 +93,7 @@ class Merged:
 
 
 How = Literal["on", "anew", "incomplete"]
-"""Whether a merge goes on from what the mirror has, or makes it anew; also where the changelog lacks changes."""
+"""Whether a merge goes on from what the mirror has, or makes it anew; also where changes are missing without a base."""
 
 
 def merge_new(
@@ -109,6 +110,8 @@ def merge_new(
 
     Raises:
         ExpiredChangesError: Changes of the changelog have expired, and the mirror has no base that stands for them.
+        MissedChangesError: Changes have expired that the mirror has not merged.
+        StaleExpiryError: The changelog stands before what has expired.
         AnotherLogError: Offsets of its topics have begun anew, and its changes need them.
         ChangelogMovedError: The changelog was moved back to before what the mirror has.
         RolledBackError: The mirror was.
@@ -123,13 +126,12 @@ def merge_new(
         changelog = load_changelog(target.catalog, spec)
         newest = _newest(session, anew=anew)
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
-        first = None
-        if known is None and how != "incomplete":
-            first = beginning(spec, mirror, changelog, target.catalog.load_table(mirror.table))
+        first = _beginning(session, changelog, how) if known is None else None
         refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         if found.until is None:
             return Merged(None, found, None, known)
+        refuse_missed(spec, mirror, changelog, known, found.positions.get(spec.stream, {}))
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
@@ -255,6 +257,17 @@ def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
         session.claimed = True
         return session.target.newest
     return past.newest
+
+
+def _beginning(session: MirrorSession, changelog: Table, how: How) -> Beginning | None:
+    """The base, where changes have expired; by an operator's word it is made of what is left, if there is none."""
+    spec, mirror = session.spec, session.mirror
+    try:
+        return beginning(spec, mirror, changelog, session.target.catalog.load_table(mirror.table))
+    except ExpiredChangesError:
+        if how != "incomplete":
+            raise
+        return None
 
 
 def _numbers(known: MirrorStamp | None, first: Beginning | None) -> str:

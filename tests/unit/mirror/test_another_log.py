@@ -13,9 +13,10 @@ from pyiceberg.table import Table
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.other_logs import other_logs
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.target import Target
-from jobs.mirror.another_log import ordered_without_offsets, other_logs
+from jobs.mirror.another_log import ordered_without_offsets
 from jobs.mirror.errors import AnotherLogError
 from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.merging import How, merge_new

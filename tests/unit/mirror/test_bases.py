@@ -1,0 +1,185 @@
+"""Bases of mirrors: which one is made, what it is kept by, and mirrors that have none of what has expired."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import DayTransform
+
+from jobs.commit.expired_changes import EXPIRED_CHANGES
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.maintain.base_making import make_base
+from jobs.maintain.plan import Step
+from jobs.maintain.table_context import TableContext
+from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
+from jobs.spec.maintenance_policy import Policy
+from jobs.time_travel.tags import tags_of
+from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, P0, Change, MirrorWorld
+from tests.unit.mirror.test_another_log import answer
+from tests.unit.mirror.test_changes_expiry import LATER, bases, bases_at, maintained, said
+
+KEEP = {"envelope": "debezium", "keep": "30d"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> MirrorWorld:
+    made = MirrorWorld(tmp_path)
+    made.write(changes=KEEP)
+    return made
+
+
+def expire(world: MirrorWorld) -> None:
+    """All that is there is old, in a base, and gone."""
+    world.merge()
+    maintained(world, MIRROR, LATER + timedelta(days=60))
+    (gone,) = maintained(world, CHANGELOG, LATER + timedelta(days=60)).done
+    assert gone.detail["expired_changes"]
+
+
+def no_spark() -> Any:
+    raise AssertionError("no Spark is needed")
+
+
+def test_a_mirror_that_the_file_did_not_name_meanwhile_does_not_go_on_without_what_has_expired(
+    world: MirrorWorld,
+) -> None:
+    world.write(mirrors=[{"table": MIRROR}, {"table": "shop.others"}])
+    world.land(Change(1, "ann"))
+    world.merge()
+    named = world.document["mirrors"]
+    world.write(mirrors=[{"table": "shop.others"}])
+    world.land(Change(2, "bob"))
+    world.merge()
+    maintained(world, "shop.others")
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 2
+    world.write(mirrors=named)
+    with pytest.raises(MissedChangesError, match=r"changes that mirror shop\.customers does not have yet"):
+        world.merge()
+    with pytest.raises(ExpiredChangesError, match="has no base"):
+        world.merge(how="anew")
+    assert world.rows() == {1: "ann"}
+    # It holds what comes from now on, as long as it is named.
+    world.land(Change(3, "cid"))
+    assert f"Mirror {MIRROR} has no base" in said(maintained(world, CHANGELOG))
+    # Changes that have expired before do not stop the one that has them.
+    world.write(mirrors=[{"table": "shop.others"}])
+    world.merge()
+    assert world.catalog().load_table("shop.others").scan().count() == 3
+
+
+def test_each_mirror_of_a_changelog_holds_its_changes(world: MirrorWorld) -> None:
+    world.write(mirrors=[{"table": MIRROR}, {"table": "shop.others", "deletes": "soft"}])
+    world.land(Change(1, "ann"))
+    world.merge()
+    maintained(world, MIRROR)
+    assert "Mirror shop.others has no base" in said(maintained(world, CHANGELOG))
+
+
+def test_a_base_is_of_the_newest_merge_when_it_is_made(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    context = TableContext(world.catalog(), world.settings, [world.spec], MIRROR, Policy(), no_spark)
+    planned = Step("base", "", None, "planned", detail={"snapshot_id": str(world.table().metadata.current_snapshot_id)})
+    world.land(Change(2, "bob"))
+    world.merge()
+    # Another process has made a later one meanwhile, by which changes have expired.
+    maintained(world, MIRROR)
+    expire(world)
+    before = bases(world)
+    assert not make_base(context, planned).done
+    assert bases(world) == before
+    world.merge(how="anew")
+    assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_no_property_of_the_table_lets_a_base_go(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    with world.table().transaction() as change:
+        change.set_properties({"history.expire.max-ref-age-ms": "1000"})
+    maintained(world, MIRROR)
+    (tag,) = tags_of(world.table().metadata)
+    assert tag.until is None
+
+
+def test_a_mirror_has_bases_as_long_as_changes_of_its_changelog_are_gone(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    expire(world)
+    world.write(changes={"envelope": "debezium"})
+    world.land(Change(2, "bob"))
+    world.merge()
+    (first,) = bases(world)
+    (again,) = maintained(world, MIRROR, bases_at(world) + timedelta(days=2)).done
+    assert again.detail["untagged"] == first
+    world.merge(how="anew")
+    assert world.rows() == {1: "ann", 2: "bob"}
+    with world.changelog().transaction() as change:
+        change.remove_properties(EXPIRED_CHANGES)
+    assert maintained(world, MIRROR, LATER + timedelta(days=90)).plan.skips == ()
+
+
+def test_a_mirror_that_is_made_of_what_is_left_has_its_base_where_there_is_one(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    expire(world)
+    world.land(Change(2, "bob"))
+    world.merge(how="incomplete")
+    assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_changes_of_a_changelog_by_days_go_by_partitions(world: MirrorWorld) -> None:
+    catalog = world.catalog()
+    catalog.drop_table(CHANGELOG)
+    day = PartitionField(COLUMNS.find_field("_kafka_timestamp").field_id, 1000, DayTransform(), "day")
+    catalog.create_table(CHANGELOG, COLUMNS, partition_spec=PartitionSpec(day))
+    for days in range(3):
+        world.at = LATER - timedelta(days=32 - days)
+        world.land(Change(days, f"n{days}"), Change(7, f"m{days}"))
+    world.merge()
+    maintained(world, MIRROR)
+    (gone,) = maintained(world, CHANGELOG).done
+    assert (gone.files_before, gone.files_after) == (3, 1)
+    assert world.changelog().scan().to_arrow()["_kafka_offset"].to_pylist() == [4, 5]
+    world.merge(how="anew")
+    assert world.rows() == world.source()
+
+
+def test_changes_stay_where_a_replay_or_another_log_has_come_since_the_bases(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.merge()
+    maintained(world, MIRROR)
+    replays = Target(world.catalog(), CHANGELOG, "customers~replay")
+    replays.claim(1, lambda newest: Stamp("customers~replay", "claim", -1, 1, "c", start={P0: 0}, position={P0: 0}))
+    replays.read()
+    # One that has only begun holds nothing up.
+    assert "2 changes from before" in said(maintained(world, CHANGELOG, dry_run=True))
+    stamp = Stamp("customers~replay", "batch", 0, 1, "c", start={P0: 0}, position={P0: 1})
+    files = world.data_files(replays.table, [{"id": 1, "name": "late", "_change_op": "u", "_kafka_offset": 0}])
+    batch = {P0: OffsetRange(0, 1)}
+    done = replays.land(stamp, files, seen=replays.seen(), batch=batch, position={P0: 0})
+    assert done is ProposalOutcome.LANDED
+    assert "customers~replay has landed changes since the bases" in said(maintained(world, CHANGELOG))
+    world.merge()
+    maintained(world, MIRROR, LATER + timedelta(days=2))
+    answer(world, "recreated_topic", landed=2)
+    assert "Topic customers was deleted and made again since" in said(maintained(world, CHANGELOG))
+
+
+def test_a_changelog_that_was_moved_back_to_before_what_has_expired_is_not_merged(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    first = world.changelog().metadata.current_snapshot_id
+    assert first is not None
+    world.land(Change(2, "bob"))
+    expire(world)
+    world.changelog().manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    with pytest.raises(ExpiredChangesError, match="moved back to before its base"):
+        world.merge(how="anew")
+    with pytest.raises(StaleExpiryError, match=r"customers-0 up to offset 1, .* changes before 2 have expired"):
+        world.merge(how="incomplete")
+    assert world.rows() == {1: "ann", 2: "bob"}
