@@ -54,11 +54,13 @@ class RecordFate:
     Attributes:
         possible: Of `undecided`: what it may be.
         deleted: The batch counted it, and the tables lack it: somebody has deleted it since.
+        expired: It was a change of a changelog, and went by age (`changes.keep`).
     """
 
     fate: Fate
     possible: tuple[Fate, ...] = ()
     deleted: bool = False
+    expired: bool = False
 
 
 def batch_fate(counts: Counts | None, span: int, found: Found) -> RecordFate:
@@ -123,6 +125,8 @@ def sentence(fate: RecordFate, landing: Passage | None, position: int | None, fi
     row = landing.row if landing else None
     match fate.fate:
         case "row":
+            if fate.expired:
+                return "became a row, a change that has expired since (changes.keep)"
             return "became a row, which was deleted since" if fate.deleted else "is a row"
         case "dead_letter":
             return "became a dead letter, which was deleted since" if fate.deleted else "is a dead letter"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.commit.expired_changes import expired_changes
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.parked_letters import TABLE_PARKED, TARGET
 from jobs.deadletter.retention import EXPIRED_BEFORE
@@ -88,6 +89,8 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
     found = RecordFate(fate) if fate is not None else _fate(tables, landing, places, matched)
     if waiting and found.fate in ("row", "undecided") and not any(each.rows for each in places):
         found = RecordFate("parked")
+    if found.fate == "row" and found.deleted:
+        found = replace(found, expired=_has_expired([each.table for each in places], partition, offset))
     kept = [commit_of(tables, tables.sink, each) for each in history.passages if each is not history.landing]
     return RecordAnswer(
         tables.spec.stream,
@@ -112,6 +115,12 @@ def look_up_record(tables: StreamTables, partition: TopicPartition, offset: int)
         ),
         waiting,
     )
+
+
+def _has_expired(tables: Sequence[LookedAt], partition: TopicPartition, offset: int) -> bool:
+    """Whether a row is a change that went by age, and not by somebody's hand."""
+    known = (expired_changes(each.table.metadata.properties, each.target.name) for each in tables)
+    return any(each is not None and offset < each.offsets.get(partition, 0) for each in known)
 
 
 def _is_in_main(tables: StreamTables, partition: TopicPartition, offset: int) -> bool:
