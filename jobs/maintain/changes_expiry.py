@@ -222,7 +222,9 @@ def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
         if not key.startswith(PROPERTY_PREFIX) or name.partition("~")[0] != spec.stream or "~" not in name:
             continue
         text = whole_property(table.metadata.properties, key)
-        if text and Stamp.from_json(text, table.metadata.properties).last_move > covered:
+        stamp = Stamp.from_json(text, table.metadata.properties) if text else None
+        # A claim of an earlier version does not say when it landed something before.
+        if stamp and (stamp.sequence if stamp.last_move is None else stamp.last_move) > covered:
             raise ChangesKeptError(
                 f"{name} has landed changes since the bases of the mirrors were made, so all changes stay until there "
                 "are newer ones.",
