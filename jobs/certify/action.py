@@ -17,7 +17,7 @@ from jobs.supervise.stream_control import StreamControl
 
 REASON = "a certificate"
 BY = "frazil certify"
-_ACTIONS = ("roll", "reset", "drain", "publish", "hold", "release", "merge-again")
+_ACTIONS = ("roll", "reset", "drain", "publish", "hold", "release", "merge", "merge-again")
 
 
 def main() -> int:
@@ -38,10 +38,10 @@ def main() -> int:
             print(publish(given.folder, fit=given.action == "publish"))
         elif given.action == "release":
             release(given.folder)
-        elif given.action == "merge-again":
-            from jobs.certify.merge_action import merge_again
+        elif given.action.startswith("merge"):
+            from jobs.certify.merge_action import merge
 
-            print(merge_again(*_stream(given.folder)))
+            print(merge(*_stream(given.folder), again=given.action == "merge-again"))
         else:
             _drain(given.folder)
     except FrazilError as problem:

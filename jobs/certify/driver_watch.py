@@ -78,12 +78,13 @@ class DriverWatch(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.note.pid, which)
 
-    def said(self, text: str) -> bool:
-        """Whether this stands in what drivers have printed since the watch began."""
+    def said(self, *texts: str) -> bool:
+        """Whether these stand in one line of what drivers have printed since the watch began."""
+        wanted = [text.encode() for text in texts]
         with contextlib.suppress(OSError), self._output.open("rb") as output:
             if self._output.stat().st_size >= self._said_before:
                 output.seek(self._said_before)
-            return text.encode() in output.read()
+            return any(all(each in line for each in wanted) for line in output)
         return False
 
     def end(self) -> None:

@@ -27,8 +27,11 @@ from jobs.spec.settings import Settings
 Rows = Counter[tuple[object, ...]]
 
 
-def merge_again(spec: StreamSpec, settings: Settings) -> str:
-    """Merge what is new in the changelog of a stream into its mirror, and all of it again on a branch.
+def merge(spec: StreamSpec, settings: Settings, *, again: bool) -> str:
+    """Merge what is new in the changelog of a stream into its mirror; returns what came of it.
+
+    Args:
+        again: Also merge the whole changelog a second time, on a branch, which has to change no row.
 
     Raises:
         FrazilError: It cannot be done, or the second merge changed rows.
@@ -40,7 +43,8 @@ def merge_again(spec: StreamSpec, settings: Settings) -> str:
     try:
         with connect_catalog(settings) as catalog:
             done = run_mirror(spec, mirror, settings, catalog, merger)
-            _merge_again(spec, settings, catalog, merger)
+            if again:
+                _merge_again(spec, settings, catalog, merger)
     finally:
         end_spark()
     return f"snapshot {done.snapshot_id}"

@@ -1,20 +1,26 @@
-"""Scenarios of merges into a mirror: what merges beside the driver is killed."""
+"""Scenarios of merges into a mirror: what merges beside the driver is killed, or sleeps while another one merges."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
 
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.harness import COMMIT_SECONDS, END_SECONDS, Harness, ScenarioFailedError
 from jobs.certify.mirror_reader import Merge, MirrorReader
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import Scenario
+from jobs.state.lease import stream_lease
 from jobs.system.processes import command_of, session_members
 
 _PROCESS = "jobs.mirror.main"
+# Of every way in which a session finds that it is not the newest any more.
+_FENCED = "Nothing more is committed from here."
 _PUBLISHED = "mirror_after_publish"
+# One that slept before its merge makes that first.
+_WAKE_SECONDS = 120.0
 
 
 def die_of_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
@@ -31,6 +37,40 @@ def die_of_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, w
     result.problems += reader.problems()
     harness.record_kill(result, watch)
     _kept(harness, result)
+
+
+def sleep_in_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
+    """What merges is suspended until its lease has run out, and the command has merged; woken, it publishes nothing."""
+    reader = _reader(harness)
+    await_merge(harness, watch)
+    asleep = f"step {scenario.at}: SIGSTOP"
+    harness.feed(lambda: watch.said(asleep), f"a merge to sleep at {scenario.at}", watch)
+    if watch.died_at is not None:
+        raise ScenarioFailedError(harness.last_words("The driver ended before its merge slept."))
+    slept_at, before = time.time(), reader.merges()
+    lease = stream_lease(harness.workspace.settings, reader.id)
+    try:
+        harness.wait(lambda: (held := lease.read()) is None or held.expired(), "its lease to run out", END_SECONDS)
+        harness.more()
+        harness.say("another process merges")
+        harness.act("merge")
+        after = reader.merges()
+    finally:
+        for pid in _merging(watch):
+            _send(pid, signal.SIGCONT)
+    # Said of the merge that was tried to its end; what renews the lease says the like as soon as it wakes up.
+    refused = (f"mirror {harness.workspace.mirror}: ", _FENCED)
+    harness.wait(lambda: watch.said(*refused), "the end of the merge that woke up", _WAKE_SECONDS)
+    _end(harness, watch)
+    if len(after) != len(before) + 1:
+        result.problems.append(f"the other process published {len(after) - len(before)} merges")
+    # It may have merged what came since, in a session of its own.
+    if late := [each for each in reader.merges()[len(after) :] if each.epoch <= after[-1].epoch]:
+        result.problems.append(f"the merge that woke up was published: {late}")
+    result.problems += reader.problems()
+    harness.record_kill(result, watch)
+    result.killed_at, result.seconds = slept_at, after[-1].at - slept_at
+    _kept(harness, None)
 
 
 def await_merge(harness: Harness, watch: DriverWatch | None) -> None:

@@ -40,14 +40,18 @@ Manner = Literal[
 
 RANDOM = "random"
 ASLEEP = "asleep"
+MERGER_ASLEEP = "merger_asleep"
 KEPT = "kept"
 EXTRA = {
     RANDOM: "Killed at a random moment: while it starts, while it works on a batch, or in between.",
     KEPT: "Killed, and started again by its keeper, which is killed itself then.",
     ASLEEP: "Suspended past its lease while another driver takes over; woken, it commits nothing and ends.",
+    MERGER_ASLEEP: "A merge, suspended past its lease while another process merges; woken, it publishes nothing.",
 }
 # Where a driver is put to sleep: the second is the worse, for it has just seen that the lease is its own.
 SLEEPS_AT = ("before_commit", "after_lease_check")
+# Likewise of what merges: the first has only the catalog to ask, the second still merges when it wakes up.
+MERGER_SLEEPS_AT = ("mirror_before_publish", "mirror_before_merge", "mirror_after_merge")
 # A kill there leaves a pending record that some target still lacks.
 LEAVES_A_RECORD = (
     "before_commit",
@@ -215,6 +219,10 @@ def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario
         for run in range(seldom):
             # The second batch, so that the one before is known to have recovered.
             yield Scenario(0, step, "asleep", SLEEPS_AT[(run + 1) % len(SLEEPS_AT)], passes=2)
+    elif step == MERGER_ASLEEP:
+        for run in range(seldom):
+            at = MERGER_SLEEPS_AT[run % len(MERGER_SLEEPS_AT)]
+            yield Scenario(0, step, "asleep", at, passes=2, shape="mirrored")
     elif STEPS[step].kind == "route":
         for _ in range(runs):
             yield Scenario(0, step, "batch", step, passes=rng.choice(_PASSES_BETWEEN_TABLES), shape="routed")

@@ -19,7 +19,7 @@ from jobs.certify.harness import (
     ScenarioFailedError,
     last_line,
 )
-from jobs.certify.merge_scenarios import die_of_merge
+from jobs.certify.merge_scenarios import die_of_merge, sleep_in_merge
 from jobs.certify.results import ScenarioResult
 from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
@@ -80,6 +80,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
             _lose_executor(harness, scenario, result, watch)
         case "merge":
             die_of_merge(harness, scenario, result, watch)
+        case "asleep" if harness.mirror is not None:
+            sleep_in_merge(harness, scenario, result, watch)
         case "asleep":
             _sleep(harness, scenario, result, watch)
         case _:

@@ -97,6 +97,10 @@ def test_a_watch_reads_only_what_was_said_since(tmp_path: Path) -> None:
         file.write("step before_commit: SIGKILL\n")
     assert watch.said("step before_commit: SIGKILL")
     assert not watch.said("step after_tasks: SIGKILL")
+    with output.open("a") as file:
+        file.write("mirror a.b: it is over\nlease: lost\n")
+    assert watch.said("mirror a.b: ", "over")
+    assert not watch.said("mirror a.b: ", "lost"), "that is another line"
 
 
 def test_orphans_are_found_and_ended(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:

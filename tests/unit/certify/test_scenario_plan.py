@@ -14,6 +14,8 @@ from jobs.certify.scenario_plan import (
     EXTRA,
     LEAVES_A_COMMIT,
     LEAVES_A_RECORD,
+    MERGER_ASLEEP,
+    MERGER_SLEEPS_AT,
     NEEDS_A_RECORD,
     RANDOM,
     STEPS,
@@ -32,6 +34,7 @@ SHAPES_OF = {
     "named tables": "named",
     "publish": "gated",
     "mirror": "mirrored",
+    MERGER_ASLEEP: "mirrored",
 }
 
 
@@ -105,6 +108,11 @@ def test_every_step_of_a_publication_is_tried() -> None:
     assert {scenario.arming for scenario in planned} == {""}, "the action dies, not the driver"
 
 
+def test_what_merges_sleeps_at_each_of_its_steps_in_turn() -> None:
+    planned = plan_scenarios([MERGER_ASLEEP], 3 * len(MERGER_SLEEPS_AT), 3)
+    assert {scenario.at for scenario in planned} == set(MERGER_SLEEPS_AT)
+
+
 @given(steps, st.integers(1, 4), numbers)
 def test_any_plan(names: list[str], runs: int, seed: int) -> None:
     scenarios = plan_scenarios(names, runs, seed)
@@ -137,6 +145,7 @@ def test_what_is_armed() -> None:
     assert by_step["before_release"].arming == "before_release=kill@1"
     assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
     assert by_step[ASLEEP].arming in ("before_commit=stop@2", "after_lease_check=stop@2")
+    assert by_step[MERGER_ASLEEP].arming == "mirror_before_publish=stop@2"
     # The first merge of a driver is what the one before it has left.
     assert by_step["mirror_after_merge"].arming == "mirror_after_merge=kill@2"
     assert by_step[RANDOM].arming == ""
