@@ -150,7 +150,9 @@ def merge_new(
         step("mirror_before_merge")
         try:
             start = base
-            if anew:
+            # Nothing is known of the rows that are there beside a base, and their deletions may have expired.
+            cleared = anew or first is not None
+            if cleared:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
             state = known.state if known else state_to_begin_with(newest)
@@ -185,7 +187,7 @@ def merge_new(
                 _numbers(known, first),
                 (known.too_late if known else 0) + too_late,
             )
-            done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=anew)
+            done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=cleared)
         except Exception:
             _drop(session, branch)
             # Whoever has opened the mirror since has removed the branch, which merges fail for in many ways.

@@ -128,9 +128,11 @@ class PlainMerger:
         head = mirror.metadata.refs[branch].snapshot_id
         begins = plan.start.offsets if plan.start else {}
         changes = [each for each in changes if each["_kafka_offset"] >= begins.get(P0, 0)]
-        base = plan.start.snapshot_id if plan.start and plan.anew else head
-        before = {row["id"]: row for row in mirror.scan(snapshot_id=base).to_arrow().to_pylist()}
+        before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
         rows = dict(before)
+        if plan.anew and plan.start:
+            base = mirror.scan(snapshot_id=plan.start.snapshot_id).to_arrow().to_pylist()
+            rows |= {row["id"]: row for row in base}
         for change in changes:
             order = f"{change['_kafka_offset']:016x}"
             if order <= ((rows.get(change["id"]) or {}).get("_change_order") or ""):

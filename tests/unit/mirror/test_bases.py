@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform
 
+from jobs.commit.errors import RolledBackError
 from jobs.commit.expired_changes import EXPIRED_CHANGES
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.proposals import ProposalOutcome
@@ -131,6 +132,23 @@ def test_a_mirror_that_is_made_of_what_is_left_has_its_base_where_there_is_one(w
     world.land(Change(2, "bob"))
     world.merge(how="incomplete")
     assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_nothing_is_left_of_a_mirror_that_was_moved_back_whose_rebuild_was_killed(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    former = world.merge().snapshot_id
+    assert former is not None
+    world.land(Change(1, None))
+    expire(world)
+    world.land(Change(3, "cid"))
+    world.merge()
+    world.table().manage_snapshots().set_current_snapshot(snapshot_id=former).commit()
+    with pytest.raises(RolledBackError):
+        world.merge()
+    assert world.merge_killed_at("mirror_before_merge", how="anew")
+    assert world.rows() == {1: "ann", 2: "bob"}
+    world.merge()
+    assert world.rows() == world.source() == {2: "bob", 3: "cid"}
 
 
 def test_changes_of_a_changelog_by_days_go_by_partitions(world: MirrorWorld) -> None:
