@@ -10,7 +10,7 @@ landed since, and another log of the topic. What is gone is known by offsets, in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,14 @@ from pyiceberg.table import Table
 
 from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges, expired_changes
+from jobs.commit.expired_changes import (
+    EXPIRED_CHANGES,
+    REPLACED,
+    ExpiredChanges,
+    expired_changes,
+    stream_topics,
+)
+from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.other_logs import other_logs
@@ -116,6 +123,7 @@ class _Due:
         offsets: By partition, behind the greatest offset in them, and in those that went before.
         sequence: The greatest of any of them, and of those that went before.
         rows: That went before.
+        topics: Kafka's ids of the topics, as far as they are known.
         held_rows: Older changes that stay.
         all_files: Of the changelog.
     """
@@ -124,12 +132,15 @@ class _Due:
     offsets: Positions
     sequence: int
     rows: int
+    topics: Mapping[str, str]
     held_rows: int
     all_files: int
 
     def expired(self, before: datetime) -> ExpiredChanges:
         rows = self.rows + sum(each.record_count for each in self.files)
-        return ExpiredChanges(before.isoformat(), rows, self.sequence, self.offsets)
+        topics = {each.topic for each in self.offsets}
+        ids = {topic: identity for topic, identity in sorted(self.topics.items()) if topic in topics}
+        return ExpiredChanges(before.isoformat(), rows, self.sequence, self.offsets, ids)
 
 
 def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, read: dict[str, Positions]) -> _Due:
@@ -147,7 +158,13 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     old = [each for each in files if all_before(table, each.file, timestamp, before)]
     rows, none = known.rows if known else 0, {} if known is None else known.offsets
     if not old:
-        return _Due((), none, known.sequence if known else 0, rows, 0, len(files))
+        return _Due((), none, known.sequence if known else 0, rows, {}, 0, len(files))
+    topics = stream_topics(table.metadata.properties, spec.stream)
+    for topic in known.replaced(topics) if known else ():
+        raise ChangesKeptError(
+            f"Topic {topic} {REPLACED}, so all changes stay: offsets say nothing of its changes any more.",
+            fix="land a new snapshot of the source in another changelog, and make other mirrors of that",
+        )
     _refuse_other_mirrors(context, spec)
     bases = [_base_of(context, spec, mirror.table, table, known) for _, mirror in _mirrors(context, spec)]
     covered = min(base.sequence for base in bases)
@@ -174,8 +191,9 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
             offsets.append(ends)
         else:
             held += each.file.record_count
+    ids = {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
     sequence = max([known.sequence if known else 0, *(each.sequence for each in going)])
-    return _Due([each.file for each in going], pointwise_max(offsets), sequence, rows, held, len(files))
+    return _Due([each.file for each in going], pointwise_max(offsets), sequence, rows, ids, held, len(files))
 
 
 def _stream_of(context: TableContext) -> StreamSpec | None:

@@ -10,7 +10,7 @@ from pyiceberg.expressions import In, Reference
 from pyiceberg.expressions.literals import literal
 from pyiceberg.table import Table
 
-from jobs.commit.expired_changes import expired_changes
+from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
 from jobs.commit.other_logs import other_logs
 from jobs.mirror.errors import AnotherLogError
 from jobs.mirror.merge_plan import MirrorState
@@ -26,9 +26,11 @@ def refuse_another_log(spec: StreamSpec, mirror: Mirror, changelog: Table, known
         known: Of the mirror; None: all of the changelog is merged.
 
     Raises:
-        AnotherLogError: The changelog, as far as its snapshots are kept, holds such an answer.
+        AnotherLogError: The changelog holds such an answer, or a topic is another one than when its changes expired.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
+    for topic in expired.replaced(stream_topics(changelog.metadata.properties, spec.stream)) if expired else ():
+        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
     # A row says by itself which of its changes is the later one.
     by_row = spec.changes is not None and bool(spec.changes.order_by)
     gone = {partition.topic for partition in expired.offsets} if expired else set[str]()
@@ -40,7 +42,7 @@ def refuse_another_log(spec: StreamSpec, mirror: Mirror, changelog: Table, known
             of_topic = In(term=Reference(spec.kafka_columns.coordinates[0]), values={literal(each.topic)})
             if not any(changelog.scan(of_topic).plan_files()):
                 continue
-        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, each.topic, each.said, each.snapshot_id)
+        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, each.topic, each.said, each.sequence)
 
 
 def ordered_without_offsets(state: MirrorState, topic: str) -> bool:

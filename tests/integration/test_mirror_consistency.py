@@ -15,8 +15,8 @@ from jobs.errors import FrazilError
 from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, check_consistency
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from tests.integration.test_mirror import Merges
+from tests.unit.mirror.expiry import LATER, maintained
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld, copy_on_write
-from tests.unit.mirror.test_changes_expiry import LATER, maintained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -197,6 +197,8 @@ class MirrorWorld:
         # When changes come to Kafka.
         self.at = AT
         self.changes: list[Change] = []
+        # Kafka's ids, as the stream stamps them.
+        self.topics: dict[str, str] = {}
 
     def write(self, **more: Any) -> None:
         self.document |= more
@@ -242,7 +244,7 @@ class MirrorWorld:
         files = self.data_files(target.table, rows)
         stamp = Stamp(
             "customers", "batch", 0, self.epoch, "c", start={P0: start}, position={P0: self.end},
-            counts=Counts(len(rows), len(rows)),
+            counts=Counts(len(rows), len(rows)), topics=self.topics,
         )  # fmt: skip
         batch = {P0: OffsetRange(start, self.end)}
         done = target.land(stamp, files, seen=target.seen(), batch=batch, position={P0: start})

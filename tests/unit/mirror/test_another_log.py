@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from jobs.mirror.errors import AnotherLogError
 from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_status import mirror_status
+from tests.unit.mirror.expiry import KEEP, LATER, expire, maintained, said
 from tests.unit.mirror.mirror_world import CHANGELOG, P0, Change, MirrorWorld, PlainMerger
 
 
@@ -61,7 +63,7 @@ def test_changes_that_offsets_order_are_not_mixed_with_those_of_another_log(
     world.land(Change(1, "ann"), Change(2, "bob"))
     merged(world, WithoutPositions())
     answer(world, answered, landed=2)
-    with pytest.raises(AnotherLogError, match=rf"topic customers {said}.*\n  Next: land a new snapshot .* in another"):
+    with pytest.raises(AnotherLogError, match=rf"topic customers .*{said}.*\n  Next: land a new .* another"):
         merged(world, WithoutPositions())
     problem = mirror_status(world.spec, world.mirror, world.settings, world.catalog()).problem
     assert problem is not None and said in problem.message
@@ -93,6 +95,50 @@ def test_the_same_records_again_and_a_log_of_which_nothing_had_landed_stop_nothi
     assert other_logs(world.changelog().metadata, "customers", 0) == []
     merged(world, WithoutPositions())
     assert world.rows() == {1: "ann"}
+
+
+@pytest.mark.parametrize("ways", ["answered", "returned"])
+def test_another_log_behind_expired_changes_stops_a_mirror_after_its_snapshots_are_gone(
+    tmp_path: Path, ways: Literal["answered", "returned"]
+) -> None:
+    world = MirrorWorld(tmp_path)
+    world.write(changes=KEEP)
+    world.topics = {"customers": "first"}
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    expire(world)
+    target = Target(world.catalog(), CHANGELOG, "customers")
+    if (newest := target.read()) is not None and ways == "answered":
+        again = replace(newest.decided(Decision("recreated_topic", again={P0: OffsetRange(0, 2)})), start={P0: 0})
+        target.restamp(signed_answer(replace(again, position={P0: 0}), world.epoch, "so be it"))
+    else:
+        # It was retired, and forgotten; a topic of its name begins.
+        world.topics = {"customers": "second"}
+    world.at, world.position_shift, world.end = LATER + timedelta(days=59), 100, 0
+    for n in range(3):
+        world.land(Change(3 + n, "new"))
+    changelog = world.changelog()
+    head = changelog.metadata.current_snapshot_id
+    changelog.maintenance.expire_snapshots().by_ids(
+        [each.snapshot_id for each in changelog.metadata.snapshots if each.snapshot_id != head]
+    ).commit()
+    told = "was deleted and made again" if ways == "answered" else "is another one than when changes of it expired"
+    hows: tuple[How, ...] = ("on", "anew")
+    for how in hows:
+        with pytest.raises(AnotherLogError, match=rf"topic customers of changelog {CHANGELOG} {told}"):
+            world.merge(how=how)
+    assert world.rows() == {1: "ann", 2: "bob"}
+    assert "stay" in said(maintained(world, CHANGELOG, LATER + timedelta(days=200)))
+
+
+def test_an_answer_that_a_rollback_has_undone_is_none(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    before = world.changelog().metadata.current_snapshot_id
+    assert before is not None
+    answer(world, "cut_topic", landed=1)
+    assert [each.topic for each in other_logs(world.changelog().metadata, "customers", 0)] == ["customers"]
+    world.changelog().manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
+    assert other_logs(world.changelog().metadata, "customers", 0) == []
 
 
 def test_positions_order_changes_within_one_generation() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -22,11 +21,9 @@ from jobs.maintain.table_context import TableContext
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
 from jobs.spec.maintenance_policy import Policy
 from jobs.time_travel.tags import tags_of
+from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, P0, Change, MirrorWorld
 from tests.unit.mirror.test_another_log import answer
-from tests.unit.mirror.test_changes_expiry import LATER, bases, bases_at, maintained, said
-
-KEEP = {"envelope": "debezium", "keep": "30d"}
 
 
 @pytest.fixture
@@ -34,18 +31,6 @@ def world(tmp_path: Path) -> MirrorWorld:
     made = MirrorWorld(tmp_path)
     made.write(changes=KEEP)
     return made
-
-
-def expire(world: MirrorWorld) -> None:
-    """All that is there is old, in a base, and gone."""
-    world.merge()
-    maintained(world, MIRROR, LATER + timedelta(days=60))
-    (gone,) = maintained(world, CHANGELOG, LATER + timedelta(days=60)).done
-    assert gone.detail["expired_changes"]
-
-
-def no_spark() -> Any:
-    raise AssertionError("no Spark is needed")
 
 
 def test_a_mirror_that_the_file_did_not_name_meanwhile_does_not_go_on_without_what_has_expired(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,11 @@ import pytest
 from jobs.commit.expired_changes import expired_changes
 from jobs.commit.stamp_history import history_of
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.maintain.results import TableResult
-from jobs.maintain.table_maintenance import maintain_table
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.rebuilding import refuse_incomplete
-from jobs.spec.maintained_tables import MaintainedTable
-from jobs.spec.maintenance_policy import Policy
 from jobs.time_travel.tagging import delete_tag
-from jobs.time_travel.tags import tags_of
+from tests.unit.mirror.expiry import LATER, bases, bases_at, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, P0, Change, MirrorWorld
-
-LATER = AT + timedelta(days=40)
 
 
 @pytest.fixture
@@ -30,39 +24,6 @@ def world(tmp_path: Path) -> MirrorWorld:
     made = MirrorWorld(tmp_path)
     made.write(changes={"envelope": "debezium", "keep": "30d"})
     return made
-
-
-def maintained(world: MirrorWorld, table: str, now: datetime = LATER, *, dry_run: bool = False) -> TableResult:
-    def no_spark() -> Any:
-        raise AssertionError("no Spark is needed")
-
-    return maintain_table(
-        world.catalog(),
-        world.settings,
-        MaintainedTable(table, Policy(), "customers", "sink"),
-        spark=no_spark,
-        specs=[world.spec],
-        only=["base", "changes"],
-        dry_run=dry_run,
-        now=lambda: now,
-    )
-
-
-def said(result: TableResult) -> str:
-    """Why nothing was done, or what was."""
-    assert result.errors == ()
-    return " ".join([*(skip.reason for skip in result.plan.skips), *(step.reason for step in result.plan.steps)])
-
-
-def bases_at(world: MirrorWorld) -> datetime:
-    """When the base was committed, by the clock of this machine."""
-    (tag,) = tags_of(world.table().metadata)
-    assert tag.committed_at is not None
-    return tag.committed_at
-
-
-def bases(world: MirrorWorld) -> list[str]:
-    return [tag.name for tag in tags_of(world.table().metadata)]
 
 
 def test_changes_that_a_base_stands_for_go_and_the_mirror_goes_on(world: MirrorWorld) -> None:

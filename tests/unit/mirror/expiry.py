@@ -1,0 +1,58 @@
+"""Helpers for changes that expire: a table is maintained at a time, and the bases of the mirror are told."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.maintain.results import TableResult
+from jobs.maintain.table_maintenance import maintain_table
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
+from jobs.time_travel.tags import tags_of
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, MirrorWorld
+
+KEEP = {"envelope": "debezium", "keep": "30d"}
+LATER = AT + timedelta(days=40)
+
+
+def no_spark() -> Any:
+    raise AssertionError("no Spark is needed")
+
+
+def maintained(world: MirrorWorld, table: str, now: datetime = LATER, *, dry_run: bool = False) -> TableResult:
+    return maintain_table(
+        world.catalog(),
+        world.settings,
+        MaintainedTable(table, Policy(), "customers", "sink"),
+        spark=no_spark,
+        specs=[world.spec],
+        only=["base", "changes"],
+        dry_run=dry_run,
+        now=lambda: now,
+    )
+
+
+def said(result: TableResult) -> str:
+    """Why nothing was done, or what was."""
+    assert result.errors == ()
+    return " ".join([*(skip.reason for skip in result.plan.skips), *(step.reason for step in result.plan.steps)])
+
+
+def bases_at(world: MirrorWorld) -> datetime:
+    """When the base was committed, by the clock of this machine."""
+    (tag,) = tags_of(world.table().metadata)
+    assert tag.committed_at is not None
+    return tag.committed_at
+
+
+def bases(world: MirrorWorld) -> list[str]:
+    return [tag.name for tag in tags_of(world.table().metadata)]
+
+
+def expire(world: MirrorWorld) -> None:
+    """All that is there is old, in a base, and gone."""
+    world.merge()
+    maintained(world, MIRROR, LATER + timedelta(days=60))
+    (gone,) = maintained(world, CHANGELOG, LATER + timedelta(days=60)).done
+    assert gone.detail["expired_changes"]
