@@ -70,6 +70,8 @@ class ParkingWorld(World):
 
     def never_fits(self, partition: TopicPartition, offset: int) -> set[str]:
         """The tables that cannot hold a record, whatever else is decided of it."""
+        if not self.own_columns:
+            return set()
         return set().union(*(self.unfit(partition, offset, way) for way in WAYS))
 
     def becomes(self, partition: TopicPartition, offset: int, rows: set[str], letters: set[str]) -> bool:

@@ -71,7 +71,10 @@ class Driver:
         self.write_fails_late = False
         self.sends_twice = False
         self._kill = False
-        self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
+        # Each is released by one thread for the other, never twice: a story has thousands of pauses.
+        self._go, self._paused = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._paused.acquire()
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.driver = self  # type: ignore[attr-defined]
         self._thread.start()

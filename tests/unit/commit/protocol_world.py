@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from itertools import product, starmap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,26 +88,32 @@ WAYS = tuple(starmap(Way, product(("one", "two"), range(len(SCHEMAS)), (False, T
 
 
 def destinations(partition: TopicPartition, offset: int, way: Way, among: Sequence[TargetSpec] = PAIR) -> set[str]:
-    """The targets that a record becomes a row of.
+    """The targets that a record becomes a row of, see `destinations_of`."""
+    return set(destinations_of(partition, offset, way, frozenset(target.name for target in among)))
+
+
+@cache
+def destinations_of(partition: TopicPartition, offset: int, way: Way, names: frozenset[str]) -> frozenset[str]:
+    """The targets that a record becomes a row of, of those with such names. Worked out once: every check asks anew.
 
     Some are tombstones and become none; some fail under one configuration and not under the other, some under one
     schema of the stream's table, some without further names of its columns, and some as long as the registry does not
     know the schema that they name. Of the others some go to a table that receives rows often, some to one that does
     seldom, and some to two tables.
     """
-    kind, names = (offset * 7 + partition.partition * 3) % 10, {target.name for target in among}
+    kind = (offset * 7 + partition.partition * 3) % 10
     if kind == 0:
-        return set()
+        return frozenset()
     fails = kind == 1 or (kind in (2, 3) and way.config == "one") or (kind in (4, 5) and way.config == "two")
     # Not of every ten records, or more would fail than a stream goes on with.
     lacks = (kind == 6 and not way.named) if offset // 10 % 2 == 0 else (kind == 9 and not way.known)
     if fails or lacks or kind == 8 - way.schema:
-        return {DEAD} & names
+        return frozenset({DEAD}) & names
     table = "orders.often" if kind in (3, 5, 6) else "orders.seldom" if offset % 11 == 4 else TABLE
     copied = {"orders.copies"} if (offset + partition.partition) % 6 == 1 else set[str]()
     if (offset + partition.partition) % 6 in (2, 3):
         copied.add(f"orders.copies{offset % 7}")
-    return ({table} & names or {TABLE}) | copied & names
+    return frozenset({table} & names or {TABLE}) | copied & names
 
 
 @dataclass
@@ -386,7 +393,7 @@ class World:
 
     def destinations(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
         """The targets that a record becomes a row of."""
-        return destinations(partition, offset, way, self.targets)
+        return set(destinations_of(partition, offset, way, frozenset(self.names)))
 
     def unfit(self, partition: TopicPartition, offset: int, way: Way) -> set[str]:
         """The further tables whose own columns cannot hold a record that is for them."""
