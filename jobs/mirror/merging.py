@@ -124,7 +124,7 @@ def merge_new(
     for attempt in range(1, ATTEMPTS + 1):
         pending = letters()
         changelog = load_changelog(target.catalog, spec)
-        newest = _newest(session, anew=anew)
+        newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         first = _beginning(session, changelog, how) if known is None else None
         refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
@@ -140,6 +140,9 @@ def merge_new(
             return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
+        if anew:
+            # What refuses a mirror that was moved back leaves it as it is: it may be brought back.
+            newest = _newest_of_any(session)
         evolve(session, changelog)
         session.claim(newest)
         base = target.snapshot_id
@@ -245,10 +248,8 @@ def evolve(session: MirrorSession, changelog: Table) -> None:
         log.info("mirror %s follows its changelog: %s", mirror.table, "; ".join(map(str, changes)))
 
 
-def _newest(session: MirrorSession, *, anew: bool) -> Stamp | None:
-    """The mirror's newest stamp; of one that is made anew also after it was moved back, which is answered first."""
-    if not anew:
-        return session.read()
+def _newest_of_any(session: MirrorSession) -> Stamp | None:
+    """The newest stamp of a mirror that is made anew, also after it was moved back, which is answered first."""
     past = session.target.history()
     session.refuse_twin(past.newest)
     if past.rolled_back and past.newest is not None:

@@ -20,6 +20,7 @@ from jobs.maintain.plan import Step
 from jobs.maintain.table_context import TableContext
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
 from jobs.spec.maintenance_policy import Policy
+from jobs.time_travel.tagging import delete_tag
 from jobs.time_travel.tags import tags_of
 from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
 from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, P0, Change, MirrorWorld
@@ -186,3 +187,22 @@ def test_a_changelog_that_was_moved_back_to_before_what_has_expired_is_not_merge
     with pytest.raises(StaleExpiryError, match=r"customers-0 up to offset 1, .* changes before 2 have expired"):
         world.merge(how="incomplete")
     assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_a_rebuild_that_is_refused_leaves_a_mirror_that_can_be_brought_back(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    world.merge()
+    before = world.table().metadata.current_snapshot_id
+    world.land(Change(1, None))
+    expire(world)
+    head, (base,) = world.table().metadata.current_snapshot_id, bases(world)
+    assert before is not None and head is not None
+    delete_tag(world.catalog(), MIRROR, base)
+    world.table().manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
+    with pytest.raises(ExpiredChangesError):
+        world.merge(how="anew")
+    world.table().manage_snapshots().set_current_snapshot(snapshot_id=head).commit()
+    world.land(Change(3, "cid"))
+    world.merge()
+    assert world.rows() == {2: "bob", 3: "cid"}
+    assert maintained(world, MIRROR, LATER + timedelta(days=90)).done
