@@ -1,15 +1,17 @@
 """Changelog files: the data files of a changelog, how old the changes in one are, up to which offsets it reaches."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
-# pyright: reportCallIssue=false
+# pyarrow.compute makes its functions when it is imported.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg import conversions
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
@@ -35,8 +37,11 @@ class LandedFile:
     sequence: int
 
 
-def landed_files(table: Table) -> list[LandedFile]:
+def landed_files(table: Table, read: dict[str, list[LandedFile]]) -> list[LandedFile]:
     """All data files of the head.
+
+    Args:
+        read: By path, what manifests list; it is filled.
 
     Raises:
         ChangesKeptError: There are deletes to be applied to them.
@@ -52,32 +57,106 @@ def landed_files(table: Table) -> list[LandedFile]:
                     "map('delete-file-threshold', '1'))",
                 )
             continue
-        found += [
-            LandedFile(each.data_file, each.sequence_number or manifest.sequence_number)
-            for each in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-        ]
+        path = manifest.manifest_path
+        if path not in read:
+            read[path] = [
+                LandedFile(each.data_file, each.sequence_number or manifest.sequence_number)
+                for each in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            ]
+        found += read[path]
     return found
 
 
-def all_before(table: Table, file: DataFile, timestamp: str, before: datetime) -> bool:
-    """Whether all changes of a file came before an instant, by its bounds."""
-    field = table.schema().find_field(timestamp)
-    bound = (file.upper_bounds or {}).get(field.field_id)
-    newest: Any = _from_bytes(field.field_type, bound) if bound else None
-    return newest is not None and newest < int(before.timestamp()) * 1_000_000
+def times_of(table: Table, file: DataFile, timestamp: str) -> tuple[int, int] | None:
+    """The least and the greatest time in Kafka of a file's changes, in µs since 1970; None without bounds of it."""
+    found = _bounds(table, file, timestamp)
+    return None if found is None else (int(found[0]), int(found[1]))
 
 
-def ends_of(table: Table, file: DataFile, coordinates: tuple[str, str, str]) -> Positions:
-    """By partition, behind the greatest offset of a file; nothing of one with a row of which it is not known."""
-    projected = table.schema().select(*coordinates)
-    scan = ArrowScan(table.metadata, table.io, projected, AlwaysTrue())
-    found: dict[TopicPartition, int] = {}
-    topic, partition, offset = coordinates
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What the changes of a file are.
+
+    Attributes:
+        ends: By partition, behind the greatest offset; nothing of a file with a change of which it is not known.
+        beyond: The least time of a change that a base may lack or a letter may precede, in µs since 1970; None: none.
+    """
+
+    ends: Positions
+    beyond: int | None
+
+
+def changes_of(
+    table: Table, file: DataFile, columns: tuple[str, str, str, str], times: tuple[int, int], limits: Positions
+) -> FileChanges:
+    """Read the places of a file's changes.
+
+    Args:
+        columns: Those of Kafka's topic, partition, offset and time.
+        times: The file's, see `times_of`.
+        limits: By partition, the offset from which on changes are beyond; all are in a partition that has none.
+    """
+    least = _bounds(table, file, columns[2])
+    if least is not None and least[0] >= max(limits.values(), default=0):
+        # All are, whichever partition they are in.
+        return FileChanges({}, times[0])
+    ends: dict[TopicPartition, int] = {}
+    known, beyond = True, None
+    for rows in _places(table, file, columns):
+        known &= not any(rows[name].null_count for name in columns[:3])
+        for at, part in _by_partition(rows, columns):
+            offsets, instants = part[columns[2]], part[columns[3]]
+            ends[at] = max(_most(offsets) + 1, ends.get(at, 0))
+            late = instants.filter(pc.greater_equal(offsets, limits.get(at, 0)))
+            if len(late):
+                # A change without a time is as old as it may be.
+                first = times[0] if late.null_count else _micros(pc.min(late))
+                beyond = first if beyond is None else min(first, beyond)
+    return FileChanges(ends if known else {}, beyond)
+
+
+def ends_through(table: Table, file: DataFile, columns: tuple[str, str, str, str], through: int) -> Positions:
+    """By partition, behind the greatest offset of a file's changes up to a time.
+
+    Args:
+        columns: As for `changes_of`.
+        through: That time, in µs since 1970.
+    """
+    ends: dict[TopicPartition, int] = {}
+    for rows in _places(table, file, columns):
+        instants = rows[columns[3]].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        for at, part in _by_partition(rows.filter(pc.less_equal(instants, through)), columns):
+            ends[at] = max(_most(part[columns[2]]) + 1, ends.get(at, 0))
+    return ends
+
+
+def _places(table: Table, file: DataFile, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns), AlwaysTrue())
     for batch in scan.to_record_batches([FileScanTask(file)]):
-        rows = pa.Table.from_batches([batch])
-        if any(rows[name].null_count for name in coordinates):
-            return {}
-        for row in rows.group_by([topic, partition]).aggregate([(offset, "max")]).to_pylist():
-            at = TopicPartition(row[topic], row[partition])
-            found[at] = max(row[f"{offset}_max"] + 1, found.get(at, 0))
-    return found
+        yield pa.Table.from_batches([batch])
+
+
+def _by_partition(rows: pa.Table, columns: tuple[str, ...]) -> Iterator[tuple[TopicPartition, pa.Table]]:
+    """The rows of each partition; without those of which it is not known, or their offset."""
+    topic, partition, offset = columns[:3]
+    for name in (topic, partition, offset):
+        rows = rows.filter(pc.is_valid(rows[name]))
+    for row in rows.group_by([topic, partition]).aggregate([]).to_pylist():
+        mine = pc.and_(pc.equal(rows[topic], row[topic]), pc.equal(rows[partition], row[partition]))
+        yield TopicPartition(row[topic], row[partition]), rows.filter(mine)
+
+
+def _bounds(table: Table, file: DataFile, name: str) -> tuple[Any, Any] | None:
+    field = table.schema().find_field(name)
+    lower, upper = (file.lower_bounds or {}).get(field.field_id), (file.upper_bounds or {}).get(field.field_id)
+    if not lower or not upper:
+        return None
+    return _from_bytes(field.field_type, lower), _from_bytes(field.field_type, upper)
+
+
+def _most(offsets: pa.ChunkedArray) -> int:
+    return pc.max(offsets).as_py()
+
+
+def _micros(instant: pa.Scalar) -> int:
+    return instant.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()

@@ -2,20 +2,17 @@
 
 A file goes if all of its changes came to Kafka before `changes.keep`, and it was landed before the newest base of each
 mirror was made; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that
-landed since, and another log of the topic. What is gone is known by offsets, in a property that the same commit sets.
+landed since, another log of the topic, and what the stream has not read. What is gone is known by offsets, in a
+property that the same commit sets.
 """
-
-# PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
-# pyright: reportCallIssue=false
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -29,24 +26,26 @@ from jobs.commit.expired_changes import (
     stream_topics,
 )
 from jobs.commit.log_state import has_id
-from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
+from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history_of
-from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
-from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters
-from jobs.deadletter.tally import WAITING
+from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
 from jobs.errors import FrazilError
-from jobs.maintain.changelog_files import ChangesKeptError, LandedFile, all_before, ends_of, landed_files
-from jobs.maintain.mirror_bases import MirrorBase, newest_base
+from jobs.maintain.changelog_files import ChangesKeptError, landed_files
+from jobs.maintain.expiring_files import Reads, expiring_files, old_files
+from jobs.maintain.mirror_bases import MirrorBase, merged_by_all, newest_base
 from jobs.maintain.mirror_property import MIRROR_PART
+from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_changes import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
+from jobs.maintain.waiting_letters import WaitingLetters, waiting_letters
 from jobs.schema.long_properties import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec
 
 
@@ -61,7 +60,7 @@ def changes_forecast(context: TableContext, table: Table, now: datetime) -> Chan
         return None
     before = _day(now - keep)
     try:
-        found = _due(context, spec, table, before, {})
+        found = _due(context, spec, table, before, Reads())
     except ChangesKeptError as problem:
         return ChangesForecast(keep, before, refused=f"{problem.message} Next: {problem.fix}")
     except FrazilError as problem:
@@ -88,14 +87,13 @@ def expire_changes(context: TableContext, step: Step) -> StepResult:
         FrazilError: They have to stay, or others committed each time.
     """
     before = datetime.fromisoformat(str(step.detail["before"]))
-    # A stream that commits often would come first each time, were its old files read anew for each attempt.
-    read: dict[str, Positions] = {}
+    reads = Reads()
 
     def attempt() -> StepResult:
         spec, table = _stream_of(context), context.load()
         if spec is None:
             raise FrazilError(f"no stream lands changes in table {context.name}.", fix="frazil validate")
-        found = _due(context, spec, table, before, read)
+        found = _due(context, spec, table, before, reads)
         detail: dict[str, str | int | float] = {"before": before.isoformat()}
         if found.held_rows:
             detail["held_changes"] = found.held_rows
@@ -143,19 +141,19 @@ class _Due:
         return ExpiredChanges(before.isoformat(), rows, self.sequence, self.offsets, ids)
 
 
-def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, read: dict[str, Positions]) -> _Due:
+def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime, reads: Reads) -> _Due:
     """What goes by the bases that there are.
 
     Args:
-        read: By path what files were found to reach up to; it is filled.
+        reads: What was read before; it is filled.
 
     Raises:
         ChangesKeptError: Nothing may go, whatever its age.
     """
     known = expired_changes(table.metadata.properties, context.name)
-    files = landed_files(table)
-    timestamp = spec.kafka_columns.instant_coordinates[3]
-    old = [each for each in files if all_before(table, each.file, timestamp, before)]
+    files = landed_files(table, reads.manifests)
+    columns = spec.kafka_columns.instant_coordinates
+    old = old_files(table, files, columns[3], _micros(before))
     rows, none = known.rows if known else 0, {} if known is None else known.offsets
     if not old:
         return _Due((), none, known.sequence if known else 0, rows, {}, 0, len(files))
@@ -175,25 +173,16 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
             "are newer ones.",
             fix=f"frazil mirror run {spec.stream}; bases are made each day",
         )
-    most = _least([*(base.next_offsets for base in bases), _position(spec, table)])
-    waiting = _waiting_letters(context, spec)
-    going: list[LandedFile] = []
-    offsets, held = [none], 0
-    for each in old:
-        path = each.file.file_path
-        if each.sequence <= covered and path not in read:
-            read[path] = ends_of(table, each.file, spec.kafka_columns.coordinates)
-        ends = read[path] if each.sequence <= covered else {}
-        # What may come yet, and what a base lacks, is from behind all that goes.
-        fits = ends and all(end <= most.get(p, 0) and end <= waiting.get(p, end) for p, end in ends.items())
-        if fits:
-            going.append(each)
-            offsets.append(ends)
-        else:
-            held += each.file.record_count
+    _refuse_pending(context, spec, table, max(base.at for base in bases))
+    limits, gone, until = _limits(context, spec, table, bases, reads)
+    instant = min(_micros(before), until)
+    found = expiring_files(table, files, columns, instant, limits, gone=gone, covered=covered, reads=reads)
+    going = found.files
+    held = sum(each.file.record_count for each in old) - sum(each.file.record_count for each in going)
     ids = {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
     sequence = max([known.sequence if known else 0, *(each.sequence for each in going)])
-    return _Due([each.file for each in going], pointwise_max(offsets), sequence, rows, ids, held, len(files))
+    offsets = pointwise_max([none, found.offsets])
+    return _Due([each.file for each in going], offsets, sequence, rows, ids, held, len(files))
 
 
 def _stream_of(context: TableContext) -> StreamSpec | None:
@@ -250,37 +239,56 @@ def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
             )
 
 
-def _position(spec: StreamSpec, table: Table) -> Positions:
-    """Where the stream goes on: offsets from there on will land, also where they have begun anew."""
-    text = whole_property(table.metadata.properties, f"{PROPERTY_PREFIX}{spec.stream}")
-    return Stamp.from_json(text, table.metadata.properties).position if text else {}
+def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, newest: datetime) -> None:
+    """A batch that is there, and has been merged, may be without its dead letters yet: they are committed last."""
+    for each in read_pending_files(context.settings):
+        concerned = each.concerns(context.name, str(table.metadata.table_uuid))
+        if each.stream == spec.stream and concerned and each.written <= newest:
+            raise ChangesKeptError(
+                f"A batch of stream {spec.stream} was not committed to all of its tables before the bases of the "
+                f"mirrors were made ({each.place}), so its dead letters are not known, and all changes stay.",
+                fix=each.command,
+            )
 
 
-def _least(positions: Iterable[Positions]) -> Positions:
-    """The least offset of each partition, of those that all of them name."""
-    first, *rest = positions
-    return {p: min(at, *(each[p] for each in rest)) for p, at in first.items() if all(p in each for each in rest)}
+def _limits(
+    context: TableContext, spec: StreamSpec, table: Table, bases: Sequence[MirrorBase], reads: Reads
+) -> tuple[Positions, Positions, int]:
+    """What bases lack, and what may come yet.
+
+    Returns:
+        By partition the offset from which on changes stay; the same of topics that the stream does not read any more;
+        the time from which on they stay, in µs since 1970.
+    """
+    text = whole_property(table.metadata.properties, property_key(spec.stream))
+    stamp = Stamp.from_json(text, table.metadata.properties) if text else None
+    # Offsets from there on will land, also where they have begun anew.
+    position = stamp.position if stamp else {}
+    letters = _letters(context, spec, reads)
+    merged = merged_by_all(bases)
+    waiting = {p: min(at, letters.offsets.get(p, at)) for p, at in merged.items()}
+    limits = {p: min(at, position[p]) for p, at in waiting.items() if p in position}
+    read_yet, topics = {p.topic for p in position}, {p.topic for p in merged}
+    gone = {p: at for p, at in waiting.items() if p.topic not in read_yet}
+    until = [came for topic, came in letters.times.items() if topic in topics]
+    if stamp is not None and stamp.valid_through_ms is not None:
+        # An older change may yet come, and a merge asks for later deletions of its row.
+        until.append(stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1))
+    return limits, gone, min(until, default=_micros(datetime.max.replace(tzinfo=UTC)))
 
 
-def _waiting_letters(context: TableContext, spec: StreamSpec) -> Positions:
-    """By partition the least offset of a dead letter that may be replayed."""
+def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLetters:
     table = find_table(context.catalog, spec.dead_letter_table)
     if table is None:
-        return {}
+        return WaitingLetters()
+    head = table.metadata.current_snapshot_id
+    if head not in reads.letters:
+        reads.letters[head] = waiting_letters(table, spec.stream)
+    return reads.letters[head]
 
-    def refuse(problem: UnreadableDeadLettersError) -> None:
-        raise ChangesKeptError(f"{problem.message} So all changes stay.", fix=problem.fix or "bring the file back")
 
-    there = table.schema().column_names
-    names = tuple(name for name in ("topic", "partition", "offset", "state") if name in there)
-    found: dict[TopicPartition, int] = {}
-    for batch in read_dead_letters(table, EqualTo("stream", spec.stream), names, refuse):
-        for row in batch.to_pylist():
-            if (row.get("state") or "new") in WAITING:
-                partition = TopicPartition(row["topic"], row["partition"])
-                offset: int = row["offset"]
-                found[partition] = min(offset, found.get(partition, offset))
-    return found
+def _micros(at: datetime) -> int:
+    return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 def _day(at: datetime) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -60,6 +60,12 @@ class MirrorBase:
         """
         same = all(self.stamped.get(name) == stamped.get(name) for name in ("changelog", "numbers"))
         return same and (expired is None or self.sequence >= expired.sequence)
+
+
+def merged_by_all(bases: Sequence[MirrorBase]) -> Positions:
+    """By partition the offset up to which all bases have its changes, of those that all of them know."""
+    first, *rest = [base.next_offsets for base in bases]
+    return {p: min([at, *(each[p] for each in rest)]) for p, at in first.items() if all(p in each for each in rest)}
 
 
 def newest_base(

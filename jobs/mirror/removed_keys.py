@@ -11,7 +11,7 @@ kind: a key stays in its partition, and what comes late there is folded again an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg import conversions
@@ -27,12 +27,11 @@ from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging_session import ordered_kinds
 from jobs.mirror.order_token import NO_POSITION
 from jobs.mirror.refold import History
+from jobs.spec.changes import DELETION_MEMORY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MEMORY = timedelta(days=7)
-"""Deletions that came to Kafka so long before the newest change of an increment are not looked for."""
 _DAY_MICROSECONDS = 86_400_000_000
 _FEW_KEYS = 200_000
 """So many go to each task whole."""
@@ -58,7 +57,7 @@ def memory_begins(changelog: Schema, timestamp: str, files: Iterable[DataFile], 
         return None
     # Producers set these times: one may be of a clock far ahead, or in another unit.
     newest = min(max(known), int(now * 1e6))
-    return datetime.fromtimestamp(max(newest, _DAY_MICROSECONDS * MEMORY.days) / 1e6, UTC) - MEMORY
+    return datetime.fromtimestamp(max(newest, _DAY_MICROSECONDS * DELETION_MEMORY.days) / 1e6, UTC) - DELETION_MEMORY
 
 
 def may_be_behind(newest: str) -> str:

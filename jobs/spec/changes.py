@@ -50,6 +50,9 @@ _OPS: Mapping[str, str] = {
     "truncate": TRUNCATE,
 }
 
+DELETION_MEMORY = timedelta(days=7)
+"""Deletions that came to Kafka so long before the newest change of a merge's increment are not looked for."""
+
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -72,7 +75,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 def _at_least_a_week(value: timedelta) -> timedelta:
-    if value < timedelta(days=7):
+    if value < DELETION_MEMORY:
         raise ValueError("must be at least 7d: so long mirrors look for the deletion behind which a change comes late")
     return value
 

@@ -199,6 +199,7 @@ class MirrorWorld:
         self.changes: list[Change] = []
         # Kafka's ids, as the stream stamps them.
         self.topics: dict[str, str] = {}
+        self.valid_through_ms: int | None = None
 
     def write(self, **more: Any) -> None:
         self.document |= more
@@ -244,7 +245,7 @@ class MirrorWorld:
         files = self.data_files(target.table, rows)
         stamp = Stamp(
             "customers", "batch", 0, self.epoch, "c", start={P0: start}, position={P0: self.end},
-            counts=Counts(len(rows), len(rows)), topics=self.topics,
+            counts=Counts(len(rows), len(rows)), topics=self.topics, valid_through_ms=self.valid_through_ms,
         )  # fmt: skip
         batch = {P0: OffsetRange(start, self.end)}
         done = target.land(stamp, files, seen=target.seen(), batch=batch, position={P0: start})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,35 @@ def test_changes_stay_for_a_mirror_that_lags_for_letters_and_for_younger_ones(wo
     assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
     world.merge(how="anew")
     assert world.rows() == world.source()
+
+
+def test_changes_stay_for_a_week_behind_what_the_stream_has_not_read(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.at = AT + timedelta(days=5)
+    # It reads a backlog: all that is a day older than its last record has come.
+    world.valid_through_ms = int((AT + timedelta(days=8)).timestamp() * 1000)
+    world.land(Change(2, "bob"))
+    world.merge()
+    maintained(world, MIRROR)
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+    world.valid_through_ms += timedelta(days=5) // timedelta(milliseconds=1)
+    world.land(Change(3, "cid"))
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+
+
+def test_changes_stay_while_a_batch_that_bases_have_is_not_committed_everywhere(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    pending = world.settings.state / "streams" / "customers" / "pending-0.json"
+    pending.parent.mkdir(parents=True, exist_ok=True)
+    pending.write_text(json.dumps({"targets": {CHANGELOG: {"uuid": "u", "files": []}}}))
+    os.utime(pending, (0, 0))
+    maintained(world, MIRROR)
+    assert "was not committed to all of its tables before the bases" in said(maintained(world, CHANGELOG))
+    # That of a batch that was made later than the bases holds nothing.
+    later = LATER.timestamp() + 10 * 365 * 86_400
+    os.utime(pending, (later, later))
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
 
 
 def letter(offset: int, state: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from jobs.mirror.fold import FOLD_COLUMN, UPSERT
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.order_token import STREAMED, order_token
-from jobs.mirror.removed_keys import MEMORY, may_be_behind, memory_begins
+from jobs.mirror.removed_keys import may_be_behind, memory_begins
+from jobs.spec.changes import DELETION_MEMORY
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 COLUMNS = Schema(NestedField(1, "id", LongType()), NestedField(7, "_kafka_timestamp", TimestamptzType()))
@@ -36,7 +37,7 @@ def file_with(micros: int | None) -> DataFile:
 def test_it_reaches_back_from_the_newest_change_of_an_increment() -> None:
     files = [file_until(AT), file_until(None), file_until(AT - timedelta(days=90))]
     later = AT.timestamp() + 60
-    assert memory_begins(COLUMNS, "_kafka_timestamp", files, later) == AT - MEMORY
+    assert memory_begins(COLUMNS, "_kafka_timestamp", files, later) == AT - DELETION_MEMORY
     assert memory_begins(COLUMNS, "_kafka_timestamp", [file_until(None)], later) is None
     assert memory_begins(COLUMNS, "another", files, later) is None
 
@@ -47,7 +48,7 @@ def test_a_clock_that_is_wrong_stops_nothing(micros: int) -> None:
     files = [file_until(AT), file_with(micros)]
     now = AT.timestamp() + 3600
     expected = datetime.fromtimestamp(now, UTC) if micros > 0 else AT
-    assert memory_begins(COLUMNS, "_kafka_timestamp", files, now) == expected - MEMORY
+    assert memory_begins(COLUMNS, "_kafka_timestamp", files, now) == expected - DELETION_MEMORY
     assert memory_begins(COLUMNS, "_kafka_timestamp", [file_with(-(2**62))], now) == datetime(1970, 1, 1, tzinfo=UTC)
 
 

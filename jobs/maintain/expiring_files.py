@@ -1,0 +1,120 @@
+"""Expiring files: which data files of a changelog may go by age, and behind which offsets bases stand for changes then.
+
+Changes of one key may be in several partitions, as where a topic got more of them, and nothing but Kafka's time tells
+partitions apart. So there is one time through which changes are those of bases, in all partitions: of no key goes a
+later change while an earlier one counts. No change is older that a base lacks, or that is yet to come by a letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import Positions, pointwise_max
+from jobs.maintain.changelog_files import (
+    ChangesKeptError,
+    FileChanges,
+    LandedFile,
+    changes_of,
+    ends_through,
+    times_of,
+)
+from jobs.maintain.waiting_letters import WaitingLetters
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What was read for an attempt, for those after it: a stream that commits often would come first each time.
+
+    Attributes:
+        manifests: What they list, by path.
+        changes: Of files, by path and the limits that they were read with.
+        letters: By snapshot of the table of dead letters.
+    """
+
+    manifests: dict[str, list[LandedFile]] = field(default_factory=dict)
+    changes: dict[tuple[str, str], FileChanges] = field(default_factory=dict)
+    letters: dict[int | None, WaitingLetters] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """What may go.
+
+    Attributes:
+        files: The data files.
+        offsets: By partition, behind the changes that bases stand for once they are gone.
+        held_rows: Of older files that stay.
+    """
+
+    files: Sequence[LandedFile]
+    offsets: Positions
+    held_rows: int
+
+
+def old_files(table: Table, files: Sequence[LandedFile], timestamp: str, before: int) -> list[LandedFile]:
+    """Those all of whose changes came to Kafka before an instant, in µs since 1970, by their bounds."""
+    timed = ((each, times_of(table, each.file, timestamp)) for each in files)
+    return [each for each, times in timed if times is not None and times[1] < before]
+
+
+def expiring_files(
+    table: Table,
+    files: Sequence[LandedFile],
+    columns: tuple[str, str, str, str],
+    before: int,
+    limits: Positions,
+    *,
+    gone: Positions,
+    covered: int,
+    reads: Reads,
+) -> Expiring:
+    """Which files go.
+
+    Args:
+        files: All of the changelog.
+        columns: Those of Kafka's topic, partition, offset and time.
+        before: Changes of this time or a later one stay, in µs since 1970.
+        limits: By partition, the offset from which on a base lacks changes, or one may come yet.
+        gone: Likewise of topics that the stream does not read any more: their changes stay, and hold no others.
+        covered: The sequence number of the changelog that all bases were made from, or are later than.
+
+    Raises:
+        ChangesKeptError: The times of a file's changes are not known.
+    """
+    older: list[tuple[LandedFile, tuple[int, int], FileChanges]] = []
+    key = str(sorted({**limits, **gone}.items()))
+    for each in files:
+        times = times_of(table, each.file, columns[3])
+        if times is None:
+            raise ChangesKeptError(
+                f"Data files have no bounds of column {columns[3]}, such as those that Spark has written of a table of "
+                "more than 100 columns, so how old their changes are is not known, and all stay.",
+                fix=f"set the table's property write.metadata.metrics.column.{columns[3]} to full, and compact it",
+            )
+        if times[0] < before:
+            path = each.file.file_path
+            if (path, key) not in reads.changes:
+                found = changes_of(table, each.file, columns, times, {**gone, **limits})
+                reads.changes[path, key] = found
+            older.append((each, times, reads.changes[path, key]))
+    until = min([before, *(found.beyond for _, _, found in older if found.beyond is not None)])
+    going = [
+        (each, times, found)
+        for each, times, found in older
+        if times[1] < until and each.sequence <= covered and found.ends and found.ends.keys() <= limits.keys()
+    ]
+    paths = {each.file.file_path for each, _, _ in going}
+    through = max((times[1] for _, times, _ in going), default=None)
+    offsets = [found.ends for _, _, found in going]
+    held = 0
+    for each, times, _ in older:
+        if each.file.file_path in paths:
+            continue
+        held += each.file.record_count if times[1] < before else 0
+        if through is not None and times[0] <= through:
+            offsets.append(ends_through(table, each.file, columns, through))
+    stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits}
+    return Expiring([each for each, _, _ in going], stands, held)

@@ -1,0 +1,85 @@
+"""Which files of a changelog may go, where changes of one key are in several partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.maintain.changelog_files import ChangesKeptError, landed_files
+from jobs.maintain.expiring_files import Expiring, Reads, expiring_files
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, P0, MirrorWorld
+
+P1 = TopicPartition("customers", 1)
+COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
+
+
+def micros(day: float) -> int:
+    return int((AT + timedelta(days=day)).timestamp() * 1_000_000)
+
+
+def landed(home: Path, *files: Sequence[tuple[int, int, float]], without: str = "id") -> Table:
+    """A changelog with a file of each of these: partition, offset, and on which day it came; a column has no bounds."""
+    world = MirrorWorld(home)
+    with world.changelog().transaction() as change:
+        change.set_properties({f"write.metadata.metrics.column.{without}": "none"})
+    for file in files:
+        rows: list[dict[str, Any]] = [
+            {
+                "id": 1,
+                "_change_op": "u",
+                "_kafka_topic": "customers",
+                "_kafka_partition": partition,
+                "_kafka_offset": offset,
+                "_kafka_timestamp": AT + timedelta(days=day),
+            }
+            for partition, offset, day in file
+        ]
+        table = world.changelog()
+        with table.transaction() as change, change.update_snapshot().fast_append() as append:
+            for each in world.data_files(table, rows):
+                append.append_data_file(each)
+    return world.catalog().load_table(CHANGELOG)
+
+
+def expiring(table: Table, limits: Positions, *, before: float = 30, gone: Positions | None = None) -> Expiring:
+    files = landed_files(table, {})
+    return expiring_files(
+        table, files, COLUMNS, micros(before), limits, gone=gone or {}, covered=len(files), reads=Reads()
+    )
+
+
+def test_no_change_counts_any_more_that_came_before_one_that_is_gone(tmp_path: Path) -> None:
+    # The row came in one partition, whose file was compacted with younger changes, and was deleted in the other.
+    table = landed(tmp_path, [(0, 50, 1), (0, 51, 40)], [(1, 900, 2)])
+    found = expiring(table, {P0: 60, P1: 1000})
+    assert [each.file.record_count for each in found.files] == [1]
+    assert found.offsets == {P0: 51, P1: 901}
+
+
+def test_a_change_that_counts_holds_what_came_later_in_all_partitions(tmp_path: Path) -> None:
+    table = landed(tmp_path, [(0, 40, 0)], [(0, 50, 1)], [(1, 900, 2)], [(1, 899, 0)])
+    # A letter, or a base that lacks it.
+    found = expiring(table, {P0: 50, P1: 1000})
+    assert len(found.files) == 2 and found.held_rows == 2
+    assert found.offsets == {P0: 41, P1: 900}
+    assert len(expiring(table, {P0: 60, P1: 1000}).files) == 4
+
+
+def test_a_topic_that_is_read_no_more_stays_and_holds_nothing(tmp_path: Path) -> None:
+    table = landed(tmp_path, [(0, 50, 1)], [(1, 900, 2)])
+    found = expiring(table, {P1: 1000}, gone={P0: 60})
+    assert len(found.files) == 1 and found.offsets == {P1: 901}
+    # Of one that is read, and that a base has nothing of, nothing is known.
+    assert expiring(table, {P1: 1000}).files == []
+
+
+def test_all_stays_where_the_times_of_a_file_are_not_known(tmp_path: Path) -> None:
+    table = landed(tmp_path, [(0, 50, 1)], without="_kafka_timestamp")
+    with pytest.raises(ChangesKeptError, match="no bounds of column _kafka_timestamp"):
+        expiring(table, {P0: 60})
