@@ -79,7 +79,7 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
         spark: SparkResource,
     ) -> dg.MaterializeResult:
         # Imported here: a code location that only loads should not wait for it, nor hold what only a merge needs.
-        from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
+        from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
         from jobs.mirror.mirror_status import mirror_status
         from jobs.translate import translate_errors
 
@@ -87,7 +87,7 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
             found = deployment.settings()
             with translate_errors(found, spec.stream), catalog.catalog() as connected:
                 ((now, chosen),) = chosen_mirrors(deployment.stream(spec.stream), connected, mirror.table)
-                merger = SparkMerger(found, lambda: spark.get_session("sql"))
+                merger = IncrementMerger(found, lambda: spark.get_session("sql"))
                 done = run_mirror(now, chosen, found, connected, merger)
                 status = mirror_status(now, chosen, found, connected)
                 table = connected.load_table(chosen.table)

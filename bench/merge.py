@@ -28,7 +28,7 @@ from jobs.mirror.merging_session import merging_session
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.spark.session import start_session
 from jobs.spec.settings import Settings
-from tests.helpers.mirror_world import BEGIN, MirrorWorld
+from tests.helpers.mirror_world import BEGIN, By, MirrorWorld
 
 ROW = "id long, name string, mail string, city string, note string, amount decimal(12,2), at timestamptz, n int"
 
@@ -130,8 +130,12 @@ def _way(world: MirrorWorld, session: SparkSession, way: Way) -> Iterator[None]:
             change.remove_properties(*way.properties or ["bench"])
 
 
-def merge_keys(world: MirrorWorld, keys: np.ndarray, op: str, offset: int) -> float:
-    """Seconds that a merge of a change of each key takes."""
+def merge_keys(world: MirrorWorld, keys: np.ndarray, op: str, offset: int, by: By = "spark") -> float:
+    """Seconds that a merge of a change of each key takes.
+
+    Args:
+        by: What merges.
+    """
     count = len(keys)
     place = np.arange(offset, offset + count)
     wanted = rows_arrow_schema(world.changelog.schema())
@@ -157,7 +161,7 @@ def merge_keys(world: MirrorWorld, keys: np.ndarray, op: str, offset: int) -> fl
     ]
     world.land_rows(pa.table(columns, schema=wanted))
     began = time.monotonic()
-    world.merged()
+    world.merged(by=by)
     return time.monotonic() - began
 
 

@@ -2,7 +2,8 @@
 
 A mirror of each size is written by Spark, ascending keys within each bucket as changes bring them. Then it gets
 increments of changes, by turns spread evenly over all keys, and among the `--recent` newest ones of which a tenth are
-new. Seconds are of the merge alone, in a JVM with the settings of a merge; each kind warms up once.
+new. Seconds are of the merge alone, as it is made for a user; `--by spark` has Spark make each of them, in a JVM with
+the settings of a merge. Each kind warms up once.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--recent", type=int, default=50_000, help="among how many of the newest keys")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--buckets", type=int, default=8)
+    parser.add_argument("--by", choices=["either", "spark", "process"], default="either", help="what merges")
     parser.add_argument("--property", nargs=2, action="append", default=[], help="of the mirror's table")
     given = parser.parse_args()
     found: dict[int, dict[str, float]] = {}
@@ -89,7 +91,7 @@ def _took(world: MirrorWorld, rows: int, given: argparse.Namespace) -> dict[str,
                 old = random.choice(np.arange(count - given.recent, count), given.changes - new, replace=False)
                 keys = np.concatenate([old, np.arange(count, count + new)])
                 count += new
-            seconds[kind].append(merge_keys(world, keys, "u", offset))
+            seconds[kind].append(merge_keys(world, keys, "u", offset, given.by))
             offset += given.changes
     # The first of each warms up.
     kept = {kind: each[1:] for kind, each in seconds.items()}

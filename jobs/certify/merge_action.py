@@ -15,7 +15,7 @@ from jobs.mirror.history_start import history_start
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merge_planning import merge_plan
 from jobs.mirror.merging import Merger, load_changelog
-from jobs.mirror.mirror_run import SparkMerger, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, run_mirror
 from jobs.mirror.mirror_stamp import attempt_branch, mirrored
 from jobs.mirror.session import mirror_session
 from jobs.spark.end import end_spark
@@ -39,7 +39,7 @@ def merge(spec: StreamSpec, settings: Settings, *, again: bool) -> str:
     session = SessionOnDemand(
         lambda: start_session(settings, "frazil certify, merges", work="sql", conf={"spark.ui.port": "0"}), again=False
     )
-    merger, (mirror, *_) = SparkMerger(settings, session.get), spec.mirrors
+    merger, (mirror, *_) = IncrementMerger(settings, session.get), spec.mirrors
     try:
         with connect_catalog(settings) as catalog:
             done = run_mirror(spec, mirror, settings, catalog, merger)

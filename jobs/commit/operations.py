@@ -85,6 +85,23 @@ class PublishBranch:
 
 
 @dataclass(frozen=True, slots=True)
+class RowDelta:
+    """The commit operation that adds data files, and files of deleted positions, to a branch beside main.
+
+    Attributes:
+        branch: Has to stand at `head`; main is not asked.
+        head: The branch's, of which the positions were read.
+        files: Data files of the table's current partition spec.
+        deletes: Files of positions in data files of `head`, of the same spec.
+    """
+
+    branch: str
+    head: int
+    files: Sequence[DataFile]
+    deletes: Sequence[DataFile]
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSchema:
     """The commit operation by which a table gets another schema; its files and its head stay as they are.
 
@@ -102,4 +119,4 @@ class ChangeSchema:
     token: str
 
 
-Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | ChangeSchema
+Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | RowDelta | ChangeSchema

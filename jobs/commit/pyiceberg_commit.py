@@ -35,7 +35,7 @@ from pyiceberg.table.update import (
 
 from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
 from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
-from jobs.commit.operations import Append, ChangeSchema, Operation, PublishBranch, RemakeBranch, ReplaceFiles
+from jobs.commit.operations import Append, ChangeSchema, Operation, PublishBranch, RemakeBranch, ReplaceFiles, RowDelta
 from jobs.commit.prepared_commit import PreparedCommit, landed
 from jobs.commit.property_limit import property_limit
 from jobs.commit.refusals import missing_manifest, refusal
@@ -85,6 +85,8 @@ def commit_once(
             commit = _remake_commit(table, operation, properties)
         elif isinstance(operation, PublishBranch):
             commit = _publish_commit(table, operation, summary, properties)
+        elif isinstance(operation, RowDelta):
+            commit = _delta_commit(table, operation, summary, properties)
         else:
             commit = _file_commit(table, operation, summary, properties)
     except FileNotFoundError as missing:
@@ -106,7 +108,7 @@ def commit_once(
 
 
 def _file_commit(
-    table: Table, operation: Append | ReplaceFiles, summary: Mapping[str, str], properties: Mapping[str, str]
+    table: Table, operation: Append | ReplaceFiles | RowDelta, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
     producer = producer_of(operation, table, summary)
     beside, alter = (operation.beside, operation.alter) if isinstance(operation, Append) else ({}, ())
@@ -207,10 +209,7 @@ def _publish_commit(
         table: As it is, not as a branch has it.
     """
     metadata, branch = table.metadata, operation.branch
-    moved = {**metadata.refs, MAIN_BRANCH: metadata.refs[branch]}
-    seen = metadata.model_copy(update={"refs": moved, "current_snapshot_id": operation.merged})
-    on_branch = Table(table.name(), seen, table.metadata_location, table.io, table.catalog)
-    commit = _file_commit(on_branch, Append(), summary, properties)
+    commit = _file_commit(_main_at(table, branch), Append(), summary, properties)
     heads = {MAIN_BRANCH: operation.base, branch: operation.merged}
     asserted = (AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": head}) for each, head in heads.items())
     return replace(
@@ -218,6 +217,31 @@ def _publish_commit(
         updates=(*commit.updates, RemoveSnapshotRefUpdate.model_validate({"ref-name": branch})),
         requirements=_as_read(metadata, *asserted),
     )
+
+
+def _delta_commit(
+    table: Table, operation: RowDelta, summary: Mapping[str, str], properties: Mapping[str, str]
+) -> PreparedCommit:
+    """Files on a branch's head, which main knows nothing of.
+
+    Args:
+        table: As it is, not as a branch has it.
+    """
+    metadata, branch = table.metadata, operation.branch
+    commit = _file_commit(_main_at(table, branch), operation, summary, properties)
+    head = AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": operation.head})
+    updates = (
+        ref_on(metadata, branch, each) if isinstance(each, SetSnapshotRefUpdate) else each for each in commit.updates
+    )
+    return replace(commit, updates=tuple(updates), requirements=_as_read(metadata, head))
+
+
+def _main_at(table: Table, branch: str) -> Table:
+    """The table with main where a branch stands."""
+    metadata, head = table.metadata, table.metadata.refs[branch]
+    moved = {"refs": {**metadata.refs, MAIN_BRANCH: head}, "current_snapshot_id": head.snapshot_id}
+    seen = metadata.model_copy(update=moved)
+    return Table(table.name(), seen, table.metadata_location, table.io, table.catalog)
 
 
 def _with_next(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:

@@ -4,32 +4,44 @@ Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`: `_Merge
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
 `_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
 `_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
-`delete_by_predicate` as well; producers read `Transaction.table_metadata` and change nothing of it.
+`delete_by_predicate` as well; a summary counts `_added_data_files` by their content; `ManifestWriterV2` writes what
+`content()` says; producers read `Transaction.table_metadata` and change nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation as Operations
+from pyiceberg.table.snapshots import Summary
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.operations import Append, ReplaceFiles
+from jobs.commit.operations import Append, ReplaceFiles, RowDelta
 from jobs.write.manifest_doubles import exact_entries, positions_of_type, widen_zeros
 
 
 def producer_of(
-    operation: Append | ReplaceFiles, table: Table, summary: Mapping[str, str]
+    operation: Append | ReplaceFiles | RowDelta, table: Table, summary: Mapping[str, str]
 ) -> ExactMergeAppend | _OverwriteFiles:
     transaction, properties = UnchangedTransaction(table), dict(summary)
     match operation:
         case Append(files=added):
             producer = ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
+        case RowDelta(files=added, deletes=deletes):
+            producer = ExactRowDelta(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
+            producer.deletes = deletes
         case ReplaceFiles(removed, added):
             producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
             specs = table.metadata.specs()
@@ -74,3 +86,59 @@ class ExactMergeAppend(_MergeAppendFiles):
                     manifest, positions_of_type(DoubleType, spec, schema) + positions_of_type(FloatType, spec, schema)
                 )
         return merged
+
+
+class ExactRowDelta(ExactMergeAppend):
+    """Data files, with a manifest of the files of deleted positions beside theirs.
+
+    Attributes:
+        deletes: Of the table's current partition spec.
+    """
+
+    deletes: Sequence[DataFile] = ()
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        spec_id = self._transaction.table_metadata.default_spec_id
+        if self.deletes:
+            added = (ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=each) for each in self.deletes)
+            manifests = [self._deletes_manifest(added), *manifests]
+        mine = [
+            each for each in manifests if each.content == ManifestContent.DELETES and each.partition_spec_id == spec_id
+        ]
+        if self._merge_enabled and len(mine) >= self._min_count_to_merge:
+            # PyIceberg merges those of data files alone.
+            every = (entry for each in mine for entry in self.fetch_manifest_entry(each))
+            manifests = [*(each for each in manifests if each not in mine), self._deletes_manifest(every)]
+        return super()._process_manifests(manifests)
+
+    def _deletes_manifest(self, entries: Iterable[ManifestEntry]) -> ManifestFile:
+        metadata = self._transaction.table_metadata
+        writer = _DeletesManifestWriter(
+            metadata.spec(), metadata.schema(), self.new_manifest_output(), self.snapshot_id, self._compression
+        )
+        with writer:
+            for entry in entries:
+                if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in (None, self.snapshot_id):
+                    writer.add(entry)
+                else:
+                    writer.existing(entry)
+        return writer.to_manifest_file()
+
+    def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
+        files = self._added_data_files
+        self._added_data_files = [*files, *self.deletes]
+        try:
+            return super()._summary(dict(snapshot_properties or {}))
+        finally:
+            self._added_data_files = files
+
+
+class _DeletesManifestWriter(ManifestWriterV2):
+    """Of files of deleted positions; PyIceberg's own is of data files."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}

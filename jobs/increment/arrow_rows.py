@@ -22,7 +22,7 @@ from pyiceberg.types import NestedField, TimeType, UUIDType
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import RangesByPartition
 from jobs.increment.row_selection import RowSelection
-from jobs.promote.stored_rows import stored_rows
+from jobs.promote.stored_rows import BLOCK_ROWS, stored_rows
 from jobs.write.projection import projected
 from jobs.write.pyiceberg_files import arrow_schema_in_files
 
@@ -109,7 +109,7 @@ def file_batches(
     wanted = [each.name for each in _wanted(schema, columns)]
     needed = {*wanted, *(coordinates if outside and coordinates else ())}
     for file in files:
-        for batch in _stored(io, file, schema, needed):
+        for batch in table_batches(io, file, schema, needed):
             if outside and coordinates:
                 batch = batch.filter(pc.invert(_within(batch, coordinates, outside)))
             if batch.num_rows:
@@ -137,11 +137,22 @@ def _as_text(field: NestedField) -> bool:
     return isinstance(field.field_type, (TimeType, UUIDType))
 
 
-def _stored(io: FileIO, file: DataFile, schema: Schema, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the table's types; columns that came later are null."""
+def table_batches(
+    io: FileIO, file: DataFile, schema: Schema, columns: Collection[str], *, rows: int = BLOCK_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a data file, deleted ones among them, in its order and the table's types; later columns are null.
+
+    Args:
+        schema: The table's.
+        columns: At its top, at least one.
+        rows: In a batch at most.
+
+    Raises:
+        UnreadableFileError: It is no Parquet file with field ids, or it cannot be read.
+    """
     fields = _wanted(schema, columns)
     target = arrow_schema_in_files(Schema(*fields))
-    for batch in stored_rows(io, file, schema, columns):
+    for batch in stored_rows(io, file, schema, columns, rows=rows):
         yield _conformed(batch, fields, target)
 
 
@@ -160,7 +171,7 @@ def _task_batches(
 ) -> Iterator[pa.RecordBatch]:
     table = selection.table
     if not task.delete_files:
-        yield from _stored(table.io, task.file, schema, columns)
+        yield from table_batches(table.io, task.file, schema, columns)
         return
     # Rows that were deleted are told by PyIceberg alone.
     fields = _wanted(schema, columns)

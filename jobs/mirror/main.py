@@ -1,7 +1,7 @@
 """Merges beside a stream's driver, each mirror as often as its file says: `python -m jobs.mirror.main`.
 
-A process of its own, with a JVM of its own that starts with the first merge: the stream never waits for a merge, and no
-merge takes memory from it. The driver starts it, and it ends with the driver: its standard input ends then, also where
+A process of its own, with a JVM of its own while merges need Spark: the stream never waits for a merge, and no merge
+takes memory from it. The driver starts it, and it ends with the driver: its standard input ends then, also where
 the driver is killed. A merge that is under way then is one that was killed at some step.
 """
 
@@ -26,7 +26,7 @@ from jobs.install.artifacts import resolve_jars
 from jobs.maintain.table_lock import TableBusyError
 from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import note_problem
-from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.end import end_spark, spark_is_over
 from jobs.spark.session import start_session
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 300.0
 _LEAST_PAUSE = 2.0
 _LAST_MERGE_SECONDS = 8.0
+_UNUSED_SECONDS = 600.0
+"""After so long without a merge that needs Spark its JVM ends."""
 # One mirror that is being maintained holds up no other.
 WAIT_SECONDS = 10.0
 
@@ -86,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     background_thread(_await_end, "driver", ending)
     session = SessionOnDemand(lambda: _session(settings, spec), is_gone=spark_is_over)
     try:
-        merge_while(spec, settings, SparkMerger(settings, session.get), ending)
+        merger = IncrementMerger(settings, session.get)
+        merge_while(spec, settings, merger, ending, pause=lambda: _end_unused(session))
     finally:
         end_spark()
     return 0
@@ -98,8 +101,13 @@ def merge_while(
     merger: Merger,
     ending: threading.Event,
     clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[], object] = lambda: None,
 ) -> None:
-    """Merge into each mirror whenever it is due, until that is to end; what fails is noted, and tried again."""
+    """Merge into each mirror whenever it is due, until that is to end; what fails is noted, and tried again.
+
+    Args:
+        pause: Called whenever nothing is due.
+    """
     due: dict[str, Due] = {}
     while not ending.is_set():
         try:
@@ -117,6 +125,7 @@ def merge_while(
                     at.after(began if merged else clock(), mirror.every.total_seconds(), failed=merged is None)
         except FrazilError as problem:
             log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
+        pause()
         ending.wait(max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock()))
 
 
@@ -150,6 +159,11 @@ def _await_end(ending: threading.Event) -> None:
     time.sleep(_LAST_MERGE_SECONDS)
     # A merge that takes longer is left as one that was killed is.
     os._exit(0)
+
+
+def _end_unused(session: SessionOnDemand) -> None:
+    if session.end_unused(_UNUSED_SECONDS):
+        log.info("Spark has ended: no merge has needed it for %d minutes", _UNUSED_SECONDS // 60)
 
 
 def _session(settings: Settings, spec: StreamSpec) -> SparkSession:

@@ -33,11 +33,11 @@ from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorSt
 from jobs.mirror.merge_source import SourceRows
 from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
+from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.removed_keys import memory_begins
 from jobs.mirror.row_filter import RowFilter
-from jobs.schema.spark_types import unread_problem
 from jobs.spark.jvm_calls import interruptible
 from jobs.spec.settings import Settings
 
@@ -72,12 +72,7 @@ def merge_increment(
         NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
         FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
     """
-    for table in (changelog, mirror):
-        if problem := unread_problem(table.schema()):
-            raise FrazilError(
-                f"table {'.'.join(table.name())} has no part in a mirror. {problem}.",
-                fix=f"cast the column in streams/{plan.stream}.yaml",
-            )
+    refuse_unread(plan.stream, changelog, mirror)
     if not files:
         return MergeResult(plan.state)
     context = session.sparkContext

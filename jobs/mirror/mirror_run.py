@@ -27,6 +27,7 @@ from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
+from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkMerger:
-    """Merges with Spark, which starts with the first merge.
+class IncrementMerger:
+    """Merges in this process what is small, all else with Spark, which starts with the first of that.
 
     Args:
         settings: Of the deployment.
@@ -51,6 +52,9 @@ class SparkMerger:
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
         """See `Merger`."""
+        small = merge_small(changelog, files, mirror, branch, plan)
+        if small is not None:
+            return small
         return merge_increment(self._spark(), self._settings, changelog, files, mirror, branch, plan)
 
     def clear(self, mirror: Table, branch: str) -> None:

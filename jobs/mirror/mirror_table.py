@@ -30,6 +30,7 @@ from jobs.schema.evolution import protected_columns
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
 from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.schema.spark_types import unread_problem
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -215,6 +216,20 @@ def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: Tab
             f"{'; '.join(each.rstrip('.') for each in found.refused)}.",
             fix=fix,
         )
+
+
+def refuse_unread(stream: str, *tables: Table) -> None:
+    """Refuse tables that Spark does not read, since not every merge is small enough to do without it.
+
+    Raises:
+        FrazilError: One has a column of such a type.
+    """
+    for table in tables:
+        if problem := unread_problem(table.schema()):
+            raise FrazilError(
+                f"table {'.'.join(table.name())} has no part in a mirror. {problem}.",
+                fix=f"cast the column in streams/{stream}.yaml",
+            )
 
 
 def mirror_columns_operation(

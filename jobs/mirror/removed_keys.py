@@ -7,6 +7,8 @@ kind: a key stays in its partition, and what comes late there is folded again an
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg import conversions
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual, IsNull, Or
 from pyiceberg.manifest import DataFile
@@ -72,6 +76,19 @@ def may_be_behind(newest: str) -> str:
         f"substring({ORDER_COLUMN}, 1, 5) = {quoted_text(newest[:5])} AND "
         f"substring({ORDER_COLUMN}, 6, 2) <> '{NO_POSITION}.'"
     )
+
+
+def rows_behind(orders: pa.Array, newest: str) -> pa.Array:
+    """Which orders, of rows that are to be set, fulfil `may_be_behind`.
+
+    Args:
+        newest: As there; empty where no removal is known.
+    """
+    if not newest:
+        return pa.repeat(pa.scalar(False), len(orders))
+    same = pc.equal(pc.utf8_slice_codeunits(orders, 0, 5), newest[:5])
+    placed = pc.not_equal(pc.utf8_slice_codeunits(orders, 5, 7), f"{NO_POSITION}.")
+    return pc.and_(pc.and_(same, placed), pc.less(orders, newest))
 
 
 def removed_later(history: History, rows: DataFrame, count: int, since: datetime | None) -> DataFrame:

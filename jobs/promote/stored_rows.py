@@ -44,7 +44,12 @@ def data_files(table: Table) -> list[FileScanTask]:
 
 
 def stored_rows(
-    io: FileIO, file: DataFile, schema: Schema, columns: Collection[str] | None = None
+    io: FileIO,
+    file: DataFile,
+    schema: Schema,
+    columns: Collection[str] | None = None,
+    *,
+    rows: int = BLOCK_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a data file, in the columns of a table that it has, under the names that they have by now.
 
@@ -53,6 +58,7 @@ def stored_rows(
     Args:
         schema: The table's.
         columns: Of the table's top, those that are wanted; None for all.
+        rows: In a batch at most.
 
     Raises:
         UnreadableFileError: It is no Parquet file with field ids, or damaged.
@@ -71,7 +77,7 @@ def stored_rows(
                 if each.field_id in stored and (columns is None or each.name in columns)
             ]
             names = [field.name for _, field in wanted]
-            for batch in parquet.iter_batches(BLOCK_ROWS, columns=names):
+            for batch in parquet.iter_batches(rows, columns=names):
                 arrays = [_renamed(batch.column(field.name), field.type, each.field_type) for each, field in wanted]
                 if names:
                     yield pa.RecordBatch.from_arrays(arrays, names=[each.name for each, _ in wanted])

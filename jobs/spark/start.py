@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -138,6 +139,7 @@ class SessionOnDemand:
         self._end: Callable[[], None] = end
         self._session: SparkSession | None = None
         self._problem: FrazilError | None = None
+        self._asked: float = 0.0
 
     def get(self) -> SparkSession:
         """The session; its start takes some seconds.
@@ -145,6 +147,7 @@ class SessionOnDemand:
         Raises:
             Exception: What the start raised.
         """
+        self._asked = time.monotonic()
         if self._problem is not None:
             raise self._problem
         if self._session is not None and self._is_gone():
@@ -157,3 +160,14 @@ class SessionOnDemand:
                 self._problem = None if self._again else problem
                 raise
         return self._session
+
+    def end_unused(self, seconds: float) -> bool:
+        """End the session if nobody has asked for it for so long; who asks next has another one started.
+
+        Only where nobody works with it at this moment.
+        """
+        if self._session is None or time.monotonic() - self._asked < seconds:
+            return False
+        self._session = None
+        self._end()
+        return True

@@ -79,7 +79,7 @@ def split_by_partition(
     """
     if spec.is_unpartitioned() or batch.num_rows == 0:
         return [(Record(*[None] * len(spec.fields)), batch)] if batch.num_rows else []
-    columns = [_partition_values(batch, field, schema).dictionary_encode("encode") for field in spec.fields]
+    columns = [partition_values(batch, field, schema).dictionary_encode("encode") for field in spec.fields]
     codes = columns[0].indices
     for column in columns[1:]:
         # Dense again after each field, so that the product never overflows.
@@ -103,7 +103,7 @@ def _record(columns: Sequence[pa.DictionaryArray], row: int) -> Record:
     return Record(*[column.dictionary[column.indices[row].as_py()].as_py() for column in columns])
 
 
-def _partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Schema) -> pa.Array:
+def partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Schema) -> pa.Array:
     """The values of one partition field, as Iceberg keeps them in manifests."""
     source = schema.find_field(field.source_id)
     values = column_at(batch, path_to(schema.as_struct(), field.source_id))

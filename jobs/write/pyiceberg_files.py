@@ -139,6 +139,7 @@ def new_data_file(
     partition: Record,
     spec_id: int,
     statistics: ColumnStatistics,
+    content: DataFileContent = DataFileContent.DATA,
 ) -> DataFile:
     """The descriptor of a Parquet data file, as a manifest entry of format v2 wants it.
 
@@ -148,9 +149,10 @@ def new_data_file(
         partition: Values in Iceberg's internal form (days, microseconds, bytes), in the order of the spec's fields.
         spec_id: The partition spec that the values belong to.
         statistics: What the Parquet footer says about its columns.
+        content: Rows, or positions of deleted ones.
     """
     data_file = DataFile.from_args(
-        content=DataFileContent.DATA,
+        content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=partition,

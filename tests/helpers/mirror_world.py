@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -22,7 +22,8 @@ from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge import merge_increment
 from jobs.mirror.merge_plan import Deletes, HistoryStart, MergePlan, MergeResult, MirrorState, Scope
-from jobs.mirror.mirror_run import SparkMerger
+from jobs.mirror.mirror_run import IncrementMerger
+from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -42,12 +43,15 @@ _CHANGE_COLUMNS = (
     "_change_unavailable list<string>"
 )
 Row = dict[str, Any]
+By = Literal["spark", "process", "either"]
+"""What merges: Spark, this process if it can, or whichever of the two it is to a user."""
 
 
 class MirrorWorld:
     """The two tables, and how far the mirror has come.
 
     Args:
+        session: None if nothing is merged by Spark.
         row: The columns of the source's row, as a spec declares them; those of the key are required in the mirror.
         buckets: Of the mirror's partitions, by the first column of the key.
     """
@@ -55,7 +59,7 @@ class MirrorWorld:
     def __init__(
         self,
         home: Path,
-        session: SparkSession,
+        session: SparkSession | None,
         row: str,
         key: Sequence[str],
         *,
@@ -66,7 +70,7 @@ class MirrorWorld:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.session: SparkSession = session
+        self.session: SparkSession | None = session
         self.settings: Settings = Settings.embedded(home)
         self.catalog: Catalog = connect_catalog(self.settings)
         self.catalog.create_namespace("shop")
@@ -78,6 +82,7 @@ class MirrorWorld:
         self.attempts: int = 0
         self.files: list[DataFile] = []
         self.start: HistoryStart | None = None
+        self.small: int = 0
         columns = iceberg_schema(parse_schema(row))
         old_key = ", ".join(f"{name} {columns.find_type(name)}" for name in key)
         changes = f"{row}, {_CHANGE_COLUMNS}, _change_old_key struct<{old_key}>"
@@ -138,7 +143,12 @@ class MirrorWorld:
         return self.merged(files=files, state=state, anew=True)
 
     def merged(
-        self, *, files: Sequence[DataFile] | None = None, state: MirrorState | None = None, anew: bool = False
+        self,
+        *,
+        files: Sequence[DataFile] | None = None,
+        state: MirrorState | None = None,
+        anew: bool = False,
+        by: By = "spark",
     ) -> MergeResult:
         """What landed since the last time is merged, and published."""
         self.attempts += 1
@@ -161,9 +171,18 @@ class MirrorWorld:
             anew=anew,
         )
         if anew:
-            SparkMerger(self.settings, lambda: self.session).clear(self.mirror, branch)
+            assert self.session is not None
+            session = self.session
+            IncrementMerger(self.settings, lambda: session).clear(self.mirror, branch)
         chosen = self.files if files is None else files
-        result = merge_increment(self.session, self.settings, changelog, chosen, self.mirror, branch, plan)
+        result = None
+        if by != "spark":
+            result = merge_small(changelog, chosen, self.mirror, branch, plan)
+            self.small += result is not None
+        if result is None and by != "process":
+            assert self.session is not None
+            result = merge_increment(self.session, self.settings, changelog, chosen, self.mirror, branch, plan)
+        assert result is not None, "it is left to Spark"
         self.mirror.manage_snapshots().set_current_snapshot(ref_name=branch).commit()
         self.mirror.manage_snapshots().remove_branch(branch).commit()
         self.state, self.files = MirrorState.from_json(result.state.to_json()), []

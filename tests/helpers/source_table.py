@@ -23,6 +23,7 @@ class SourceTable:
     """The table at the source, and the log of what happened to it.
 
     Attributes:
+        simple: Whether no key changes, and nothing is truncated.
         rows: By key.
         log: Every change, in the order in which it was sent; the same one may be there twice.
         events: Every change once.
@@ -30,6 +31,7 @@ class SourceTable:
 
     seed: int
     keys: int = 25
+    simple: bool = False
     rows: dict[Any, Row] = field(default_factory=dict)
     log: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
@@ -76,7 +78,7 @@ class SourceTable:
         r = self.random
         key = (r.randrange(self.keys), r.choice("pq"))
         there, kind = self.rows.get(key), r.random()
-        if kind < 0.004:
+        if kind < 0.004 and not self.simple:
             self.rows.clear()
             self._tell("t", (0, "p"), dict.fromkeys(("id", "part", *self._values())))
         elif there is None:
@@ -85,7 +87,7 @@ class SourceTable:
         elif kind < 0.25:
             del self.rows[key]
             self._tell("d", key, dict.fromkeys(there) | {"id": key[0], "part": key[1]})
-        elif kind < 0.35:
+        elif kind < 0.35 and not self.simple:
             self._move(key, there)
         else:
             left_out = [name for name in LARGE if r.random() < 0.5]

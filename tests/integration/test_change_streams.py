@@ -13,7 +13,7 @@ import pytest
 from jobs.catalog import connect_catalog
 from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.errors import RestoredSourceError
-from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from tests.helpers.change_topics import Change
 from tests.helpers.source_rows import KEYS, Key, Row, Rows, by_key
 from tests.integration.change_source import WITHOUT_KEY, ChangeSource, change_source
@@ -65,7 +65,7 @@ class Copies:
     def merge(self) -> None:
         """What the mirrors lack."""
         settings = self._keyed.settings()
-        merger = SparkMerger(settings, lambda: self._spark)
+        merger = IncrementMerger(settings, lambda: self._spark)
         with connect_catalog(settings) as catalog:
             for spec, mirror in chosen_mirrors(self._keyed.spec(), catalog):
                 run_mirror(spec, mirror, settings, catalog, merger)
@@ -73,7 +73,7 @@ class Copies:
     def merge_restored(self) -> Counter[str]:
         """The same, with the answer that mirrors ask for where their source was restored; how often each did so."""
         settings = self._keyed.settings()
-        merger = SparkMerger(settings, lambda: self._spark)
+        merger = IncrementMerger(settings, lambda: self._spark)
         stops: Counter[str] = Counter()
         with connect_catalog(settings) as catalog:
             for spec, mirror in chosen_mirrors(self._keyed.spec(), catalog):

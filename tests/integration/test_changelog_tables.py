@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.catalog import connect_catalog
-from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema.iceberg_schema import schema_text
@@ -49,7 +49,7 @@ def rows(one: Pipeline, table: str) -> list[dict[str, Any]]:
 def merged(one: Pipeline, spark: SparkSession) -> dict[str, int | None]:
     """What is new is merged into each mirror that there is; how many changes of each, None where nothing was new."""
     settings, session = one.settings(), spark.newSession()
-    merger, found = SparkMerger(settings, lambda: session), dict[str, int | None]()
+    merger, found = IncrementMerger(settings, lambda: session), dict[str, int | None]()
     with connect_catalog(settings) as catalog:
         for spec, mirror in chosen_mirrors(one.spec(), catalog):
             done = run_mirror(spec, mirror, settings, catalog, merger)

@@ -15,8 +15,10 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.mirror import fold_here, join_conf
 from jobs.mirror.errors import NullKeyError, RestoredSourceError
+from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import Deletes
-from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
+from jobs.mirror.merging_session import merging_session
+from tests.helpers.mirror_world import BEGIN, By, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
 
 if TYPE_CHECKING:
@@ -75,6 +77,52 @@ def test_random_histories_cut_anywhere(
         if deletes == "soft":
             found = {key: row for key, row in found.items() if not row.pop("_change_deleted")}
         assert found == expected
+
+
+@pytest.mark.parametrize(("deletes", "where"), [("hard", "id < 20"), ("soft", None)])
+def test_small_merges_and_those_of_spark_go_on_from_each_other(
+    tmp_path: Path, spark: SparkSession, deletes: Deletes, where: str | None
+) -> None:
+    """Spark also brings the files together that both have left, and reads the same rows."""
+    source = SourceTable(5, simple=True)
+    source.run(200)
+    world = MirrorWorld(tmp_path, spark, ROW, KEY, deletes=deletes, where=where, buckets=2)
+    path = table_path(world.settings, world.mirror)
+    late = source.late(2)
+    turns: list[tuple[By, str | None]] = [
+        ("process", None), ("spark", None), ("process", "rewrite_position_delete_files"), ("process", None),
+        ("either", "rewrite_data_files"), ("process", None),
+    ]  # fmt: skip
+    step = len(source.log) // len(turns) + 1
+    landed = list[Row]()
+    for number, (by, procedure) in enumerate(turns):
+        part = [each for each in source.log[number * step : (number + 1) * step] if each not in late]
+        # What comes late is merged by Spark.
+        part += late if by == "either" else []
+        landed += part
+        world.land(part)
+        world.merged(by=by)
+        expected = state_after(landed)
+        if where:
+            expected = {key: row for key, row in expected.items() if row["id"] < 20}
+        for found in (world.rows(), _rows_of_spark(world, path)):
+            if deletes == "soft":
+                found = {key: row for key, row in found.items() if not row.pop("_change_deleted")}
+            assert found == expected
+        if procedure is not None:
+            own, catalog = merging_session(spark, world.settings), world.settings.catalog.name
+            own.sql(
+                f"CALL {catalog}.system.{procedure}(table => 'shop.customers', options => map('rewrite-all', 'true'))"
+            )
+    assert world.small == len([by for by, _ in turns if by == "process"])
+
+
+def _rows_of_spark(world: MirrorWorld, path: str) -> dict[Any, Row]:
+    assert world.session is not None
+    rows = merging_session(world.session, world.settings).sql(f"SELECT * FROM {path}").collect()
+    found = [row.asDict(recursive=True) for row in rows]
+    assert len({(row["id"], row["part"]) for row in found}) == len(found)
+    return {(row["id"], row["part"]): {name: row[name] for name in row if name != "_change_order"} for row in found}
 
 
 def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:

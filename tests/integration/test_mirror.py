@@ -18,7 +18,7 @@ from jobs.mirror.changelog_hold import hold_property
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.merging import Merged
 from jobs.mirror.merging_session import merging_session
-from jobs.mirror.mirror_run import SparkMerger, rebuild_mirror, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.mirror_process import mirror_process
@@ -66,7 +66,7 @@ class Merges:
         # Of its own: a session keeps the catalog that it has met first.
         session = spark.newSession()
         self.session: SparkSession = session
-        self.merger: SparkMerger = SparkMerger(world.settings, lambda: session)
+        self.merger: IncrementMerger = IncrementMerger(world.settings, lambda: session)
 
     def run(self) -> Merged:
         with self.world.catalog() as catalog:

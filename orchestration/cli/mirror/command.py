@@ -19,7 +19,7 @@ from jobs.install.preflight import preflight
 from jobs.mirror.accepting import accept_new_generation
 from jobs.mirror.consistency import Consistency, buckets_of_day, check_consistency
 from jobs.mirror.merging import Merged
-from jobs.mirror.mirror_run import SparkMerger, chosen_mirrors, rebuild_mirror, run_mirror
+from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_status import mirror_status
 from jobs.mirror.source_check import check_source
 from jobs.mirror.source_consistency import SourceConsistency
@@ -212,7 +212,7 @@ def _merge(
 ) -> None:
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
-    merger = SparkMerger(settings, session.get)
+    merger = IncrementMerger(settings, session.get)
     merged: list[tuple[StreamSpec, Mirror, Merged]] = []
     problems: list[FrazilError] = []
     try:

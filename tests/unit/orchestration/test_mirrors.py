@@ -97,7 +97,7 @@ def test_what_a_run_has_merged_is_not_told_again(place: Place, monkeypatch: pyte
         def __init__(self, *given: object) -> None:
             pass
 
-    monkeypatch.setattr(mirror_run, "SparkMerger", InProcess)
+    monkeypatch.setattr(mirror_run, "IncrementMerger", InProcess)
     world = place.world
     world.land(Change(1, "ann"), Change(2, "bob"), Change(2, None))
     done = place.materialize()

@@ -126,6 +126,18 @@ def test_a_jvm_that_has_ended_is_given_to_nobody_who_asks_later() -> None:
     assert [session.get(), session.get()] == [2, 2]
 
 
+def test_a_jvm_that_nobody_uses_ends_and_another_one_starts() -> None:
+    jvms = Jvms()
+    session = SessionOnDemand(jvms.make, is_gone=lambda: jvms.gone, end=jvms.end)
+    assert not session.end_unused(0.0)
+    assert session.get() == 1
+    assert not session.end_unused(600.0)
+    assert session.get() == 1
+    assert session.end_unused(0.0)
+    assert not session.end_unused(0.0)
+    assert [session.get(), session.get()] == [2, 2]
+
+
 @pytest.mark.parametrize(("again", "tried"), [(True, 2), (False, 1)])
 def test_who_asks_after_a_start_that_failed(again: bool, tried: int) -> None:
     asked: list[int] = []

@@ -1,0 +1,234 @@
+"""Small merge: an increment of few changes becomes the rows of a mirror in this process, without Spark.
+
+It reads the changes, and of the mirror's files those columns that tell which rows they meet. New rows go into data
+files, the positions of those that they replace into files of deletes, and one commit on the branch has both: what
+Spark's MERGE makes of the same. Whatever is more than that is left to Spark: late changes, truncates, keys that have
+to be folded again, and tables that are not written here.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.typedef import Record
+
+from jobs.commit.errors import CommitUnknownError
+from jobs.commit.operations import RowDelta
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.mirror.change_frame import log_scans_here
+from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
+from jobs.mirror.fold_tasks import FoldTask, OrderTask
+from jobs.mirror.merge_plan import ORDER_COLUMN, MergeCounts, MergePlan, MergeResult
+from jobs.mirror.mirror_table import refuse_unread
+from jobs.mirror.order import Order
+from jobs.mirror.removed_keys import rows_behind
+from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
+from jobs.mirror.small_merge.key_index import KeyIndex, is_compared
+from jobs.mirror.small_merge.new_rows import in_types_of, new_rows, one_array
+from jobs.mirror.small_merge.not_small import NotSmallError
+from jobs.mirror.small_merge.rows_there import (
+    MOST_ROWS,
+    RowsThere,
+    is_parquet,
+    may_have_rows,
+    rows_there,
+)
+from jobs.mirror.small_merge.small_increment import small_increment
+from jobs.mirror.sorted_rows import sorted_rows
+from jobs.promote.stored_rows import UnreadableFileError
+from jobs.write.partitioning import partition_key
+from jobs.write.position_deletes import Positions, write_position_deletes
+from jobs.write.projection import ProjectionError
+from jobs.write.target_writer import TargetWriter
+from jobs.write.unreferenced_files import delete_unreferenced
+
+log = logging.getLogger(__name__)
+
+_MOST_MET = 400_000
+"""Rows of the mirror with keys of changes; there are more than changes where keys stand there several times."""
+
+
+def merge_small(
+    changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+) -> MergeResult | None:
+    """Merge the changes in data files into a branch of the mirror, in one commit.
+
+    Merging the same files again, from where the branch stood before, gives the same.
+
+    Args:
+        changelog: With the schema by which its rows are read.
+        files: What the increment added to the changelog.
+        mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
+        branch: Of the mirror; nobody else writes it.
+
+    Returns:
+        None if the merge is left to Spark; nothing has changed then.
+
+    Raises:
+        NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+        HeadMovedError, CommitFailedError, CommitDeniedError, CommitUnknownError: As of `commit_once`.
+        OSError: Files cannot be written.
+        FrazilError: A table is none that Spark could read.
+    """
+    refuse_unread(plan.stream, changelog, mirror)
+    if not files:
+        return MergeResult(plan.state)
+    try:
+        _refuse_table(mirror, plan)
+        changes = small_increment(changelog, files, plan)
+        if changes is None:
+            raise NotSmallError("there are many changes")
+        return _Merge(mirror, branch, plan, changes).run()
+    except (NotSmallError, UnreadableFileError, ProjectionError) as why:
+        log.info("mirror %s: Spark merges: %s", ".".join(mirror.name()), why)
+        return None
+
+
+def _refuse_table(mirror: Table, plan: MergePlan) -> None:
+    """See that the mirror is a table that is written here."""
+    if plan.anew:
+        raise NotSmallError("the mirror is made anew from a base")
+    metadata = mirror.metadata
+    if metadata.format_version != 2:
+        raise NotSmallError(f"the table has format {metadata.format_version}")
+    if metadata.properties.get("write.merge.mode") != "merge-on-read":
+        raise NotSmallError("its files are to be written anew (write.merge.mode)")
+    kinds = {name: mirror.schema().find_type(name) for name in plan.key}
+    if others := [f"{name} {kind}" for name, kind in kinds.items() if not is_compared(kind)]:
+        raise NotSmallError(f"the key has {', '.join(others)}")
+
+
+class _Merge:
+    """One merge.
+
+    Args:
+        changes: All of the increment.
+    """
+
+    def __init__(self, mirror: Table, branch: str, plan: MergePlan, changes: pa.Table) -> None:
+        self.mirror: Table = mirror
+        self.branch: str = branch
+        self.plan: MergePlan = plan
+        self.changes: pa.Table = changes
+        self.head: int = mirror.metadata.refs[branch].snapshot_id
+
+    def run(self) -> MergeResult:
+        plan = self.plan
+        scans = log_scans_here(self.changes, plan)
+        order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
+        if plan.start is not None:
+            order = replace(order, begins=plan.start.offsets)
+        counts = MergeCounts(
+            read=self.changes.num_rows,
+            repeats=sum(scan.repeated_rows for scan in scans.values()),
+            truncates=sum(scan.truncate_rows for scan in scans.values()),
+        )
+        if any(scan.late_rows for scan in scans.values()):
+            raise NotSmallError("changes have come late")
+        if order.state.floors != plan.state.floors:
+            raise NotSmallError("the source was truncated")
+        folded = self._folded(order)
+        if folded is None:
+            return MergeResult(order.state, counts)
+        for column, why in (
+            (REFOLD_COLUMN, "values were sent before the key was inserted"),
+            (UNJUDGED_COLUMN, "the filter reads values that were not sent"),
+        ):
+            if pc.any(folded[column]).as_py():
+                raise NotSmallError(why)
+        if folded[PROBLEM_COLUMN].null_count < folded.num_rows:
+            raise NotSmallError("the filter has no answer for a row")
+        gone = pc.equal(folded[FOLD_COLUMN], DELETE)
+        removed = pc.max(folded[ORDER_COLUMN].filter(gone)).as_py() or ""
+        deletes = pc.sum(gone).as_py()
+        counts = replace(
+            counts,
+            upserts=folded.num_rows - deletes,
+            deletes=deletes,
+            filtered=pc.sum(folded[FILTERED_COLUMN]).as_py(),
+        )
+        state = replace(order.state, removed=max(order.state.removed, removed))
+        return MergeResult(state, counts, self._merged(folded))
+
+    def _folded(self, order: Order) -> pa.Table | None:
+        """One row for each key; None without one."""
+        plan = self.plan
+        ordered = list(OrderTask(order, plan.columns)(self.changes.to_batches()))
+        rows = sorted_rows(pa.Table.from_batches(ordered), (*plan.key, ORDER_COLUMN)).combine_chunks()
+        row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
+        folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
+        return pa.Table.from_batches(folded).combine_chunks() if folded else None
+
+    def _merged(self, folded: pa.Table) -> tuple[int, ...]:
+        """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""
+        there = self._rows_there(folded)
+        met = np.concatenate([np.zeros(0, np.int64), *(part.changes for part in there)])
+        unmet = np.ones(folded.num_rows, bool)
+        unmet[met] = False
+        inserted = pc.and_(pa.array(unmet), pc.equal(one_array(folded[FOLD_COLUMN]), UPSERT))
+        behind = rows_behind(one_array(folded[ORDER_COLUMN]), self.plan.state.removed)
+        if pc.any(pc.and_(inserted, behind)).as_py():
+            raise NotSmallError("rows may have been removed by a later change")
+        mirror, prefix = self.mirror, f"merge-{self.branch}"
+        writer = TargetWriter(mirror.metadata, mirror.io, file_prefix=prefix)
+        deleted: list[DataFile] = []
+        try:
+            for batch in new_rows(mirror, folded, there, self.plan):
+                writer.write(batch)
+            files = writer.close()
+            for partition, positions in _replaced(there):
+                deleted.append(write_position_deletes(mirror.metadata, mirror.io, partition, positions, prefix=prefix))
+            if not files and not deleted:
+                return ()
+            delta = RowDelta(self.branch, self.head, files, deleted)
+            return (commit_once(mirror, delta, summary={}, properties={}),)
+        except CommitUnknownError:
+            raise
+        except Exception:
+            writer.abort()
+            delete_unreferenced(mirror.io, deleted)
+            raise
+
+    def _rows_there(self, folded: pa.Table) -> list[RowsThere]:
+        """The rows of the branch that the folded ones meet."""
+        keys = in_types_of(self.mirror.schema(), folded, self.plan.key)
+        tasks = may_have_rows(self._data_files(), self.mirror, keys, self.plan.key[0])
+        if sum(task.file.record_count for task in tasks) > MOST_ROWS:
+            raise NotSmallError(f"the keys may stand among more than {MOST_ROWS:,} rows")
+        spec = self.mirror.metadata.default_spec_id
+        if not all(is_parquet(task) and task.file.spec_id == spec for task in tasks):
+            raise NotSmallError("files are of another format, or of former partitions")
+        try:
+            there = rows_there(self.mirror, tasks, KeyIndex.of(keys, self.plan.key), one_array(folded[ORDER_COLUMN]))
+        except (OSError, pa.ArrowException) as problem:
+            raise NotSmallError(f"deletes cannot be read: {problem}") from problem
+        if sum(len(part.positions) for part in there) > _MOST_MET:
+            raise NotSmallError(f"the keys stand in more than {_MOST_MET:,} rows")
+        return there
+
+    def _data_files(self) -> list[FileScanTask]:
+        try:
+            return list(self.mirror.scan(snapshot_id=self.head).plan_files())
+        except ValueError as problem:
+            # PyIceberg knows no equality deletes.
+            raise NotSmallError(str(problem)) from problem
+
+
+def _replaced(there: Sequence[RowsThere]) -> list[tuple[Record, dict[str, Positions]]]:
+    """By partition and data file, the positions of the rows that changes replace."""
+    found: dict[tuple[object, ...], tuple[Record, dict[str, Positions]]] = {}
+    for part in there:
+        if part.newer.any():
+            _, positions = found.setdefault(partition_key(part.file.partition), (part.file.partition, {}))
+            positions[part.file.file_path] = part.positions[part.newer]
+    return [*found.values()]
