@@ -23,7 +23,7 @@ class UsageSampler:
     """Takes a reading five times a second for the length of a block.
 
     What was used stays used: when Spark ends its Python workers, nobody waits for them, and their time is in no process
-    any more. So no reading is less than the one before.
+    any more. So what a reading lacks of the one before is added to it, and to all that follow.
 
     Args:
         pid: The pipeline's first process.
@@ -51,13 +51,14 @@ class UsageSampler:
         self._thread.join()
 
     def _run(self) -> None:
-        number, most = 0, 0.0
+        number, before, gone = 0, 0.0, 0.0
         while True:
             now, cpu, broker_cpu = time.time(), tree_cpu_seconds(self._pid), tree_cpu_seconds(self._broker)
             if cpu is not None and broker_cpu is not None:
-                most = max(most, cpu)
+                gone += max(0.0, before - cpu)
+                before = cpu
                 memory = memory_of(self._pid) if number % _MEMORY_EVERY == 0 else None
-                self.readings.append(Reading(now, most, broker_cpu, memory))
+                self.readings.append(Reading(now, cpu + gone, broker_cpu, memory))
             number += 1
             if self._enough.wait(_EVERY_SECONDS):
                 return

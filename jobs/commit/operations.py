@@ -93,12 +93,14 @@ class RowDelta:
         head: The branch's, of which the positions were read.
         files: Data files of the table's current partition spec.
         deletes: Files of positions in data files of `head`, of the same spec.
+        replaced: Files of positions of `head`, of the same spec, that make room: `deletes` have what they tell.
     """
 
     branch: str
     head: int
-    files: Sequence[DataFile]
-    deletes: Sequence[DataFile]
+    files: Sequence[DataFile] = ()
+    deletes: Sequence[DataFile] = ()
+    replaced: Sequence[DataFile] = ()
 
 
 @dataclass(frozen=True, slots=True)

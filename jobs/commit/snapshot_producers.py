@@ -10,7 +10,7 @@ snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import (
@@ -39,9 +39,11 @@ def producer_of(
     match operation:
         case Append(files=added):
             producer = ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
-        case RowDelta(files=added, deletes=deletes):
-            producer = ExactRowDelta(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
-            producer.deletes = deletes
+        case RowDelta(files=added, deletes=deletes, replaced=replaced):
+            # As Iceberg's own: who reads appends alone does not stop at one.
+            kind = Operations.APPEND if not deletes else Operations.OVERWRITE if added else Operations.DELETE
+            producer = ExactRowDelta(kind, transaction, table.io, snapshot_properties=properties)
+            producer.deletes, producer.replaced = deletes, replaced
         case ReplaceFiles(removed, added):
             producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
             specs = table.metadata.specs()
@@ -89,48 +91,48 @@ class ExactMergeAppend(_MergeAppendFiles):
 
 
 class ExactRowDelta(ExactMergeAppend):
-    """Data files, with a manifest of the files of deleted positions beside theirs.
+    """Data files, with one manifest of all files of deleted positions beside theirs.
 
     Attributes:
-        deletes: Of the table's current partition spec.
+        deletes: New ones, of the table's current partition spec.
+        replaced: Those that go.
     """
 
     deletes: Sequence[DataFile] = ()
+    replaced: Sequence[DataFile] = ()
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        spec_id = self._transaction.table_metadata.default_spec_id
         if self.deletes:
-            added = (ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=each) for each in self.deletes)
-            manifests = [self._deletes_manifest(added), *manifests]
-        mine = [
-            each for each in manifests if each.content == ManifestContent.DELETES and each.partition_spec_id == spec_id
-        ]
-        if self._merge_enabled and len(mine) >= self._min_count_to_merge:
-            # PyIceberg merges those of data files alone.
-            every = (entry for each in mine for entry in self.fetch_manifest_entry(each))
-            manifests = [*(each for each in manifests if each not in mine), self._deletes_manifest(every)]
+            spec_id = self._transaction.table_metadata.default_spec_id
+            deletes = (each for each in manifests if each.content == ManifestContent.DELETES)
+            mine = [each for each in deletes if each.partition_spec_id == spec_id]
+            manifests = [self._deletes_manifest(mine), *(each for each in manifests if each not in mine)]
         return super()._process_manifests(manifests)
 
-    def _deletes_manifest(self, entries: Iterable[ManifestEntry]) -> ManifestFile:
+    def _deletes_manifest(self, former: Sequence[ManifestFile]) -> ManifestFile:
+        """PyIceberg writes and merges those of data files alone."""
         metadata = self._transaction.table_metadata
+        gone = {file.file_path for file in self.replaced}
         writer = _DeletesManifestWriter(
             metadata.spec(), metadata.schema(), self.new_manifest_output(), self.snapshot_id, self._compression
         )
         with writer:
-            for entry in entries:
-                if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in (None, self.snapshot_id):
-                    writer.add(entry)
+            for file in self.deletes:
+                writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file))
+            for entry in (entry for each in former for entry in self.fetch_manifest_entry(each)):
+                if entry.data_file.file_path in gone:
+                    writer.delete(entry)
                 else:
                     writer.existing(entry)
         return writer.to_manifest_file()
 
     def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
-        files = self._added_data_files
-        self._added_data_files = [*files, *self.deletes]
+        added, gone = self._added_data_files, self._deleted_data_files
+        self._added_data_files, self._deleted_data_files = [*added, *self.deletes], {*gone, *self.replaced}
         try:
             return super()._summary(dict(snapshot_properties or {}))
         finally:
-            self._added_data_files = files
+            self._added_data_files, self._deleted_data_files = added, gone
 
 
 class _DeletesManifestWriter(ManifestWriterV2):

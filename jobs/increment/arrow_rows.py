@@ -138,7 +138,13 @@ def _as_text(field: NestedField) -> bool:
 
 
 def table_batches(
-    io: FileIO, file: DataFile, schema: Schema, columns: Collection[str], *, rows: int = BLOCK_ROWS
+    io: FileIO,
+    file: DataFile,
+    schema: Schema,
+    columns: Collection[str],
+    *,
+    rows: int = BLOCK_ROWS,
+    groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a data file, deleted ones among them, in its order and the table's types; later columns are null.
 
@@ -146,13 +152,14 @@ def table_batches(
         schema: The table's.
         columns: At its top, at least one.
         rows: In a batch at most.
+        groups: Chooses row groups, by how many rows each has.
 
     Raises:
         UnreadableFileError: It is no Parquet file with field ids, or it cannot be read.
     """
     fields = _wanted(schema, columns)
     target = arrow_schema_in_files(Schema(*fields))
-    for batch in stored_rows(io, file, schema, columns, rows=rows):
+    for batch in stored_rows(io, file, schema, columns, rows=rows, groups=groups):
         yield _conformed(batch, fields, target)
 
 

@@ -60,7 +60,7 @@ ATTEMPTS = 10
 
 
 class Merger(Protocol):
-    """What merges changes into a branch of a mirror: Spark, or a stand-in of a test."""
+    """What merges changes into a branch of a mirror: this process, Spark, or a stand-in of a test."""
 
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan

@@ -1,4 +1,4 @@
-"""Table properties of a mirror: how Spark's merges write it."""
+"""Table properties of a mirror: how merges write it."""
 
 from __future__ import annotations
 

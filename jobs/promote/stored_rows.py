@@ -5,7 +5,7 @@ PyIceberg's own reader gives null lists of structs as empty ones, so what is wri
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,7 @@ def stored_rows(
     columns: Collection[str] | None = None,
     *,
     rows: int = BLOCK_ROWS,
+    groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a data file, in the columns of a table that it has, under the names that they have by now.
 
@@ -59,6 +60,7 @@ def stored_rows(
         schema: The table's.
         columns: Of the table's top, those that are wanted; None for all.
         rows: In a batch at most.
+        groups: Chooses row groups, by how many rows each has; all are read without it.
 
     Raises:
         UnreadableFileError: It is no Parquet file with field ids, or damaged.
@@ -77,7 +79,9 @@ def stored_rows(
                 if each.field_id in stored and (columns is None or each.name in columns)
             ]
             names = [field.name for _, field in wanted]
-            for batch in parquet.iter_batches(rows, columns=names):
+            counts = [parquet.metadata.row_group(n).num_rows for n in range(parquet.metadata.num_row_groups)]
+            chosen = [*range(len(counts))] if groups is None else [*groups(counts)]
+            for batch in parquet.iter_batches(rows, row_groups=chosen, columns=names):
                 arrays = [_renamed(batch.column(field.name), field.type, each.field_type) for each, field in wanted]
                 if names:
                     yield pa.RecordBatch.from_arrays(arrays, names=[each.name for each, _ in wanted])

@@ -139,7 +139,7 @@ class SessionOnDemand:
         self._end: Callable[[], None] = end
         self._session: SparkSession | None = None
         self._problem: FrazilError | None = None
-        self._asked: float = 0.0
+        self._unused: float | None = None
 
     def get(self) -> SparkSession:
         """The session; its start takes some seconds.
@@ -147,7 +147,7 @@ class SessionOnDemand:
         Raises:
             Exception: What the start raised.
         """
-        self._asked = time.monotonic()
+        self._unused = None
         if self._problem is not None:
             raise self._problem
         if self._session is not None and self._is_gone():
@@ -164,9 +164,13 @@ class SessionOnDemand:
     def end_unused(self, seconds: float) -> bool:
         """End the session if nobody has asked for it for so long; who asks next has another one started.
 
-        Only where nobody works with it at this moment.
+        Called again and again, only where nobody works with it: the time begins with the first call that finds it.
         """
-        if self._session is None or time.monotonic() - self._asked < seconds:
+        if self._session is None:
+            return False
+        if self._unused is None:
+            self._unused = time.monotonic()
+        if time.monotonic() - self._unused < seconds:
             return False
         self._session = None
         self._end()

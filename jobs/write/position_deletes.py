@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from jobs.write.column_statistics import ColumnStatistics
-from jobs.write.pyiceberg_files import PartitionDirectory, locations, new_data_file
+from jobs.write.pyiceberg_files import PartitionDirectory, locations, new_data_file, parquet_options
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 """Of the columns, as Iceberg's specification reserves them."""
@@ -34,6 +34,7 @@ _SCHEMA = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
     ]
 )
+_READ_AT_ONCE = 65_536
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -58,20 +59,20 @@ def write_position_deletes(
     paths = sorted(positions, key=str.encode)
     counts = [len(positions[path]) for path in paths]
     rows = sum(counts)
-    named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths), dtype=np.int32), counts), pa.array(paths))
+    codes = pa.array(np.repeat(np.arange(len(paths), dtype=np.int32), counts))
     every = np.concatenate([positions[path] for path in paths])
-    table = pa.Table.from_arrays([named.cast(pa.string()), pa.array(every)], schema=_SCHEMA)
+    table = pa.Table.from_arrays([pa.array(paths).take(codes), pa.array(every)], schema=_SCHEMA)
     spec = metadata.spec()
     directory = None if spec.is_unpartitioned() else PartitionDirectory(partition, spec, metadata.schema())
     path = locations(metadata).new_data_location(f"{prefix}-{uuid.uuid4()}-deletes.parquet", directory)
+    options = parquet_options(metadata.properties)
     with io.new_output(path).create(overwrite=True) as stream:
-        # Positions ascend: differences of them are small.
         with pq.ParquetWriter(
             cast(Any, stream),
             _SCHEMA,
-            compression="zstd",
+            compression=options["compression"],
+            compression_level=options["compression_level"],
             use_dictionary=cast(Any, ["file_path"]),
-            column_encoding=cast(Any, {"pos": "DELTA_BINARY_PACKED"}),
             store_schema=False,
         ) as writer:
             writer.write_table(table)
@@ -94,23 +95,27 @@ def write_position_deletes(
     )
 
 
-def read_position_deletes(io: FileIO, files: Iterable[DataFile], wanted: Sequence[str]) -> dict[str, Positions]:
-    """The deleted positions of some data files, ascending; a data file without any is left out.
+def read_position_deletes(io: FileIO, file: DataFile, wanted: Collection[str]) -> dict[str, Positions]:
+    """The positions that a file tells of some data files, ascending; a data file without any is left out.
 
     Args:
-        files: Parquet files of deleted positions.
+        file: A Parquet file of deleted positions.
         wanted: Paths of the data files.
 
     Raises:
-        OSError, pa.ArrowException: A file is gone, or damaged.
+        OSError, pa.ArrowException: The file is gone, or damaged.
     """
+    paths = [*wanted]
+    asked = pa.array(paths, pa.string())
     found: dict[str, list[Positions]] = {}
-    asked = pa.array(wanted, pa.string())
-    for file in files:
-        with io.new_input(file.file_path).open() as stream:
-            table = pq.read_table(cast(Any, stream), columns=["file_path", "pos"])
-        codes = pc.fill_null(pc.index_in(table["file_path"], value_set=asked), -1).to_numpy()
-        every = table["pos"].to_numpy()
-        for code in map(int, np.unique(codes[codes >= 0])):
-            found.setdefault(wanted[code], []).append(every[codes == code])
+    with io.new_input(file.file_path).open() as stream:
+        # A path stands there for each position; as a number of a dictionary it is no text each time.
+        parquet = pq.ParquetFile(cast(Any, stream), read_dictionary=["file_path"])
+        for batch in parquet.iter_batches(_READ_AT_ONCE, columns=["file_path", "pos"]):
+            named = batch["file_path"]
+            place = pc.fill_null(pc.index_in(named.dictionary.cast(pa.string()), value_set=asked), -1).to_numpy()
+            codes = place[named.indices.to_numpy()]
+            every = batch["pos"].to_numpy()
+            for code in map(int, np.unique(codes[codes >= 0])):
+                found.setdefault(paths[code], []).append(every[codes == code])
     return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}

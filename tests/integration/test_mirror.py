@@ -144,12 +144,18 @@ def test_an_operator_says_that_the_source_was_restored(tmp_path: Path, spark: Sp
 
 
 @pytest.mark.timeout(400)
-def test_the_command_starts_spark_where_there_is_something_to_merge(tmp_path: Path) -> None:
+def test_the_command_starts_spark_where_a_merge_needs_it(tmp_path: Path) -> None:
     world = MirrorWorld(tmp_path)
+    log = world.settings.state / "spark" / "mirror.log"
     world.land(Change(1, "ann"))
     assert "1 changes are merged" in frazil(world, "mirror", "run", "customers")
-    log = world.settings.state / "spark" / "mirror.log"
+    assert not log.exists()
+    with world.table().transaction() as change:
+        change.set_properties({"write.merge.mode": "copy-on-write"})
+    world.land(Change(1, "anna"))
+    assert "1 changes are merged" in frazil(world, "mirror", "run", "customers")
     log.unlink()
+    world.check()
     assert "has all that changelog" in frazil(world, "mirror", "run", "customers")
     assert not log.exists()
 

@@ -68,11 +68,14 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     if (lacking & unmet).any():
         raise NotSmallError("a value that was not sent stands in no row of the mirror")
     soft = plan.deletes == "soft"
+    # A column that the changelog does not have, or has no more, keeps its value.
+    own = other_columns(mirror.schema(), plan)
     # Rows of which values are wanted, by their place among all that are there.
-    kept = np.flatnonzero(lacking[changes])
+    kept = np.flatnonzero(lacking[changes] | (newer & upsert[changes] if own else False))
     stay = np.flatnonzero(newer & ~upsert[changes]) if soft else np.zeros(0, np.int64)
-    values = _values(mirror, there, folded, kept, stay, soft=soft)
-    if soft and len(kept) and pc.any(_column(values, DELETED_COLUMN).take(pa.array(np.arange(len(kept))))).as_py():
+    values = _values(mirror, there, folded, kept, stay, own, soft=soft)
+    needed = pa.array(np.flatnonzero(lacking[changes][kept]))
+    if soft and len(needed) and pc.any(_column(values, DELETED_COLUMN).take(needed)).as_py():
         raise NotSmallError("a value that was not sent stands in a row that was deleted")
     set_at = np.flatnonzero(newer & upsert[changes])
     chosen = np.concatenate([changes[set_at], np.flatnonzero(unmet & upsert)])
@@ -83,13 +86,26 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     places = np.concatenate([place_of[set_at], np.full(len(chosen) - len(set_at), -1)])[by_key]
     chosen = chosen[by_key]
     if len(chosen):
-        yield _set_rows(mirror.schema(), folded.take(pa.array(chosen)), values, places, plan)
+        yield _set_rows(mirror.schema(), folded.take(pa.array(chosen)), values, places, own, plan)
     if len(stay):
         yield _deleted_rows(mirror.schema(), values.slice(len(kept)), folded.take(pa.array(changes[stay])))
 
 
+def other_columns(schema: Schema, plan: MergePlan) -> tuple[str, ...]:
+    """Columns of a mirror that no change sets."""
+    ours = {*plan.columns, ORDER_COLUMN, DELETED_COLUMN}
+    return tuple(field.name for field in schema.fields if field.name not in ours)
+
+
 def _values(
-    mirror: Table, there: Sequence[RowsThere], folded: pa.Table, kept: Numbers, stay: Numbers, *, soft: bool
+    mirror: Table,
+    there: Sequence[RowsThere],
+    folded: pa.Table,
+    kept: Numbers,
+    stay: Numbers,
+    own: Sequence[str],
+    *,
+    soft: bool,
 ) -> pa.Table:
     """The values of rows that are there: first those of `kept`, then those of `stay`."""
     if not len(kept) and not len(stay):
@@ -97,7 +113,7 @@ def _values(
     names = {field.name for field in mirror.schema().fields}
     if not len(stay):
         lists = one_array(folded[FROM_TARGET_COLUMN])
-        names = {*pc.unique(lists.flatten()).to_pylist(), *([DELETED_COLUMN] if soft else ())}
+        names = {*pc.unique(lists.flatten()).to_pylist(), *own, *([DELETED_COLUMN] if soft else ())}
     # Files are read in their order, once.
     wanted = np.unique(np.concatenate([kept, stay]))
     parts, start = list[RowsThere](), 0
@@ -105,14 +121,22 @@ def _values(
         low, high = np.searchsorted(wanted, [start, start + len(part.positions)])
         mine = wanted[low:high] - start
         if len(mine):
-            parts.append(RowsThere(part.file, part.positions[mine], part.changes[mine], part.newer[mine]))
+            parts.append(RowsThere(part.at, part.positions[mine], part.changes[mine], part.newer[mine]))
         start += len(part.positions)
     found = values_there(mirror, parts, names, most_bytes=MOST_BYTES)
     return found.take(pa.array(np.searchsorted(wanted, np.concatenate([kept, stay]))))
 
 
-def _set_rows(schema: Schema, folded: pa.Table, values: pa.Table, places: Numbers, plan: MergePlan) -> pa.RecordBatch:
-    """Rows as their changes set them; a value that was not sent is that of the row that is there."""
+def _set_rows(
+    schema: Schema, folded: pa.Table, values: pa.Table, places: Numbers, own: Sequence[str], plan: MergePlan
+) -> pa.RecordBatch:
+    """Rows as their changes set them; a value that was not sent is that of the row that is there.
+
+    Args:
+        values: Of rows that are there.
+        places: Of each row its place among these; -1 of one without.
+        own: Columns that no change sets.
+    """
     rows = in_types_of(schema, folded, [*plan.columns, ORDER_COLUMN])
     lists = one_array(folded[FROM_TARGET_COLUMN])
     parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
@@ -121,9 +145,13 @@ def _set_rows(schema: Schema, folded: pa.Table, values: pa.Table, places: Number
         mine = parents[pc.equal(named, name).to_numpy(zero_copy_only=False).astype(bool)]
         source = np.arange(len(rows))
         source[mine] = len(rows) + places[mine]
-        own, kept = one_array(rows[name]), _column(values, name)
-        both = pa.concat_arrays([own, kept.cast(own.type) if kept.type != own.type else kept])
+        sent, kept = one_array(rows[name]), _column(values, name)
+        both = pa.concat_arrays([sent, kept.cast(sent.type) if kept.type != sent.type else kept])
         rows = rows.set_column(rows.schema.get_field_index(name), name, both.take(pa.array(source)))
+    if values.num_rows:
+        for name in own:
+            there = _column(values, name).take(pa.array(places, mask=places < 0))
+            rows = rows.append_column(name, there)
     if plan.deletes == "soft":
         rows = rows.append_column(DELETED_COLUMN, pa.repeat(pa.scalar(False), len(rows)))
     return _batch(rows)

@@ -5,37 +5,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import struct
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import conversions
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, StringType
 
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.small_merge.key_index import KeyIndex, Numbers
+from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles
 from jobs.mirror.small_merge.not_small import NotSmallError
 from jobs.write.partitioning import partition_values
 from jobs.write.position_deletes import read_position_deletes
 
 MOST_ROWS = 20_000_000
 """So many rows are looked through for their keys; where there are more, Spark does it."""
-_AT_ONCE = 4
+MOST_FILES = 1_000
+"""So many data files are, and as many files of deleted positions; each takes some requests to an object store."""
+MOST_DELETES = 4_000_000
+"""So many deleted positions are read."""
+_AT_ONCE = 8
 _KEYS_AT_ONCE = 262_144
-_VALUES_AT_ONCE = 16_384
+_VALUES_AT_ONCE = 4_096
 _INT_BYTES = 4
 _BOUNDED = (IntegerType, LongType, StringType, DateType)
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,60 +52,57 @@ class RowsThere:
     """Rows of one data file that have the key of a change.
 
     Attributes:
-        file: It.
+        at: The file.
         positions: Of the rows, ascending.
         changes: For each the place of the change among the folded rows.
         newer: For each whether the change is later than the row.
     """
 
-    file: DataFile
+    at: MirrorFile
     positions: Numbers
     changes: Numbers
     newer: np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def may_have_rows(tasks: Sequence[FileScanTask], mirror: Table, keys: pa.Table, first: str) -> list[FileScanTask]:
+def may_have_rows(files: Sequence[MirrorFile], mirror: Table, keys: pa.Table, first: str) -> list[MirrorFile]:
     """The data files that may have a row with one of the keys, by their bounds and their partition.
 
     Args:
-        tasks: The mirror's data files.
+        files: The mirror's data files, of its current partitions.
         keys: In the mirror's types.
         first: The first column of the key.
     """
     field = mirror.schema().find_field(first)
     if not isinstance(field.field_type, _BOUNDED):
-        return [*tasks]
+        return [*files]
     values = keys[first].combine_chunks()
     ascending = values.take(pc.sort_indices(values))
     if pa.types.is_date32(ascending.type):
         ascending = ascending.view(pa.int32())
-    buckets: dict[tuple[int, int], set[Any]] = {}
-    kept: list[FileScanTask] = []
-    for task in tasks:
-        lower, upper = ((each or {}).get(field.field_id) for each in (task.file.lower_bounds, task.file.upper_bounds))
-        if lower is not None and upper is not None:
-            least, greatest = (_bound(field.field_type, bound) for bound in (lower, upper))
-            if not _between(ascending, least, greatest):
-                continue
-        spec = mirror.metadata.specs()[task.file.spec_id]
-        for place, each in enumerate(spec.fields):
-            if each.source_id != field.field_id or not isinstance(each.transform, BucketTransform):
-                continue
-            numbered = spec.spec_id, place
-            if numbered not in buckets:
-                row = pa.RecordBatch.from_arrays([values], [first])
-                buckets[numbered] = {*partition_values(row, each, Schema(field)).unique().to_pylist()}
-            if task.file.partition[place] not in buckets[numbered]:
-                break
-        else:
-            kept.append(task)
+    buckets: dict[int, set[Any]] = {}
+    for place, each in enumerate(mirror.spec().fields):
+        if each.source_id == field.field_id and isinstance(each.transform, BucketTransform):
+            row = pa.RecordBatch.from_arrays([values], [first])
+            buckets[place] = {*partition_values(row, each, Schema(field)).unique().to_pylist()}
+    kept: list[MirrorFile] = []
+    for each in files:
+        if any(each.file.partition[place] not in touched for place, touched in buckets.items()):
+            continue
+        bounds = (each.file.lower_bounds, each.file.upper_bounds)
+        least, greatest = (_bound(field.field_type, (found or {}).get(field.field_id)) for found in bounds)
+        if least is None or greatest is None or _between(ascending, least, greatest):
+            kept.append(each)
     return kept
 
 
-def _bound(kind: IcebergType, bound: bytes) -> Any:
+def _bound(kind: IcebergType, bound: bytes | None) -> Any:
+    """The value of a bound; None without one, and of one that cannot be read, as of a text that is cut."""
     # A file that landed before the column was widened has the bounds of what it was.
-    narrow = isinstance(kind, LongType) and len(bound) == _INT_BYTES
-    return _from_bytes(IntegerType() if narrow else kind, bound)
+    narrow = bound is not None and isinstance(kind, LongType) and len(bound) == _INT_BYTES
+    try:
+        return None if bound is None else _from_bytes(IntegerType() if narrow else kind, bound)
+    except (ValueError, struct.error):
+        return None
 
 
 def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
@@ -107,35 +113,73 @@ def _between(ascending: pa.Array, least: Any, greatest: Any) -> bool:
     return bool(pc.any(pc.and_(above, below)).as_py())
 
 
-def rows_there(mirror: Table, tasks: Sequence[FileScanTask], index: KeyIndex, orders: pa.Array) -> list[RowsThere]:
+def rows_there(
+    mirror: Table, found: MirrorFiles, files: Sequence[MirrorFile], index: KeyIndex, orders: pa.Array
+) -> list[RowsThere]:
     """The rows of data files that have the key of a change and are not deleted.
 
     Args:
         mirror: Of which the files are; its columns have the types of the keys.
-        tasks: The files, with those of their deleted positions.
+        found: All files of the snapshot.
+        files: The data files that are looked through.
         index: The keys of the changes.
         orders: Of each change its order.
 
     Raises:
+        NotSmallError: There is more to read than is read here.
         UnreadableFileError: A data file is no Parquet file with field ids, or it cannot be read.
         OSError, pa.ArrowException: A file of deleted positions is gone, or damaged.
     """
-    if not tasks:
-        return []
+    if len(files) > MOST_FILES:
+        raise NotSmallError(f"the keys may stand in more than {MOST_FILES:,} files")
+    if sum(each.file.record_count for each in files) > MOST_ROWS:
+        raise NotSmallError(f"the keys may stand among more than {MOST_ROWS:,} rows")
     least = pc.min(orders).as_py()
 
-    def found(task: FileScanTask) -> RowsThere | None:
-        return _rows_of(mirror, task.file, index, orders, asked=_may_be_newer(mirror.schema(), task.file, least))
+    def of(each: MirrorFile) -> RowsThere | None:
+        return _rows_of(mirror, each, index, orders, asked=_may_be_newer(mirror.schema(), each.file, least))
 
-    with ThreadPoolExecutor(min(_AT_ONCE, len(tasks)), thread_name_prefix="keys of a mirror") as threads:
-        parts = [each for each in threads.map(found, tasks) if each is not None]
-    paths = {each.file.file_path for each in parts}
-    files = {file.file_path: file for task in tasks if task.file.file_path in paths for file in task.delete_files}
-    gone = read_position_deletes(mirror.io, files.values(), sorted(paths))
-    return [each for part in parts if len((each := _alive(part, gone.get(part.file.file_path))).positions)]
+    parts = [each for each in at_once(of, files) if each is not None]
+    gone = deleted_positions(mirror, found.deletes_of([each.at for each in parts]), [each.at for each in parts])
+    return [each for part in parts if len((each := _alive(part, gone.get(part.at.file.file_path))).positions)]
 
 
-def _rows_of(mirror: Table, file: DataFile, index: KeyIndex, orders: pa.Array, *, asked: bool) -> RowsThere | None:
+def deleted_positions(mirror: Table, deletes: Sequence[MirrorFile], data: Sequence[MirrorFile]) -> dict[str, Numbers]:
+    """The positions that are deleted in data files, ascending, by the path of each that has some.
+
+    Args:
+        deletes: What may tell of them.
+
+    Raises:
+        NotSmallError: There is more to read than is read here.
+        OSError, pa.ArrowException: A file is gone, or damaged.
+    """
+    if len(deletes) > MOST_FILES or sum(each.file.record_count for each in deletes) > MOST_DELETES:
+        raise NotSmallError(f"there are more than {MOST_FILES:,} delete files, or {MOST_DELETES:,} deletes in them")
+    ages = {each.file.file_path: each.sequence for each in data}
+    every: dict[str, list[Numbers]] = {}
+    read = at_once(lambda each: read_position_deletes(mirror.io, each.file, ages), deletes)
+    for each, told in zip(deletes, read, strict=True):
+        for path, positions in told.items():
+            if ages[path] <= each.sequence:
+                every.setdefault(path, []).append(positions)
+    return {path: np.unique(np.concatenate(parts)) for path, parts in every.items()}
+
+
+def at_once(work: Callable[[T], R], of: Sequence[T]) -> list[R]:
+    """What work gives of each, in their order; several are worked on at once, as they wait for a store."""
+    if len(of) < 2:
+        return [work(each) for each in of]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(of)), thread_name_prefix="files of a mirror") as threads:
+        waiting = [threads.submit(work, each) for each in of]
+        try:
+            return [each.result() for each in waiting]
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _rows_of(mirror: Table, at: MirrorFile, index: KeyIndex, orders: pa.Array, *, asked: bool) -> RowsThere | None:
     """Rows of a file with a key of a change, deleted ones among them; None if there are none.
 
     Args:
@@ -143,7 +187,7 @@ def _rows_of(mirror: Table, file: DataFile, index: KeyIndex, orders: pa.Array, *
     """
     columns = [*index.key, ORDER_COLUMN] if asked else [*index.key]
     start, found = 0, list[tuple[Numbers, Numbers, Any]]()
-    for batch in table_batches(mirror.io, file, mirror.schema(), columns, rows=_KEYS_AT_ONCE):
+    for batch in table_batches(mirror.io, at.file, mirror.schema(), columns, rows=_KEYS_AT_ONCE):
         met, changes = index.met(batch)
         if len(met):
             newer = np.ones(len(met), bool)
@@ -155,7 +199,7 @@ def _rows_of(mirror: Table, file: DataFile, index: KeyIndex, orders: pa.Array, *
     if not found:
         return None
     positions, changes, newer = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return RowsThere(file, positions, changes, newer)
+    return RowsThere(at, positions, changes, newer)
 
 
 def _may_be_newer(schema: Schema, file: DataFile, least: str) -> bool:
@@ -169,7 +213,7 @@ def _alive(rows: RowsThere, gone: Numbers | None) -> RowsThere:
     if gone is None:
         return rows
     kept = ~np.isin(rows.positions, gone, assume_unique=True)
-    return RowsThere(rows.file, rows.positions[kept], rows.changes[kept], rows.newer[kept])
+    return RowsThere(rows.at, rows.positions[kept], rows.changes[kept], rows.newer[kept])
 
 
 def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[str], *, most_bytes: int) -> pa.Table:
@@ -187,11 +231,12 @@ def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[s
     named = [field.name for field in schema.fields if field.name in columns]
     parts, size = list[pa.RecordBatch](), 0
     for part in rows:
+        read = _ReadGroups(part.positions)
         start = 0
-        for batch in table_batches(mirror.io, part.file, schema, named, rows=_VALUES_AT_ONCE):
-            low, high = np.searchsorted(part.positions, [start, start + batch.num_rows])
+        for batch in table_batches(mirror.io, part.at.file, schema, named, rows=_VALUES_AT_ONCE, groups=read.chosen):
+            low, high = np.searchsorted(read.places, [start, start + batch.num_rows])
             if low < high:
-                parts.append(batch.take(pa.array(part.positions[low:high] - start)))
+                parts.append(batch.take(pa.array(read.places[low:high] - start)))
                 size += parts[-1].nbytes
                 if size > most_bytes:
                     raise NotSmallError(f"values of more than {most_bytes // 1024**2} MB are kept")
@@ -199,6 +244,26 @@ def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[s
     return pa.Table.from_batches(parts)
 
 
-def is_parquet(task: FileScanTask) -> bool:
-    """Whether a data file and those of its deleted positions are Parquet."""
-    return all(each.file_format is FileFormat.PARQUET for each in (task.file, *task.delete_files))
+class _ReadGroups:
+    """The row groups of a file in which rows stand.
+
+    Args:
+        positions: Of the rows in the file, ascending.
+
+    Attributes:
+        places: Of the rows among those of the groups that are read.
+    """
+
+    def __init__(self, positions: Numbers) -> None:
+        self.places: Numbers = positions
+
+    def chosen(self, counts: Sequence[int]) -> list[int]:
+        """Those with a row, by how many rows each has."""
+        ends = np.cumsum(counts)
+        group = np.searchsorted(ends, self.places, side="right")
+        taken = np.unique(group)
+        sizes = np.array(counts)[taken]
+        # Where each group that is read begins, among the rows that are read, less where it begins in the file.
+        shift = (np.cumsum(sizes) - sizes) - (ends[taken] - sizes)
+        self.places = self.places + shift[np.searchsorted(taken, group)]
+        return taken.tolist()

@@ -14,6 +14,8 @@ from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN
 from jobs.mirror.fold_here import MOST_BYTES, MOST_ROWS
 from jobs.mirror.merge_plan import MergePlan
 
+_ROWS_AT_ONCE = 1_024
+"""A large text that many rows have is once in a file, and as often in a batch as there are rows."""
 _OPTIONAL: dict[str, pa.DataType] = {
     POSITION: pa.string(),
     LINEAGE: pa.string(),
@@ -41,7 +43,7 @@ def small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePlan
     wanted = {*names.values()} & {field.name for field in schema.fields}
     batches, size = list[pa.RecordBatch](), 0
     for file in files:
-        for batch in table_batches(changelog.io, file, schema, wanted):
+        for batch in table_batches(changelog.io, file, schema, wanted, rows=_ROWS_AT_ONCE):
             size += batch.nbytes
             if size > MOST_BYTES:
                 return None

@@ -11,6 +11,8 @@ to be folded again, and tables that are not written here.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.typedef import Record
+from pyiceberg.table import Table
 
-from jobs.commit.errors import CommitUnknownError
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import RowDelta
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.mirror.change_frame import log_scans_here
@@ -34,20 +36,15 @@ from jobs.mirror.order import Order
 from jobs.mirror.removed_keys import rows_behind
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 from jobs.mirror.small_merge.key_index import KeyIndex, is_compared
+from jobs.mirror.small_merge.mirror_files import MirrorFiles
 from jobs.mirror.small_merge.new_rows import in_types_of, new_rows, one_array
 from jobs.mirror.small_merge.not_small import NotSmallError
-from jobs.mirror.small_merge.rows_there import (
-    MOST_ROWS,
-    RowsThere,
-    is_parquet,
-    may_have_rows,
-    rows_there,
-)
+from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_deletes
+from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
 from jobs.promote.stored_rows import UnreadableFileError
-from jobs.write.partitioning import partition_key
-from jobs.write.position_deletes import Positions, write_position_deletes
+from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
 from jobs.write.target_writer import TargetWriter
 from jobs.write.unreferenced_files import delete_unreferenced
@@ -76,7 +73,7 @@ def merge_small(
 
     Raises:
         NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
-        HeadMovedError, CommitFailedError, CommitDeniedError, CommitUnknownError: As of `commit_once`.
+        CommitRefusedError, CommitDeniedError, CommitUnknownError: The branch is not as it was, or the catalog refuses.
         OSError: Files cannot be written.
         FrazilError: A table is none that Spark could read.
     """
@@ -89,7 +86,7 @@ def merge_small(
         if changes is None:
             raise NotSmallError("there are many changes")
         return _Merge(mirror, branch, plan, changes).run()
-    except (NotSmallError, UnreadableFileError, ProjectionError) as why:
+    except (NotSmallError, UnreadableFileError, ProjectionError, pa.ArrowException) as why:
         log.info("mirror %s: Spark merges: %s", ".".join(mirror.name()), why)
         return None
 
@@ -171,7 +168,9 @@ class _Merge:
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
         """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""
-        there = self._rows_there(folded)
+        mirror, prefix = self.mirror, f"merge-{self.branch}"
+        found = MirrorFiles.of(mirror, self.head)
+        there = self._rows_there(found, folded)
         met = np.concatenate([np.zeros(0, np.int64), *(part.changes for part in there)])
         unmet = np.ones(folded.num_rows, bool)
         unmet[met] = False
@@ -179,56 +178,58 @@ class _Merge:
         behind = rows_behind(one_array(folded[ORDER_COLUMN]), self.plan.state.removed)
         if pc.any(pc.and_(inserted, behind)).as_py():
             raise NotSmallError("rows may have been removed by a later change")
-        mirror, prefix = self.mirror, f"merge-{self.branch}"
         writer = TargetWriter(mirror.metadata, mirror.io, file_prefix=prefix)
-        deleted: list[DataFile] = []
+        deletes, replaced = list[DataFile](), list[DataFile]()
         try:
             for batch in new_rows(mirror, folded, there, self.plan):
                 writer.write(batch)
             files = writer.close()
-            for partition, positions in _replaced(there):
-                deleted.append(write_position_deletes(mirror.metadata, mirror.io, partition, positions, prefix=prefix))
-            if not files and not deleted:
-                return ()
-            delta = RowDelta(self.branch, self.head, files, deleted)
-            return (commit_once(mirror, delta, summary={}, properties={}),)
-        except CommitUnknownError:
-            raise
+            for at, positions in replaced_rows(there):
+                former, positions = with_former_deletes(mirror, found, at, positions)
+                replaced += former
+                deletes.append(
+                    write_position_deletes(mirror.metadata, mirror.io, at.file.partition, positions, prefix=prefix)
+                )
         except Exception:
-            writer.abort()
-            delete_unreferenced(mirror.io, deleted)
+            with contextlib.suppress(Exception):
+                writer.abort()
+                delete_unreferenced(mirror.io, deletes)
             raise
+        if not files and not deletes:
+            return ()
+        return (self._committed(RowDelta(self.branch, self.head, files, deletes, replaced)),)
 
-    def _rows_there(self, folded: pa.Table) -> list[RowsThere]:
+    def _committed(self, delta: RowDelta) -> int:
+        """Commit to the branch, whatever happens to main meanwhile; files of what is refused are orphans."""
+        mirror = self.mirror
+        name = ".".join(mirror.name())
+        tables = itertools.chain([mirror], iter(lambda: mirror.catalog.load_table(mirror.name()), None))
+
+        def attempt() -> int:
+            table = next(tables)
+            there = table.metadata.refs.get(self.branch)
+            if there is None or there.snapshot_id != self.head:
+                raise given_up(f"branch {self.branch} of mirror {name} is not as this merge began")
+            return commit_once(table, delta, summary={}, properties={})
+
+        def given_up(said: str) -> CommitRefusedError:
+            return CommitRefusedError(
+                f"stream {self.plan.stream}: {said}. Nothing was published.",
+                fix=f"frazil mirror run {self.plan.stream}",
+            )
+
+        return compare_and_swap(name, attempt, given_up)
+
+    def _rows_there(self, found: MirrorFiles, folded: pa.Table) -> list[RowsThere]:
         """The rows of the branch that the folded ones meet."""
-        keys = in_types_of(self.mirror.schema(), folded, self.plan.key)
-        tasks = may_have_rows(self._data_files(), self.mirror, keys, self.plan.key[0])
-        if sum(task.file.record_count for task in tasks) > MOST_ROWS:
-            raise NotSmallError(f"the keys may stand among more than {MOST_ROWS:,} rows")
-        spec = self.mirror.metadata.default_spec_id
-        if not all(is_parquet(task) and task.file.spec_id == spec for task in tasks):
-            raise NotSmallError("files are of another format, or of former partitions")
+        mirror = self.mirror
+        keys = in_types_of(mirror.schema(), folded, self.plan.key)
+        files = may_have_rows(found.data, mirror, keys, self.plan.key[0])
+        index = KeyIndex.of(keys, self.plan.key)
         try:
-            there = rows_there(self.mirror, tasks, KeyIndex.of(keys, self.plan.key), one_array(folded[ORDER_COLUMN]))
+            there = rows_there(mirror, found, files, index, one_array(folded[ORDER_COLUMN]))
         except (OSError, pa.ArrowException) as problem:
             raise NotSmallError(f"deletes cannot be read: {problem}") from problem
         if sum(len(part.positions) for part in there) > _MOST_MET:
             raise NotSmallError(f"the keys stand in more than {_MOST_MET:,} rows")
         return there
-
-    def _data_files(self) -> list[FileScanTask]:
-        try:
-            return list(self.mirror.scan(snapshot_id=self.head).plan_files())
-        except ValueError as problem:
-            # PyIceberg knows no equality deletes.
-            raise NotSmallError(str(problem)) from problem
-
-
-def _replaced(there: Sequence[RowsThere]) -> list[tuple[Record, dict[str, Positions]]]:
-    """By partition and data file, the positions of the rows that changes replace."""
-    found: dict[tuple[object, ...], tuple[Record, dict[str, Positions]]] = {}
-    for part in there:
-        if part.newer.any():
-            _, positions = found.setdefault(partition_key(part.file.partition), (part.file.partition, {}))
-            positions[part.file.file_path] = part.positions[part.newer]
-    return [*found.values()]

@@ -64,7 +64,8 @@ def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, a
     """Merge what is new in the changelog of STREAM into its mirrors.
 
     Each mirror gets it in one commit, so readers see all of a merge, or nothing. It may run at any time, also while the
-    stream lands and while others read; what is merged is never merged again. Spark starts only if there is something.
+    stream lands and while others read; what is merged is never merged again. Spark starts only if a
+    merge needs it.
     Status 1 if a mirror could not be merged; the others are all the same.
     """
     _merge(deployment, stream, table, rebuild=rebuild, incomplete=False, as_json=as_json)

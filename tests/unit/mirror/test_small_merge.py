@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, StringType
 
-from jobs.commit.errors import HeadMovedError
+from jobs.commit.errors import CommitRefusedError
 from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult
-from jobs.mirror.small_merge import new_rows, rows_there, small_increment, small_merge
+from jobs.mirror.small_merge import new_rows, replaced_rows, rows_there, small_increment, small_merge
+from jobs.mirror.small_merge.mirror_files import MirrorFiles
 from jobs.mirror.small_merge.small_merge import merge_small
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
@@ -136,21 +138,79 @@ def test_columns_that_were_widened_renamed_and_added_since(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_manifests_of_deletes_are_brought_together(tmp_path: Path) -> None:
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"], properties={"commit.manifest.min-count-to-merge": "3"})
-    world.land(rows_of(8))
+def test_deletes_are_brought_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of a partition read all of its files of deleted positions, so they stay few; those with many are left."""
+    monkeypatch.setattr(replaced_rows, "TOGETHER", 3)
+    monkeypatch.setattr(replaced_rows, "FEW_POSITIONS", 5)
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
+    world.land(rows_of(20))
     world.merged(by="process")
-    most = 0
-    for n in range(8):
-        world.land([change("u", 100 + n, id=n, name="new", note=str(n))])
+    files = list[list[int]]()
+    for n in range(12):
+        world.land([change("u", 100 + n, id=n % 7, name="new", note=str(n))])
         world.merged(by="process")
+        found = mirror_files(world)
+        files.append(sorted(each.file.record_count for each in found.deletes))
         head = world.mirror.current_snapshot()
-        assert head is not None
+        assert head is not None and head.summary is not None
         deletes = [each for each in head.manifests(world.mirror.io) if each.content == ManifestContent.DELETES]
-        most = max(most, len(deletes))
-        assert sum((each.added_files_count or 0) + (each.existing_files_count or 0) for each in deletes) == n + 1
-    assert most == 2
-    assert {row["note"] for row in world.rows().values()} == {str(n) for n in range(8)}
+        assert len(deletes) == 1
+        assert head.summary["total-position-deletes"] == str(n + 1) == str(sum(files[-1]))
+        assert head.summary["total-delete-files"] == str(len(files[-1]))
+        newest = {key % 7: str(key) for key in range(n + 1)}
+        assert {key: row["note"] for (key,), row in world.rows().items()} == {m: newest.get(m, "x") for m in range(20)}
+    assert files == [
+        [1], [1, 1], [1, 1, 1], [4], [1, 4], [1, 1, 4], [7], [1, 7], [1, 1, 7], [1, 1, 1, 7], [4, 7], [1, 4, 7],
+    ]  # fmt: skip
+
+
+def mirror_files(world: MirrorWorld) -> MirrorFiles:
+    head = world.mirror.metadata.current_snapshot_id
+    assert head is not None
+    return MirrorFiles.of(world.mirror, head)
+
+
+def test_columns_of_the_mirror_alone_keep_their_values(tmp_path: Path) -> None:
+    """Such as an operator has added, or an adopted table has, or a changelog has no more."""
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"], deletes="soft")
+    world.land(rows_of(2))
+    world.merged(by="process")
+    with world.mirror.update_schema() as update:
+        update.add_column("extra", StringType())
+    mirror = world.mirror
+    theirs = {"id": 9, "name": "theirs", "note": "n", "extra": "kept", "_change_deleted": False}
+    mirror.append(pa.Table.from_pylist([theirs], schema=mirror.schema().as_arrow()))
+    world.land(
+        [
+            change("u", 10, id=9, name="ours", unavailable=["note"]),
+            change("u", 11, id=1, name="one", note="1"),
+            change("c", 12, id=5, name="five"),
+        ]
+    )
+    world.merged(by="process")
+    world.land([change("u", 13, id=9, name="again", note="m")])
+    world.merged(by="process")
+    world.land([change("d", 14, id=9)])
+    world.merged(by="process")
+    found = {key: (row["name"], row["note"], row["extra"]) for (key,), row in world.rows().items()}
+    assert found == {0: ("n0", "x", None), 1: ("one", "1", None), 5: ("five", None, None), 9: ("again", "m", "kept")}
+    assert world.rows()[(9,)]["_change_deleted"]
+
+
+def test_values_are_read_of_the_row_groups_that_have_them(tmp_path: Path) -> None:
+    properties = {"write.parquet.row-group-limit": "100"}
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1, properties=properties)
+    world.land(rows_of(1_050))
+    world.merged(by="process")
+    chosen = [0, 99, 100, 555, 556, 1_049]
+    world.land([change("u", 2_000 + n, id=n, name="new", unavailable=["note"]) for n in chosen])
+    world.merged(by="process")
+    rows = world.rows()
+    assert [key for (key,), row in sorted(rows.items()) if row["name"] == "new"] == chosen
+    assert {row["note"] for row in rows.values()} == {"x"}
+    groups = rows_there._ReadGroups(np.array(chosen))
+    assert groups.chosen([100] * 10 + [50]) == [0, 1, 5, 10]
+    assert groups.places.tolist() == [0, 99, 100, 255, 256, 349]
 
 
 def _none(world: MirrorWorld, patch: pytest.MonkeyPatch) -> None:
@@ -180,7 +240,8 @@ NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], li
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),
     "there are many changes": (_few(small_increment, "MOST_ROWS"), rows_of(2, 60)),
-    "more than 1 rows": (_few(small_merge, "MOST_ROWS"), [change("u", 51, id=1)]),
+    "more than 1 rows": (_few(rows_there, "MOST_ROWS"), [change("u", 51 + n, id=n) for n in range(6)]),
+    "more than 1 files": (_few(rows_there, "MOST_FILES"), [change("u", 51 + n, id=n) for n in range(6)]),
     "stand in more than 1": (_few(small_merge, "_MOST_MET"), [change("u", 51 + n, id=n) for n in range(3)]),
     "values of more than": (_few(new_rows, "MOST_BYTES"), [change("u", 51, id=1, unavailable=["note"])]),
     "write.merge.mode": (_copy_on_write, [change("u", 51, id=1)]),
@@ -225,7 +286,7 @@ def test_a_row_that_stays_as_deleted_has_no_values_for_a_later_change(tmp_path: 
     assert world.rows()[(1,)] == {"id": 1, "name": "anew", "note": "y", "_change_deleted": False}
 
 
-def test_whoever_finds_the_branch_moved_leaves_no_files(tmp_path: Path) -> None:
+def test_whoever_finds_the_branch_moved_commits_nothing(tmp_path: Path) -> None:
     world = MirrorWorld(tmp_path, None, SMALL, ["id"])
     world.land(rows_of(3))
     world.merged(by="process")
@@ -238,9 +299,10 @@ def test_whoever_finds_the_branch_moved_leaves_no_files(tmp_path: Path) -> None:
     world.mirror.append(frame, branch="b")
     files = {*tmp_path.rglob("*.*")}
     plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
-    with pytest.raises(HeadMovedError):
+    with pytest.raises(CommitRefusedError, match=r"branch b of mirror shop\.customers is not as this merge began"):
         merge_small(world.changelog, world.files, seen, "b", plan)
-    assert {*tmp_path.rglob("*.*")} == files
+    # Whoever refuses may have a copy of the commit under way, so its files are left to the removal of orphans.
+    assert not set(tmp_path.rglob("*.avro")) - files
     moved = world.mirror
     result = merge_small(world.changelog, world.files, moved, "b", plan)
     assert isinstance(result, MergeResult) and len(result.snapshots) == 1
@@ -248,6 +310,31 @@ def test_whoever_finds_the_branch_moved_leaves_no_files(tmp_path: Path) -> None:
     found = world.mirror.scan(snapshot_id=head).to_arrow().to_pylist()
     assert sorted(row["name"] for row in found) == ["n0", "new", "theirs"]
     assert world.mirror.metadata.current_snapshot_id != head
+
+
+def test_whoever_commits_to_main_meanwhile_does_not_refuse_a_merge(tmp_path: Path) -> None:
+    """The publication does, and then it is merged anew."""
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+    world.land(rows_of(3))
+    world.merged(by="process")
+    world.land([change("u", 10, id=1, name="new", note="x")])
+    head = world.mirror.metadata.current_snapshot_id
+    assert head is not None
+    world.mirror.manage_snapshots().create_branch(head, "b").commit()
+    seen = world.mirror
+    frame = pa.Table.from_pylist([{"id": 9, "name": "theirs"}], schema=seen.schema().as_arrow())
+    world.mirror.append(frame)
+    plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
+    result = merge_small(world.changelog, world.files, seen, "b", plan)
+    assert result is not None
+    branch = world.mirror.metadata.refs["b"].snapshot_id
+    assert result.snapshots == (branch,)
+    assert sorted(row["name"] for row in world.mirror.scan(snapshot_id=branch).to_arrow().to_pylist()) == [
+        "n0",
+        "n2",
+        "new",
+    ]
+    assert len(world.rows()) == 4
 
 
 def test_files_without_a_key_of_the_changes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
