@@ -1,4 +1,4 @@
-"""Base making, a step of a mirror's maintenance: the newest merge is tagged, and the base before loses its tag.
+"""Base making, a step of a mirror's maintenance: the newest merge is tagged, and old bases lose their tags.
 
 What may become a base is asked again where it is made: between plan and step the mirror may have been made anew, or
 another process may have made a later base, which changes have expired by since.
@@ -10,14 +10,15 @@ import time
 
 import msgspec
 from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.expired_changes import EXPIRED_CHANGES
+from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges, expired_changes
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
-from jobs.maintain.mirror_bases import BASE_PREFIX, MirrorBase, newest_published, tagged_bases
+from jobs.maintain.mirror_bases import BASE_PREFIX, MirrorBase, former_bases, newest_published, tagged_bases
 from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_changes import BaseForecast
@@ -58,7 +59,7 @@ def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
     """
     try:
         found = kept_mirror(context)
-        return None if found is None else _forecast(table, found[0].stream)
+        return None if found is None else _forecast(table, found[0].stream, _expired(context))
     except FrazilError as problem:
         return BaseForecast(refused=f"{problem.message} {problem.fix or ''}".strip())
     except Exception as problem:
@@ -66,7 +67,21 @@ def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
         return BaseForecast(refused=f"No base can be made: {jvm_error_text(context.settings, problem)}")
 
 
-def _forecast(table: Table, stream: str) -> BaseForecast:
+def _expired(context: TableContext) -> ExpiredChanges | None:
+    """What has expired of the changelog that a mirror is made from."""
+    of = (
+        (spec, changelog)
+        for spec in context.specs
+        for changelog, mirror in spec.mirrored
+        if mirror.table == context.name
+    )
+    for spec, changelog in of:
+        if spec.changes is not None and (table := find_table(context.catalog, changelog)) is not None:
+            return expired_changes(table.metadata.properties, changelog)
+    return None
+
+
+def _forecast(table: Table, stream: str, expired: ExpiredChanges | None) -> BaseForecast:
     name = ".".join(table.name())
     mirror_id, run = f"{stream}{MIRROR_PART}{name}", f"frazil mirror run {stream} --table {name}"
     past = history_of(table, mirror_id)
@@ -76,6 +91,8 @@ def _forecast(table: Table, stream: str) -> BaseForecast:
     published = newest_published(table.metadata, mirror_id)
     if published is None or not published.stands_for(None, stamped):
         return BaseForecast(refused=f"The snapshot of its newest merge has expired: the next merge can be one. {run}")
+    if not published.stands_for(expired, stamped):
+        return BaseForecast(refused=f"The mirror has not merged all changes that have expired. Next: {run}")
     if published.stamped.get("others"):
         said = "Somebody else has changed rows of the mirror, so what it has is not what its changelog says. Next: "
         return BaseForecast(refused=said + run.replace("mirror run", "mirror rebuild"))
@@ -94,7 +111,7 @@ def _newest(table: Table, mirror_id: str, published: MirrorBase) -> MirrorBase |
 
 
 def make_base(context: TableContext, step: Step) -> StepResult:
-    """Tag the snapshot of the newest merge, and take the tags off all bases before it, in one commit.
+    """Tag the snapshot of the newest merge, and take the tags off bases that are not needed any more, in one commit.
 
     Raises:
         FrazilError: None can be made any more, or others committed each time.
@@ -106,7 +123,7 @@ def make_base(context: TableContext, step: Step) -> StepResult:
 
     def attempt() -> StepResult:
         table = context.load()
-        due = _forecast(table, stream)
+        due = _forecast(table, stream, _expired(context))
         if due.refused is not None:
             raise FrazilError(f"table {context.name}: {due.refused}", fix=f"frazil maintain {context.name}")
         if due.snapshot_id is None or not due.newer:
@@ -115,7 +132,15 @@ def make_base(context: TableContext, step: Step) -> StepResult:
         assert snapshot is not None, "it is on main"
         name = f"{BASE_PREFIX}{snapshot.timestamp_ms}"
         tagged = tagged_bases(table.metadata, f"{stream}{MIRROR_PART}{context.name}")
-        former = [each.tag for each in tagged if each.tag != name]
+        ref = table.metadata.refs.get(name)
+        if ref is not None and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            raise FrazilError(
+                f"table {context.name} has a branch {name}, which is the name of the base to be made.",
+                fix="give the branch another name",
+            )
+        made = newest_published(table.metadata, f"{stream}{MIRROR_PART}{context.name}")
+        assert made is not None, "it is due"
+        former = [each.tag for each in former_bases(tagged, made, context.now()) if each.tag != name]
         note = TagNote(_MAKER, time.time(), "a base: stands for the changes before it, which the changelog may let go")
         with conflicts_as_moved_head(), table.transaction() as change:
             change.set_properties({TAG_PREFIX + name: msgspec.json.encode(note).decode()})

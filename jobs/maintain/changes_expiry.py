@@ -180,7 +180,7 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     going = found.files
     held = sum(each.file.record_count for each in old) - sum(each.file.record_count for each in going)
     ids = {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
-    sequence = max([known.sequence if known else 0, *(each.sequence for each in going)])
+    sequence = max(known.sequence if known else 0, found.sequence)
     offsets = pointwise_max([none, found.offsets])
     return _Due([each.file for each in going], offsets, sequence, rows, ids, held, len(files))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
@@ -18,6 +18,8 @@ from jobs.maintain.snapshot_retention import snapshot_time
 from jobs.time_travel.tags import tags_of
 
 BASE_PREFIX = "frazil-base-"
+KEPT_FOR = timedelta(days=8)
+"""How long a base is kept: so long a check that looks at a part each day takes to look at every key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,31 @@ class MirrorBase:
         """
         same = all(self.stamped.get(name) == stamped.get(name) for name in ("changelog", "numbers"))
         return same and (expired is None or self.sequence >= expired.sequence)
+
+
+def oldest_base(
+    metadata: TableMetadata, mirror_id: str, expired: ExpiredChanges | None, stamped: Mapping[str, Any]
+) -> MirrorBase | None:
+    """As `newest_base`, the oldest one: what has gone wrong since it was made is not in it."""
+    found = [base for base in tagged_bases(metadata, mirror_id) if base.stands_for(expired, stamped)]
+    return min(found, key=lambda base: base.sequence, default=None)
+
+
+def former_bases(bases: Sequence[MirrorBase], made: MirrorBase, now: datetime) -> list[MirrorBase]:
+    """Which bases are none any more once there is another one.
+
+    Those stay that were made since each key was compared last, and one before.
+
+    Args:
+        bases: All that there are.
+        made: The new one.
+        now: The time.
+    """
+    alike = [each for each in bases if each.stands_for(None, made.stamped) and each.sequence <= made.sequence]
+    aged = [each for each in (*alike, made) if now - each.at >= KEPT_FOR]
+    least = max((each.sequence for each in aged), default=0)
+    kept = {each.snapshot_id for each in alike if each.sequence >= least} | {made.snapshot_id}
+    return [each for each in bases if each.snapshot_id not in kept]
 
 
 def merged_by_all(bases: Sequence[MirrorBase]) -> Positions:

@@ -67,8 +67,10 @@ def plan_base(at: PlanInput, found: BaseForecast | None) -> Iterator[Step | Skip
         yield Skip("base", "", found.refused)
         return
     age = at.now - found.newest_at if found.newest_at else None
-    if age is not None and (age < BASE_EVERY or not found.newer):
-        said = "is made each day" if age < BASE_EVERY else "is made once there is more to be in it"
+    # One from the future is of a clock that was ahead.
+    young = age is not None and timedelta(0) <= age < BASE_EVERY
+    if age is not None and (young or not found.newer):
+        said = "is made each day" if young else "is made once there is more to be in it"
         yield Skip("base", "", f"The newest base is {duration_text(age)} old; another one {said}.")
         return
     why = f"The newest base is {duration_text(age)} old" if age else "There is no base"

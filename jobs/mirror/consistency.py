@@ -270,7 +270,7 @@ class _Comparison:
             self.mirror.deletes,
             self.stamp.where,
             coordinates=self.spec.kafka_columns.coordinates,
-            start=history_start(self.spec, self.changelog, self.table, self.stamp),
+            start=history_start(self.spec, self.changelog, self.table, self.stamp, oldest=True),
         )
 
     def _bucket(self, kinds: StructType) -> Column:

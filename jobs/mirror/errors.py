@@ -147,11 +147,12 @@ class ExpiredChangesError(FrazilError):
         self, stream: str, mirror: str, changelog: str, rows: int, before: str, *, moved: bool = False
     ) -> None:
         base = "the changelog was moved back to before its base" if moved else "it has no base that stands for them"
+        again = "" if moved else f"if its rows are right, `frazil maintain {mirror} --only base`, and again; else "
         super().__init__(
             f"stream {stream}: mirror {mirror} cannot be made from changelog {changelog}, as {rows:,} of its changes, "
             f"from before {before}, have expired (changes.keep), and {base}. Rows that have not changed since would be "
             "missing.",
-            fix="let the source take a new snapshot in another changelog, and make the mirror of that; or "
+            fix=f"{again}let the source take a new snapshot in another changelog, and make the mirror of that; or "
             f"`frazil mirror rebuild {stream} --table {mirror} --incomplete`, which makes it of what is left",
         )
 

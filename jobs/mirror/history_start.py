@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.expired_changes import ExpiredChanges, expired_changes
 from jobs.commit.offsets import Positions
-from jobs.maintain.mirror_bases import MirrorBase, newest_base, tagged_bases
+from jobs.maintain.mirror_bases import MirrorBase, newest_base, oldest_base, tagged_bases
 from jobs.mirror.changelog_increment import ChangelogMovedError, refuse_moved
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
 from jobs.mirror.merge_plan import HistoryStart
@@ -17,12 +17,15 @@ from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 
 
-def history_start(spec: StreamSpec, changelog: Table, mirror: Table, known: MirrorStamp) -> HistoryStart | None:
+def history_start(
+    spec: StreamSpec, changelog: Table, mirror: Table, known: MirrorStamp, *, oldest: bool = False
+) -> HistoryStart | None:
     """Where the histories of a mirror's rows begin; None if the changelog has all of them.
 
     Args:
         mirror: With its tags.
         known: What its newest stamp says.
+        oldest: By its oldest base, not the newest one.
 
     Raises:
         FrazilError: What the changelog says of it cannot be read.
@@ -30,7 +33,8 @@ def history_start(spec: StreamSpec, changelog: Table, mirror: Table, known: Mirr
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is None:
         return None
-    base = newest_base(mirror.metadata, mirror_id(spec.stream, ".".join(mirror.name())), expired, known.to_json())
+    chosen = oldest_base if oldest else newest_base
+    base = chosen(mirror.metadata, mirror_id(spec.stream, ".".join(mirror.name())), expired, known.to_json())
     return HistoryStart(expired.offsets, base.snapshot_id if base else None)
 
 

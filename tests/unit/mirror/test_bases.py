@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,20 +11,23 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform
 
 from jobs.commit.errors import RolledBackError
-from jobs.commit.expired_changes import EXPIRED_CHANGES
+from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.maintain.base_making import make_base
+from jobs.maintain.mirror_bases import BASE_PREFIX, MirrorBase, former_bases, newest_published
 from jobs.maintain.plan import Step
 from jobs.maintain.table_context import TableContext
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
+from jobs.mirror.history_start import history_start
+from jobs.mirror.mirror_stamp import mirror_id
 from jobs.spec.maintenance_policy import Policy
 from jobs.time_travel.tagging import delete_tag
 from jobs.time_travel.tags import tags_of
 from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
-from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, P0, Change, MirrorWorld
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, COLUMNS, MIRROR, P0, Change, MirrorWorld
 from tests.unit.mirror.test_another_log import answer
 
 
@@ -103,7 +107,7 @@ def test_a_mirror_has_bases_as_long_as_changes_of_its_changelog_are_gone(world: 
     world.land(Change(2, "bob"))
     world.merge()
     (first,) = bases(world)
-    (again,) = maintained(world, MIRROR, bases_at(world) + timedelta(days=2)).done
+    (again,) = maintained(world, MIRROR, bases_at(world) + timedelta(days=9)).done
     assert again.detail["untagged"] == first
     world.merge(how="anew")
     assert world.rows() == {1: "ann", 2: "bob"}
@@ -187,6 +191,74 @@ def test_a_changelog_that_was_moved_back_to_before_what_has_expired_is_not_merge
     with pytest.raises(StaleExpiryError, match=r"customers-0 up to offset 1, .* changes before 2 have expired"):
         world.merge(how="incomplete")
     assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_bases_stay_for_as_long_as_each_key_takes_to_be_compared_and_one_from_before(world: MirrorWorld) -> None:
+    world.land(Change(0, "n"))
+    world.merge()
+    metadata = world.table().metadata
+    (first,) = [newest_published(metadata, mirror_id("customers", MIRROR))]
+    assert first is not None
+
+    def made(day: int, **other: str) -> MirrorBase:
+        stamped = {**first.stamped, "seq": day, **other}
+        return replace(first, tag=f"d{day}", snapshot_id=day, at=AT + timedelta(days=day), stamped=stamped)
+
+    days = [made(day) for day in range(1, 12)]
+    gone = former_bases(days[:-1], days[-1], AT + timedelta(days=11))
+    assert [each.tag for each in gone] == ["d1", "d2"]
+    assert former_bases(days[:2], days[2], AT + timedelta(days=3)) == []
+    # One of before the mirror was made anew of all changes is none.
+    assert former_bases([made(1, numbers="others")], days[1], AT + timedelta(days=3))
+    assert [each.tag for each in former_bases(days[:2], days[2], AT + timedelta(days=30))] == ["d1", "d2"]
+
+
+def test_a_comparison_goes_by_the_oldest_base_that_stands_for_what_is_gone(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    maintained(world, MIRROR)
+    world.land(Change(2, "bob"))
+    world.merge()
+    maintained(world, MIRROR, bases_at(world) + timedelta(days=2))
+    known, table = world.stamp(), world.table()
+    first, second = sorted(tag.snapshot_id for tag in tags_of(table.metadata))
+    assert known is not None and {first, second} == {each.snapshot_id for each in tags_of(table.metadata)}
+    order = [each.snapshot_id for each in table.metadata.snapshots]
+    first, second = sorted((first, second), key=order.index)
+    for through, oldest in ((1, first), (2, second)):
+        # What expires with the second change is not in the first base.
+        head = world.changelog().current_snapshot()
+        assert head is not None and head.sequence_number is not None
+        said = ExpiredChanges(LATER.isoformat(), through, head.sequence_number - 2 + through, {P0: through})
+        with world.changelog().transaction() as change:
+            change.set_properties({EXPIRED_CHANGES: said.to_json()})
+        start = history_start(world.spec, world.changelog(), table, known, oldest=True)
+        assert start is not None and start.snapshot_id == oldest
+        start = history_start(world.spec, world.changelog(), table, known)
+        assert start is not None and start.snapshot_id == second
+
+
+@pytest.mark.parametrize("clock", ["ahead", "right"])
+def test_a_base_from_the_future_does_not_stop_bases(world: MirrorWorld, clock: str) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    maintained(world, MIRROR)
+    at = bases_at(world) - (timedelta(days=400) if clock == "ahead" else timedelta(0))
+    world.land(Change(2, "bob"))
+    world.merge()
+    assert len(maintained(world, MIRROR, at).done) == (clock == "ahead")
+
+
+def test_a_branch_of_a_bases_name_is_not_overwritten(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    table = world.table()
+    head = table.current_snapshot()
+    assert head is not None
+    table.manage_snapshots().create_branch(head.snapshot_id, f"{BASE_PREFIX}{head.timestamp_ms}").commit()
+    (refused,) = maintained(world, MIRROR).done
+    assert refused.error is not None and "has a branch frazil-base-" in refused.error
+    assert bases(world) == []
 
 
 def test_a_rebuild_that_is_refused_leaves_a_mirror_that_can_be_brought_back(world: MirrorWorld) -> None:
