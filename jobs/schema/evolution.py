@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 
 from jobs.schema.compatibility import holds, promotes
@@ -20,6 +20,9 @@ from jobs.schema.new_columns import NewColumn
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_in, columns_of, numbered
 from jobs.schema.spark_types import unread_by_spark
+
+if TYPE_CHECKING:
+    from pyiceberg.table.sorting import SortOrder
 
 _UNUSABLE = frozenset('"\\') | {chr(code) for code in range(0x20)} | {"\x7f"}
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
 from jobs.errors import FrazilError
 from jobs.schema.needs import Path
+
+if TYPE_CHECKING:
+    from pyiceberg.table.name_mapping import MappedField
 
 NAME_MAPPING = "schema.name-mapping.default"
 """Iceberg's property of a table: a list of `{field-id, names, fields}` as JSON."""
@@ -231,6 +234,9 @@ def _aliases(
 
 @lru_cache(maxsize=64)
 def _names_by_id(text: str) -> Mapping[int, tuple[str, ...]]:
+    # Imported here: it brings what reads and writes tables, and whoever only loads a file needs no mapping.
+    from pyiceberg.table.name_mapping import parse_mapping_from_json
+
     return dict(_by_id(parse_mapping_from_json(text).root))
 
 

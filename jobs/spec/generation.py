@@ -7,12 +7,11 @@ import json
 import re
 from typing import Any
 
-from pyiceberg.table.refs import MAIN_BRANCH
-
 from jobs.spec.changes import hashed_changes
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
 from jobs.spec.groups import group_of
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.restart import Restart

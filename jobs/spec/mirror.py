@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.fields import PositiveInt, table_name
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.sources import SourceName
 from jobs.spec.table import Table
 from jobs.spec.units import Duration

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import model_validator
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.spec.base import Location, SpecModel, problems_at
@@ -15,6 +14,7 @@ from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract
 from jobs.spec.evolve import Evolve
 from jobs.spec.fields import BranchName
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.table import Table
 from jobs.spec.units import Duration
 

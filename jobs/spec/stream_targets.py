@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.spec.base import Location
 from jobs.spec.column_problems import partition_problems_of, table_sort_problems_of
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.late import LateTable
 from jobs.spec.late_tables import LateTables, each_late_problems
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.named_tables import value_of_table
 from jobs.spec.publish import Publish
 from jobs.spec.route import Route, RoutedTable, route_column_problems

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.schema.needs import Path
 from jobs.spec.base import Flag, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import BranchName, Partition, TableLocation, TableName, TableProperties
 from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.mask import path_parts
 from jobs.spec.sort_order import SortText
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pyiceberg.table.refs import MAIN_BRANCH
-
+from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.partitioning import PartitionExpr
 
 DEAD_LETTER_COORDINATES = ("topic", "partition", "offset")

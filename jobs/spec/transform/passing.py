@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField
 
 from jobs.schema.compatibility import holds, promotes
@@ -28,6 +27,8 @@ from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem, same
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from jobs.spec.models import StreamSpec
 
 Problems = list[tuple[Location, str]]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField, StringType, StructType
 
 from jobs.schema.decoded_columns import DecodedColumns
@@ -27,6 +26,8 @@ from jobs.transform.chain import StepProblem
 from jobs.transform.columns import Columns, TransformProblem, optional
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from jobs.spec.models import StreamSpec
 
 _NOWHERE = Coordinates("", 0, 0)
