@@ -47,13 +47,11 @@ class Expiring:
         files: The data files.
         offsets: By partition, behind the changes that bases stand for once they are gone.
         sequence: A base stands for them that was made from the changelog of this sequence number, or a later one.
-        held_rows: Of older files that stay.
     """
 
     files: Sequence[LandedFile]
     offsets: Positions
     sequence: int
-    held_rows: int
 
 
 def old_files(table: Table, files: Sequence[LandedFile], timestamp: str, before: int) -> list[LandedFile]:
@@ -111,14 +109,11 @@ def expiring_files(
     paths = {each.file.file_path for each, _, _ in going}
     through = max((times[1] for _, times, _ in going), default=None)
     offsets = [found.ends for _, _, found in going]
-    held, sequence = 0, max((each.sequence for each, _, _ in going), default=0)
+    sequence = max((each.sequence for each, _, _ in going), default=0)
     for each, times, _ in older:
-        if each.file.file_path in paths:
-            continue
-        held += each.file.record_count if times[1] < before else 0
-        if through is not None and times[0] <= through:
+        if each.file.file_path not in paths and through is not None and times[0] <= through:
             offsets.append(ends_through(table, each.file, columns, through))
             # All bases have what counts no more, though its file may have been compacted since.
             sequence = max(sequence, min(each.sequence, covered))
     stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits}
-    return Expiring([each for each, _, _ in going], stands, sequence, held)
+    return Expiring([each for each, _, _ in going], stands, sequence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
-from jobs.maintain.mirror_bases import BASE_PREFIX
 from jobs.spec.units import parse_duration
 from jobs.time_travel.reading import reading, spark_sql
 from jobs.time_travel.record_lookup import look_up_record
@@ -67,7 +65,6 @@ def tag(
             return
         if deleted:
             listing = f"frazil tag {stream} --list{f' --table {table}' if selection.table else ''}"
-            _refuse_last_base(tags_of(tables.table.table.metadata), table, name)
             gone = delete_tag(catalog, table, name, fix=listing)
             said = f"{table}: tag {name} is deleted; snapshot {gone.snapshot_id} expires as others do"
             print_json(_facts(table, gone) | {"deleted": True}) if as_json else click.echo(said)
@@ -82,16 +79,6 @@ def tag(
     click.echo(f"  Spark      {spark_sql(settings.catalog.name, table, None, [])} VERSION AS OF '{name}'")
     line = f'load_catalog("{settings.catalog.name}").load_table("{table}")'
     click.echo(f'  PyIceberg  table = {line}; table.scan().use_ref("{name}").to_arrow()')
-
-
-def _refuse_last_base(tags: Sequence[Tag], table: str, name: str) -> None:
-    """A mirror's last base may stand for changes that have expired, and that nothing else has."""
-    bases = [tag.name for tag in tags if tag.name.startswith(BASE_PREFIX)]
-    if bases == [name]:
-        raise FrazilError(
-            f"tag {name} is the only base of mirror {table}: changes may have expired that nothing else has.",
-            fix=f"frazil maintain {table} --only base, which makes another one once more was merged",
-        )
 
 
 def _refuse_mixed(
