@@ -337,6 +337,29 @@ def test_whoever_commits_to_main_meanwhile_does_not_refuse_a_merge(tmp_path: Pat
     assert len(world.rows()) == 4
 
 
+def test_orders_are_not_read_where_all_changes_are_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
+    read = list[list[str]]()
+    batches = rows_there.table_batches
+    monkeypatch.setattr(
+        rows_there,
+        "table_batches",
+        lambda io, file, schema, columns, **how: read.append(columns) or batches(io, file, schema, columns, **how),
+    )
+    world.land(rows_of(6))
+    world.merged(by="process")
+    world.land([change("u", 10 + n, id=n, name="new") for n in range(3)])
+    world.merged(by="process")
+    assert read == [["id"]]
+    # One of another partition is older than those, and not older than the first rows.
+    world.land([change("u", 5, 9, id=5, name="new", partition=1), change("u", 6, 11, id=0, name="late", partition=1)])
+    world.merged(by="process")
+    assert sorted(read[1:]) == [["id"], ["id", "_change_order"]]
+    assert {key: row["name"] for (key,), row in world.rows().items()} == {
+        0: "late", 1: "new", 2: "new", 3: "n3", 4: "n4", 5: "new",
+    }  # fmt: skip
+
+
 def test_files_without_a_key_of_the_changes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=8)
     mirror = world.mirror
