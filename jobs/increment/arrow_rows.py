@@ -145,6 +145,7 @@ def table_batches(
     *,
     rows: int = BLOCK_ROWS,
     groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
+    batch_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a data file, deleted ones among them, in its order and the table's types; later columns are null.
 
@@ -153,13 +154,14 @@ def table_batches(
         columns: At its top, at least one.
         rows: In a batch at most.
         groups: Chooses row groups, by how many rows each has.
+        batch_bytes: About so many in a batch.
 
     Raises:
         UnreadableFileError: It is no Parquet file with field ids, or it cannot be read.
     """
     fields = _wanted(schema, columns)
     target = arrow_schema_in_files(Schema(*fields))
-    for batch in stored_rows(io, file, schema, columns, rows=rows, groups=groups):
+    for batch in stored_rows(io, file, schema, columns, rows=rows, groups=groups, batch_bytes=batch_bytes):
         yield _conformed(batch, fields, target)
 
 

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 300.0
 _LEAST_PAUSE = 2.0
+_PAUSE_SECONDS = 60.0
 _LAST_MERGE_SECONDS = 8.0
 _UNUSED_SECONDS = 600.0
 """After so long without a merge that needs Spark its JVM ends."""
@@ -106,7 +107,7 @@ def merge_while(
     """Merge into each mirror whenever it is due, until that is to end; what fails is noted, and tried again.
 
     Args:
-        pause: Called whenever nothing is due.
+        pause: Called each minute while nothing is due.
     """
     due: dict[str, Due] = {}
     while not ending.is_set():
@@ -125,8 +126,11 @@ def merge_while(
                     at.after(began if merged else clock(), mirror.every.total_seconds(), failed=merged is None)
         except FrazilError as problem:
             log.warning("mirrors of stream %s: %s", spec.stream, problem.message)
-        pause()
-        ending.wait(max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock()))
+        left = max(_LEAST_PAUSE, min((each.at for each in due.values()), default=0.0) - clock())
+        while left > 0 and not ending.is_set():
+            pause()
+            ending.wait(min(left, _PAUSE_SECONDS))
+            left -= _PAUSE_SECONDS
 
 
 def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog, merger: Merger) -> bool | None:

@@ -19,6 +19,7 @@ from pyiceberg.table import FileScanTask, Table
 from jobs.errors import FrazilError
 
 BLOCK_ROWS = 16_384
+_LEAST_ROWS = 64
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -51,6 +52,7 @@ def stored_rows(
     *,
     rows: int = BLOCK_ROWS,
     groups: Callable[[Sequence[int]], Sequence[int]] | None = None,
+    batch_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a data file, in the columns of a table that it has, under the names that they have by now.
 
@@ -61,6 +63,7 @@ def stored_rows(
         columns: Of the table's top, those that are wanted; None for all.
         rows: In a batch at most.
         groups: Chooses row groups, by how many rows each has; all are read without it.
+        batch_bytes: About so many in a batch, by what the columns take in the file before it is compressed.
 
     Raises:
         UnreadableFileError: It is no Parquet file with field ids, or damaged.
@@ -81,7 +84,8 @@ def stored_rows(
             names = [field.name for _, field in wanted]
             counts = [parquet.metadata.row_group(n).num_rows for n in range(parquet.metadata.num_row_groups)]
             chosen = [*range(len(counts))] if groups is None else [*groups(counts)]
-            for batch in parquet.iter_batches(rows, row_groups=chosen, columns=names):
+            size = rows if batch_bytes is None else _rows_of(batch_bytes, parquet.metadata, {*names}, rows)
+            for batch in parquet.iter_batches(size, row_groups=chosen, columns=names):
                 arrays = [_renamed(batch.column(field.name), field.type, each.field_type) for each, field in wanted]
                 if names:
                     yield pa.RecordBatch.from_arrays(arrays, names=[each.name for each, _ in wanted])
@@ -89,6 +93,16 @@ def stored_rows(
                     yield batch
     except (pa.ArrowException, OSError) as problem:
         raise UnreadableFileError(f"{file.file_path} cannot be read: {type(problem).__name__}") from problem
+
+
+def _rows_of(most_bytes: int, metadata: pq.FileMetaData, names: Collection[str], most: int) -> int:
+    """How many rows take so many bytes in some columns."""
+    size = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = (group.column(place) for place in range(group.num_columns))
+        size += sum(each.total_uncompressed_size for each in columns if each.path_in_schema.split(".")[0] in names)
+    return max(_LEAST_ROWS, min(most, most_bytes * max(1, metadata.num_rows) // max(1, size)))
 
 
 def _by_id(fields: pa.Schema | pa.StructType) -> dict[int, pa.Field]:

@@ -30,7 +30,13 @@ PATH_ID, POSITION_ID = 2147483546, 2147483545
 """Of the columns, as Iceberg's specification reserves them."""
 _SCHEMA = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH_ID)}),
+        # A text in the file; a number for each position here.
+        pa.field(
+            "file_path",
+            pa.dictionary(pa.int32(), pa.string()),
+            nullable=False,
+            metadata={"PARQUET:field_id": str(PATH_ID)},
+        ),
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
     ]
 )
@@ -59,9 +65,9 @@ def write_position_deletes(
     paths = sorted(positions, key=str.encode)
     counts = [len(positions[path]) for path in paths]
     rows = sum(counts)
-    codes = pa.array(np.repeat(np.arange(len(paths), dtype=np.int32), counts))
+    named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths), dtype=np.int32), counts), pa.array(paths))
     every = np.concatenate([positions[path] for path in paths])
-    table = pa.Table.from_arrays([pa.array(paths).take(codes), pa.array(every)], schema=_SCHEMA)
+    table = pa.Table.from_arrays([named, pa.array(every)], schema=_SCHEMA)
     spec = metadata.spec()
     directory = None if spec.is_unpartitioned() else PartitionDirectory(partition, spec, metadata.schema())
     path = locations(metadata).new_data_location(f"{prefix}-{uuid.uuid4()}-deletes.parquet", directory)

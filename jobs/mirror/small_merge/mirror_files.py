@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.types import DoubleType
 
 from jobs.mirror.small_merge.not_small import NotSmallError
+from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.partitioning import partition_key
 from jobs.write.position_deletes import PATH_ID
+
+_MOST_FILES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,12 @@ class MirrorFile:
 
     file: DataFile
     sequence: int
+
+    @property
+    def of_one_file(self) -> bool:
+        """Whether it is of the deleted positions of one data file, so that readers of others do not read it."""
+        lower, upper = ((each or {}).get(PATH_ID) for each in (self.file.lower_bounds, self.file.upper_bounds))
+        return lower is not None and lower == upper
 
     @property
     def partition(self) -> tuple[object, ...]:
@@ -52,11 +62,17 @@ class MirrorFiles:
         """Read the manifests of a snapshot.
 
         Raises:
-            NotSmallError: It has deletes by values, or files that are not of Parquet or not of the current partitions.
+            NotSmallError: It has deletes by values, or files that are not of Parquet or not of the current partitions;
+                or partitions whose values PyIceberg does not read exactly; or very many files.
         """
         snapshot, spec = table.metadata.snapshot_by_id(snapshot_id), table.metadata.default_spec_id
+        if positions_of_type(DoubleType, table.spec(), table.schema()):
+            raise NotSmallError("partitions are of a double")
         data, deletes = list[MirrorFile](), list[MirrorFile]()
-        for manifest in snapshot.manifests(table.io) if snapshot else ():
+        manifests = snapshot.manifests(table.io) if snapshot else []
+        if sum((each.added_files_count or 0) + (each.existing_files_count or 0) for each in manifests) > _MOST_FILES:
+            raise NotSmallError(f"there are more than {_MOST_FILES:,} files")
+        for manifest in manifests:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 file = entry.data_file
                 if file.content == DataFileContent.EQUALITY_DELETES:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -12,9 +14,12 @@ from jobs.mirror.small_merge.mirror_files import MirrorFile, MirrorFiles
 from jobs.mirror.small_merge.rows_there import RowsThere, deleted_positions
 from jobs.write.position_deletes import Positions
 
+log = logging.getLogger(__name__)
+
 TOGETHER = 8
 FEW_POSITIONS = 100_000
-"""So many files of so many deleted positions at most, in one partition, become one with the next merge there."""
+"""So many files of a partition, with less deleted positions than that in all, become one with the next merge."""
+_MOST_AT_ONCE = 200
 _NONE: Positions = np.zeros(0, np.int64)
 
 
@@ -33,7 +38,7 @@ def with_former_deletes(
 ) -> tuple[list[DataFile], dict[str, Positions]]:
     """What a new file of deleted positions of a partition holds: also what small ones there tell, once they are many.
 
-    Readers of a partition read all of these files.
+    Who reads a data file reads all of these that are of several data files.
 
     Args:
         found: All files of the snapshot.
@@ -43,12 +48,19 @@ def with_former_deletes(
     Returns:
         The files that it makes superfluous, and the positions.
     """
-    small = [
-        each for each in found.deletes if each.partition == at.partition and each.file.record_count < FEW_POSITIONS
-    ]
+    here = (each for each in found.deletes if each.partition == at.partition and not each.of_one_file)
+    small, total = list[MirrorFile](), 0
+    for each in sorted(here, key=lambda each: each.file.record_count)[:_MOST_AT_ONCE]:
+        total += each.file.record_count
+        if total < FEW_POSITIONS:
+            small.append(each)
     if len(small) < TOGETHER:
         return [], positions
     data = [each for each in found.data if each.partition == at.partition]
-    former = deleted_positions(mirror, small, data)
+    try:
+        former = deleted_positions(mirror, small, data)
+    except (OSError, pa.ArrowException) as problem:
+        log.warning("deletes of mirror %s are not brought together: %s", ".".join(mirror.name()), problem)
+        return [], positions
     every = {path: np.union1d(former.get(path, _NONE), positions.get(path, _NONE)) for path in {*former, *positions}}
     return [each.file for each in small], every

@@ -38,6 +38,7 @@ MOST_DELETES = 4_000_000
 _AT_ONCE = 8
 _KEYS_AT_ONCE = 262_144
 _VALUES_AT_ONCE = 4_096
+_BYTES_AT_ONCE = 8 * 1024**2
 _INT_BYTES = 4
 _BOUNDED = (IntegerType, LongType, StringType, DateType)
 # A function by type, whose signature no type checker sees.
@@ -187,7 +188,9 @@ def _rows_of(mirror: Table, at: MirrorFile, index: KeyIndex, orders: pa.Array, *
     """
     columns = [*index.key, ORDER_COLUMN] if asked else [*index.key]
     start, found = 0, list[tuple[Numbers, Numbers, Any]]()
-    for batch in table_batches(mirror.io, at.file, mirror.schema(), columns, rows=_KEYS_AT_ONCE):
+    for batch in table_batches(
+        mirror.io, at.file, mirror.schema(), columns, rows=_KEYS_AT_ONCE, batch_bytes=_BYTES_AT_ONCE
+    ):
         met, changes = index.met(batch)
         if len(met):
             newer = np.ones(len(met), bool)
@@ -233,7 +236,9 @@ def values_there(mirror: Table, rows: Sequence[RowsThere], columns: Collection[s
     for part in rows:
         read = _ReadGroups(part.positions)
         start = 0
-        for batch in table_batches(mirror.io, part.at.file, schema, named, rows=_VALUES_AT_ONCE, groups=read.chosen):
+        for batch in table_batches(
+            mirror.io, part.at.file, schema, named, rows=_VALUES_AT_ONCE, batch_bytes=_BYTES_AT_ONCE, groups=read.chosen
+        ):
             low, high = np.searchsorted(read.places, [start, start + batch.num_rows])
             if low < high:
                 parts.append(batch.take(pa.array(read.places[low:high] - start)))

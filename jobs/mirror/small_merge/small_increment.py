@@ -16,6 +16,7 @@ from jobs.mirror.merge_plan import MergePlan
 
 _ROWS_AT_ONCE = 1_024
 """A large text that many rows have is once in a file, and as often in a batch as there are rows."""
+_BYTES_AT_ONCE = 8 * 1024**2
 _OPTIONAL: dict[str, pa.DataType] = {
     POSITION: pa.string(),
     LINEAGE: pa.string(),
@@ -43,7 +44,7 @@ def small_increment(changelog: Table, files: Sequence[DataFile], plan: MergePlan
     wanted = {*names.values()} & {field.name for field in schema.fields}
     batches, size = list[pa.RecordBatch](), 0
     for file in files:
-        for batch in table_batches(changelog.io, file, schema, wanted, rows=_ROWS_AT_ONCE):
+        for batch in table_batches(changelog.io, file, schema, wanted, rows=_ROWS_AT_ONCE, batch_bytes=_BYTES_AT_ONCE):
             size += batch.nbytes
             if size > MOST_BYTES:
                 return None

@@ -78,7 +78,7 @@ def merge_small(
         FrazilError: A table is none that Spark could read.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files:
+    if not files and not plan.anew:
         return MergeResult(plan.state)
     try:
         _refuse_table(mirror, plan)
@@ -118,6 +118,7 @@ class _Merge:
         self.plan: MergePlan = plan
         self.changes: pa.Table = changes
         self.head: int = mirror.metadata.refs[branch].snapshot_id
+        self.written_for: tuple[int, int] = _ids(mirror)
 
     def run(self) -> MergeResult:
         plan = self.plan
@@ -210,6 +211,9 @@ class _Merge:
             there = table.metadata.refs.get(self.branch)
             if there is None or there.snapshot_id != self.head:
                 raise given_up(f"branch {self.branch} of mirror {name} is not as this merge began")
+            if _ids(table) != self.written_for:
+                # Manifests have the partitions of the table: those of the files would be taken for others.
+                raise given_up(f"columns or partitions of mirror {name} were changed while a merge was made")
             return commit_once(table, delta, summary={}, properties={})
 
         def given_up(said: str) -> CommitRefusedError:
@@ -233,3 +237,8 @@ class _Merge:
         if sum(len(part.positions) for part in there) > _MOST_MET:
             raise NotSmallError(f"the keys stand in more than {_MOST_MET:,} rows")
         return there
+
+
+def _ids(table: Table) -> tuple[int, int]:
+    """Those of a table's columns and partitions."""
+    return table.metadata.current_schema_id, table.metadata.default_spec_id

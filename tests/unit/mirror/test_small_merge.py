@@ -139,29 +139,29 @@ def test_columns_that_were_widened_renamed_and_added_since(tmp_path: Path) -> No
 
 
 def test_deletes_are_brought_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers of a partition read all of its files of deleted positions, so they stay few; those with many are left."""
+    """Who reads a data file reads those that are of several, so these stay few; and those with many are left."""
     monkeypatch.setattr(replaced_rows, "TOGETHER", 3)
-    monkeypatch.setattr(replaced_rows, "FEW_POSITIONS", 5)
+    monkeypatch.setattr(replaced_rows, "FEW_POSITIONS", 11)
     world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
-    world.land(rows_of(20))
-    world.merged(by="process")
-    files = list[list[int]]()
-    for n in range(12):
-        world.land([change("u", 100 + n, id=n % 7, name="new", note=str(n))])
+    for first in (0, 10):
+        world.land([change("r", first + n, 0, id=first + n, name="old", note="x") for n in range(10)])
         world.merged(by="process")
-        found = mirror_files(world)
-        files.append(sorted(each.file.record_count for each in found.deletes))
+    files = list[list[int]]()
+    newest = dict.fromkeys(range(20), "x")
+    for n in range(10):
+        changed = n % 10, 10 + n % 10
+        world.land([change("u", 100 + 2 * n + m, id=key, name="new", note=str(n)) for m, key in enumerate(changed)])
+        world.merged(by="process")
+        newest |= dict.fromkeys(changed, str(n))
+        files.append(sorted(each.file.record_count for each in mirror_files(world).deletes))
         head = world.mirror.current_snapshot()
         assert head is not None and head.summary is not None
         deletes = [each for each in head.manifests(world.mirror.io) if each.content == ManifestContent.DELETES]
         assert len(deletes) == 1
-        assert head.summary["total-position-deletes"] == str(n + 1) == str(sum(files[-1]))
+        assert head.summary["total-position-deletes"] == str(2 * n + 2) == str(sum(files[-1]))
         assert head.summary["total-delete-files"] == str(len(files[-1]))
-        newest = {key % 7: str(key) for key in range(n + 1)}
-        assert {key: row["note"] for (key,), row in world.rows().items()} == {m: newest.get(m, "x") for m in range(20)}
-    assert files == [
-        [1], [1, 1], [1, 1, 1], [4], [1, 4], [1, 1, 4], [7], [1, 7], [1, 1, 7], [1, 1, 1, 7], [4, 7], [1, 4, 7],
-    ]  # fmt: skip
+        assert {key: row["note"] for (key,), row in world.rows().items()} == newest
+    assert files == [[2], [2, 2], [2, 2, 2], [8], [2, 8], [2, 2, 8], [2, 2, 2, 8], [8, 8], [2, 8, 8], [2, 2, 8, 8]]
 
 
 def mirror_files(world: MirrorWorld) -> MirrorFiles:
@@ -310,6 +310,57 @@ def test_whoever_finds_the_branch_moved_commits_nothing(tmp_path: Path) -> None:
     found = world.mirror.scan(snapshot_id=head).to_arrow().to_pylist()
     assert sorted(row["name"] for row in found) == ["n0", "new", "theirs"]
     assert world.mirror.metadata.current_snapshot_id != head
+
+
+@pytest.mark.parametrize("altered", ["partitions", "columns"])
+def test_a_table_that_is_altered_meanwhile_refuses_a_merge(tmp_path: Path, altered: str) -> None:
+    """Its manifests would tell of files in other partitions than they were written for."""
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+    world.land(rows_of(3))
+    world.merged(by="process")
+    world.land([change("u", 10, id=1, name="new", note="x")])
+    head = world.mirror.metadata.current_snapshot_id
+    assert head is not None
+    world.mirror.manage_snapshots().create_branch(head, "b").commit()
+    seen = world.mirror
+    if altered == "partitions":
+        with world.mirror.update_spec() as update:
+            update.add_field("name", IdentityTransform())
+    else:
+        with world.mirror.update_schema() as columns:
+            columns.add_column("more", LongType())
+    plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
+    with pytest.raises(CommitRefusedError, match="columns or partitions of mirror"):
+        merge_small(world.changelog, world.files, seen, "b", plan)
+    assert world.mirror.metadata.refs["b"].snapshot_id == head
+
+
+def test_deletes_of_one_data_file_are_left_to_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark writes them; and what cannot be read is left as it is."""
+    monkeypatch.setattr(replaced_rows, "TOGETHER", 2)
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"], buckets=1)
+    world.land(rows_of(9))
+    world.merged(by="process")
+    for n in range(3):
+        world.land([change("u", 10 + n, id=n, name="new", note="x")])
+        world.merged(by="process")
+    assert [each.of_one_file for each in mirror_files(world).deletes] == [True] * 3
+    for n in range(4):
+        # Rows of the first file, and of those behind it.
+        world.land([change("u", 20 + 2 * n, id=n, name="newer"), change("u", 21 + 2 * n, id=4 + n, name="newer")])
+        world.merged(by="process")
+    found = mirror_files(world).deletes
+    assert sorted(each.file.record_count for each in found if not each.of_one_file) == [6]
+    assert sum(each.of_one_file for each in found) == 4
+    assert sorted(row["name"] for row in world.rows().values()) == ["n8"] + ["newer"] * 8
+
+    def gone(*given: Any) -> Any:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(replaced_rows, "deleted_positions", gone)
+    world.land([change("u", 40, id=1, name="last"), change("u", 41, id=8, name="last")])
+    world.merged(by="process")
+    assert sorted(row["name"] for row in world.rows().values()) == ["last"] * 2 + ["newer"] * 7
 
 
 def test_whoever_commits_to_main_meanwhile_does_not_refuse_a_merge(tmp_path: Path) -> None:
