@@ -17,6 +17,9 @@ EXPIRED_CHANGES = "frazil.changes-expired"
 REPLACED = "is another one than when changes of it expired"
 """What is said of a topic whose offsets are not those that are known of what is gone."""
 
+FORGOTTEN = "retired"
+"""Stands for Kafka's id of a topic that the stream reads no more, where the id is forgotten: no topic has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpiredChanges:

@@ -73,6 +73,12 @@ def times_of(table: Table, file: DataFile, timestamp: str) -> tuple[int, int] | 
     return None if found is None else (int(found[0]), int(found[1]))
 
 
+def least_offset(table: Table, file: DataFile, offset: str) -> int | None:
+    """The least offset of a file's changes, in whichever partition; None without bounds of it."""
+    found = _bounds(table, file, offset)
+    return None if found is None else int(found[0])
+
+
 @dataclass(frozen=True, slots=True)
 class FileChanges:
     """What the changes of a file are.
@@ -96,8 +102,8 @@ def changes_of(
         times: The file's, see `times_of`.
         limits: By partition, the offset from which on changes are beyond; all are in a partition that has none.
     """
-    least = _bounds(table, file, columns[2])
-    if least is not None and least[0] >= max(limits.values(), default=0):
+    least = least_offset(table, file, columns[2])
+    if least is not None and least >= max(limits.values(), default=0):
         # All are, whichever partition they are in.
         return FileChanges({}, times[0])
     ends: dict[TopicPartition, int] = {}

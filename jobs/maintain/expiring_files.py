@@ -19,6 +19,7 @@ from jobs.maintain.changelog_files import (
     LandedFile,
     changes_of,
     ends_through,
+    least_offset,
     times_of,
 )
 from jobs.maintain.waiting_letters import WaitingLetters
@@ -78,7 +79,8 @@ def expiring_files(
         columns: Those of Kafka's topic, partition, offset and time.
         before: Changes of this time or a later one stay, in µs since 1970.
         limits: By partition, the offset from which on a base lacks changes, or one may come yet.
-        gone: Likewise of topics that the stream does not read any more: their changes stay, and hold no others.
+        gone: Likewise of topics that the stream does not read any more: their files stay, and changes of theirs up to
+            the time of those that go count no more either.
         covered: The sequence number of the changelog that all bases were made from, or are later than.
 
     Raises:
@@ -115,5 +117,11 @@ def expiring_files(
             offsets.append(ends_through(table, each.file, columns, through))
             # All bases have what counts no more, though its file may have been compacted since.
             sequence = max(sequence, min(each.sequence, covered))
-    stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits}
+    stands = {p: at for p, at in pointwise_max(offsets).items() if p in limits or p in gone}
+    most = max(stands.values(), default=0)
+    for each in files:
+        least = least_offset(table, each.file, columns[2])
+        if each.file.file_path not in paths and (least is None or least < most) and stands:
+            # What is below counts no more, however young it is.
+            sequence = max(sequence, min(each.sequence, covered))
     return Expiring([each for each, _, _ in going], stands, sequence)

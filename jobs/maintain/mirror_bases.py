@@ -109,6 +109,19 @@ def newest_base(
     return max(found, key=lambda base: base.sequence, default=None)
 
 
+def aged_base(
+    metadata: TableMetadata, mirror_id: str, stamped: Mapping[str, Any], before: datetime
+) -> MirrorBase | None:
+    """The newest base that was made before a time: what it has, the changelog has had since then.
+
+    Args:
+        metadata, mirror_id, stamped: As for `newest_base`.
+        before: That time.
+    """
+    found = [each for each in tagged_bases(metadata, mirror_id) if each.stands_for(None, stamped) and each.at <= before]
+    return max(found, key=lambda base: base.sequence, default=None)
+
+
 def tagged_bases(metadata: TableMetadata, mirror_id: str) -> list[MirrorBase]:
     """All bases of a mirror, whatever they are good for."""
     tags = [(tag.name, tag.snapshot_id) for tag in tags_of(metadata) if tag.name.startswith(BASE_PREFIX)]

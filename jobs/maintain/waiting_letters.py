@@ -1,20 +1,26 @@
 """Waiting letters: dead letters of a stream that may be replayed, by where and when their records came to Kafka."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
-# pyright: reportCallIssue=false
+# pyarrow.compute makes its functions when it is imported.
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters
+from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING
 from jobs.maintain.changelog_files import ChangesKeptError
+
+_DONE = sorted({*STATES} - {*WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,22 @@ def waiting_letters(table: Table, stream: str) -> WaitingLetters:
     offsets: dict[TopicPartition, int] = {}
     times: dict[str, int] = {}
     for batch in read_dead_letters(table, EqualTo("stream", stream), names, refuse):
-        for row in batch.to_pylist():
-            if (row.get("state") or "new") not in WAITING:
-                continue
+        for row in _waiting(batch).to_pylist():
             partition = TopicPartition(row["topic"], row["partition"])
             offset: int = row["offset"]
             offsets[partition] = min(offset, offsets.get(partition, offset))
-            if (came := row.get("timestamp")) is not None:
-                micros = int(came.timestamp() * 1_000_000)
-                times[partition.topic] = min(micros, times.get(partition.topic, micros))
+            came: int | None = row.get("timestamp")
+            if came is not None:
+                times[partition.topic] = min(came, times.get(partition.topic, came))
     return WaitingLetters(offsets, times)
+
+
+def _waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Those that may be replayed; times in µs since 1970, as some have a year that is none of Python's."""
+    names = batch.schema.names
+    if "state" in names:
+        batch = batch.filter(pc.invert(pc.is_in(pc.fill_null(batch["state"], "new"), pa.array(_DONE))))
+    if "timestamp" in names:
+        micros = batch["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        batch = batch.set_column(names.index("timestamp"), "timestamp", micros)
+    return batch

@@ -64,7 +64,7 @@ def merge_increment(
     Args:
         session: Spark's; the catalog becomes known to a session beside it.
         changelog: With the schema by which its rows are read.
-        files: What the increment added to the changelog.
+        files: What the increment added to the changelog; none where all changes have expired, and a base is left.
         mirror: With the columns of the plan, `_change_order`, and `_change_deleted` if deletes are soft.
         branch: Of the mirror; nobody else writes it.
 
@@ -73,7 +73,7 @@ def merge_increment(
         FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
     """
     refuse_unread(plan.stream, changelog, mirror)
-    if not files:
+    if not files and not plan.anew:
         return MergeResult(plan.state)
     context = session.sparkContext
     tag = f"frazil-merge-{uuid.uuid4()}"

@@ -65,7 +65,11 @@ class Merger(Protocol):
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
-        """Merge the changes of files into a branch, in commits that stand on each other."""
+        """Merge the changes of files into a branch, in commits that stand on each other.
+
+        Where the mirror is made anew of a base, there may be no files: all changes have expired, and its rows are those
+        of the base.
+        """
         ...
 
     def clear(self, mirror: Table, branch: str) -> None:

@@ -115,6 +115,11 @@ def copy_on_write() -> Iterator[None]:
         yield
 
 
+def partition_of(row: Mapping[str, Any]) -> TopicPartition:
+    """Of a row of the changelog."""
+    return TopicPartition(row["_kafka_topic"] or P0.topic, row["_kafka_partition"] or P0.partition)
+
+
 class PlainMerger:
     """Merges by reading all of the branch, and writing it anew."""
 
@@ -127,7 +132,7 @@ class PlainMerger:
         )
         head = mirror.metadata.refs[branch].snapshot_id
         begins = plan.start.offsets if plan.start else {}
-        changes = [each for each in changes if each["_kafka_offset"] >= begins.get(P0, 0)]
+        changes = [each for each in changes if each["_kafka_offset"] >= begins.get(partition_of(each), 0)]
         before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
         rows = dict(before)
         if plan.anew and plan.start:
@@ -143,8 +148,11 @@ class PlainMerger:
                     **{name: change.get(name) for name in plan.columns},
                     "_change_order": order,
                 }
-        after = max([plan.state.next_offsets.get(P0, 0), *(each["_kafka_offset"] + 1 for each in changes)])
-        state = MirrorState({P0: PartitionState(after, f"{after:016x}", None, (Generation(0, 0, "db"),))}, {"db": 0})
+        ends = {P0: 0, **plan.state.next_offsets}
+        for change in changes:
+            ends[partition_of(change)] = max(change["_kafka_offset"] + 1, ends.get(partition_of(change), 0))
+        one = (Generation(0, 0, "db"),)
+        state = MirrorState({p: PartitionState(at, f"{at:016x}", None, one) for p, at in ends.items()}, {"db": 0})
         state = replace(state, breaks=plan.state.breaks)
         counts = MergeCounts(read=len(changes))
         if rows == before and not plan.anew:
@@ -199,7 +207,8 @@ class MirrorWorld:
         self.changes: list[Change] = []
         # Kafka's ids, as the stream stamps them.
         self.topics: dict[str, str] = {}
-        self.valid_through_ms: int | None = None
+        # The stream stands at the ends of its topics.
+        self.valid_through_ms: int | None = int((AT + timedelta(days=365)).timestamp() * 1000)
 
     def write(self, **more: Any) -> None:
         self.document |= more

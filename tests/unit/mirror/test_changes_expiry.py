@@ -11,14 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.expired_changes import expired_changes
+from jobs.commit.expired_changes import FORGOTTEN, expired_changes
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_history import history_of
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.maintain.mirror_bases import tagged_bases
 from jobs.mirror.errors import ExpiredChangesError
+from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.time_travel.tagging import delete_tag
 from tests.unit.mirror.expiry import LATER, bases, bases_at, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, P0, Change, MirrorWorld
+
+OLD = TopicPartition("old", 0)
 
 
 @pytest.fixture
@@ -119,14 +126,44 @@ def test_changes_stay_for_a_week_behind_what_the_stream_has_not_read(world: Mirr
     world.land(Change(1, "ann"))
     world.at = AT + timedelta(days=5)
     # It reads a backlog: all that is a day older than its last record has come.
-    world.valid_through_ms = int((AT + timedelta(days=8)).timestamp() * 1000)
+    world.valid_through_ms = through = int((AT + timedelta(days=8)).timestamp() * 1000)
     world.land(Change(2, "bob"))
     world.merge()
     maintained(world, MIRROR)
     assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
-    world.valid_through_ms += timedelta(days=5) // timedelta(milliseconds=1)
+    world.valid_through_ms = through + timedelta(days=5) // timedelta(milliseconds=1)
     world.land(Change(3, "cid"))
     assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+
+
+def test_changes_stay_as_long_as_it_is_not_known_through_when_the_stream_is_complete(world: MirrorWorld) -> None:
+    # It reads a backlog, of whose end it knows nothing.
+    world.valid_through_ms = None
+    world.land(Change(1, "ann"), Change(1, None))
+    world.merge()
+    maintained(world, MIRROR)
+    assert "does not know through when it is complete" in said(maintained(world, CHANGELOG))
+    assert world.changelog().scan().count() == 2
+
+
+def test_changes_that_were_old_when_they_came_stay_for_a_week(world: MirrorWorld) -> None:
+    # Records with the times that they had in another cluster: merges look for their deletions for a week.
+    world.land(Change(1, "ann"), Change(1, None))
+    world.merge()
+    maintained(world, MIRROR)
+    (first,) = bases(world)
+    assert "No base of mirror shop.customers is 7d old yet" in said(maintained(world, CHANGELOG, young=[first]))
+    world.land(Change(2, "bob"), Change(2, None))
+    world.merge()
+    maintained(world, MIRROR, bases_at(world) + timedelta(days=2))
+    (second,) = {*bases(world)} - {first}
+    assert maintained(world, CHANGELOG, young=[second]).done[0].detail["expired_changes"] == 2
+    known = expired_changes(world.changelog().metadata.properties, CHANGELOG)
+    assert known is not None and known.offsets == {P0: 2}
+    # Both bases stand for them.
+    there = tagged_bases(world.table().metadata, mirror_id("customers", MIRROR))
+    assert {each.tag for each in there if each.sequence >= known.sequence} == {first, second}
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 2
 
 
 def test_changes_stay_while_a_batch_that_bases_have_is_not_committed_everywhere(world: MirrorWorld) -> None:
@@ -142,6 +179,74 @@ def test_changes_stay_while_a_batch_that_bases_have_is_not_committed_everywhere(
     later = LATER.timestamp() + 10 * 365 * 86_400
     os.utime(pending, (later, later))
     assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+
+
+def test_a_row_of_a_topic_that_was_retired_does_not_come_back(world: MirrorWorld) -> None:
+    # The table's rows came in another topic, which was read to its end; the deletion comes in its successor.
+    world.topics = {"customers": "id-2"}
+    retired_topic(world, "ann", "bob")
+    world.land(Change(2, "cid"), Change(3, "dan"), Change(0, None))
+    world.merge()
+    maintained(world, MIRROR)
+    (gone,) = maintained(world, CHANGELOG).done
+    assert gone.detail["expired_changes"] == 3
+    world.merge(how="anew")
+    assert world.rows() == {1: "bob", 2: "cid", 3: "dan"}
+    known = expired_changes(world.changelog().metadata.properties, CHANGELOG)
+    assert known is not None and known.offsets == {P0: 3, OLD: 2}
+    # No other topic of that name is taken for it.
+    assert known.topics == {"customers": "id-2", "old": FORGOTTEN} and known.replaced({"old": "id-1"}) == ["old"]
+
+
+def test_changes_stay_where_nothing_would_tell_another_topic_of_a_retired_ones_name(world: MirrorWorld) -> None:
+    retired_topic(world, "ann")
+    world.land(Change(1, "bob"))
+    world.merge()
+    maintained(world, MIRROR)
+    assert "does not read topic old any more" in said(maintained(world, CHANGELOG))
+
+
+def test_changes_stay_where_another_stream_lands_in_the_changelog(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    other = Target(world.catalog(), CHANGELOG, "others")
+    other.claim(1, lambda newest: Stamp("others", "claim", -1, 1, "c", start={OLD: 0}, position={OLD: 0}))
+    world.merge()
+    maintained(world, MIRROR)
+    assert "Streams customers and others land in shop.customers_changes" in said(maintained(world, CHANGELOG))
+
+
+def test_a_letter_of_a_year_that_python_does_not_know_does_not_stop_what_expires(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    maintained(world, MIRROR)
+    none = {"write.metadata.metrics.column.timestamp": "none"}
+    letters = world.catalog().create_table(world.spec.dead_letter_table, DEAD_LETTER_SCHEMA, properties=none)
+    kinds = letters.schema().as_arrow()
+    rows = pa.Table.from_pylist([letter(5, "dismissed"), letter(6, "new")], kinds)
+    far = pa.array([2**60, 2**60], pa.int64()).cast(kinds.field("timestamp").type)
+    letters.append(rows.set_column(rows.schema.get_field_index("timestamp"), kinds.field("timestamp"), far))
+    assert maintained(world, CHANGELOG).done[0].detail["expired_changes"] == 1
+
+
+def retired_topic(world: MirrorWorld, *names: str) -> None:
+    """Changes are there of a topic that the stream does not read any more: a row with each of the names."""
+    world.land()
+    rows = [
+        {
+            "id": n,
+            "name": name,
+            "_change_op": "c",
+            "_kafka_topic": OLD.topic,
+            "_kafka_partition": OLD.partition,
+            "_kafka_offset": n,
+            "_kafka_timestamp": AT - timedelta(days=1),
+        }
+        for n, name in enumerate(names)
+    ]
+    table = world.changelog()
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        for file in world.data_files(table, rows):
+            append.append_data_file(file)
 
 
 def letter(offset: int, state: str) -> dict[str, Any]:

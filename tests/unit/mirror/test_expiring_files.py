@@ -71,12 +71,23 @@ def test_a_change_that_counts_holds_what_came_later_in_all_partitions(tmp_path: 
     assert len(expiring(table, {P0: 60, P1: 1000}).files) == 4
 
 
-def test_a_topic_that_is_read_no_more_stays_and_holds_nothing(tmp_path: Path) -> None:
-    table = landed(tmp_path, [(0, 50, 1)], [(1, 900, 2)])
+def test_changes_of_a_topic_that_is_read_no_more_stay_and_count_no_more(tmp_path: Path) -> None:
+    table = landed(tmp_path, [(0, 50, 1), (0, 51, 3)], [(1, 900, 2)])
     found = expiring(table, {P1: 1000}, gone={P0: 60})
-    assert len(found.files) == 1 and found.offsets == {P1: 901}
+    # Or a row that came in it would be there again once its deletion has gone.
+    assert len(found.files) == 1 and found.offsets == {P0: 51, P1: 901}
+    # What a base lacks of it holds the others.
+    assert expiring(table, {P1: 1000}, gone={P0: 50}).files == []
     # Of one that is read, and that a base has nothing of, nothing is known.
     assert expiring(table, {P1: 1000}).files == []
+
+
+def test_a_base_has_younger_changes_that_count_no_more_as_their_offsets_are_lower(tmp_path: Path) -> None:
+    # The clock of a producer was ahead.
+    table = landed(tmp_path, [(0, 52, 1)], [(0, 51, 40)], [(0, 53, 40)])
+    found = expiring(table, {P0: 60})
+    assert [each.sequence for each in found.files] == [1] and found.offsets == {P0: 53}
+    assert found.sequence == 2
 
 
 def test_all_stays_where_the_times_of_a_file_are_not_known(tmp_path: Path) -> None:
