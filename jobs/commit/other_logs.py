@@ -55,9 +55,11 @@ def other_logs(metadata: TableMetadata, stream: str, sequence: int) -> list[Anot
         if stamp.stream == stream:
             number = snapshot.sequence_number or 0
             found |= {(topic, number): AnotherLog(topic, _ANSWERS[name], number) for topic, name in _begun(stamp)}
-    # A rollback of the table has undone the answer of a snapshot that is there beside main.
+    # A rollback of the table has undone the answer of a snapshot that is there beside main. One from before the oldest
+    # that main stands on may be of main as well, as those between have expired.
+    first = line[-1].sequence_number or 0 if line else 0
     on_main = {each.sequence_number for each in line}
-    undone = {each.sequence_number for each in metadata.snapshots} - on_main
+    undone = {number for each in metadata.snapshots if (number := each.sequence_number or 0) > first} - on_main
     for topic, (answer, number) in _remembered(metadata.properties, stream).items():
         if number > sequence and number not in undone and answer in _ANSWERS:
             found.setdefault((topic, number), AnotherLog(topic, _ANSWERS[answer], number))

@@ -89,7 +89,7 @@ def beginning(spec: StreamSpec, mirror: Mirror, changelog: Table, table: Table) 
 
     Raises:
         ExpiredChangesError: Changes have, and it has no base that stands for them, or the changelog was moved back to
-            before its base.
+            before each of those.
     """
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     if expired is None:
@@ -100,15 +100,14 @@ def beginning(spec: StreamSpec, mirror: Mirror, changelog: Table, table: Table) 
         for each in tagged_bases(table.metadata, mirror_id(spec.stream, mirror.table))
         if each.stamped.get("changelog") == uuid and each.sequence >= expired.sequence
     ]
-    base = max(found, key=lambda each: each.sequence, default=None)
-    if base is None or mirror.where is not None:
-        raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before)
-    stamp = MirrorStamp.from_json(base.stamped)
-    try:
-        refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
-    except ChangelogMovedError:
-        # Its own answer, to make the mirror anew, is what is being done.
-        raise ExpiredChangesError(
-            spec.stream, mirror.table, spec.table.name, expired.rows, expired.before, moved=True
-        ) from None
-    return Beginning(base, stamp, expired)
+    moved = False
+    for base in sorted(found, key=lambda each: -each.sequence) if mirror.where is None else ():
+        stamp = MirrorStamp.from_json(base.stamped)
+        try:
+            refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
+        except ChangelogMovedError:
+            # Its own answer, to make the mirror anew, is what is being done; an earlier base may be of what is there.
+            moved = True
+            continue
+        return Beginning(base, stamp, expired)
+    raise ExpiredChangesError(spec.stream, mirror.table, spec.table.name, expired.rows, expired.before, moved=moved)

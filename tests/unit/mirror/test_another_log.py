@@ -141,6 +141,22 @@ def test_an_answer_that_a_rollback_has_undone_is_none(tmp_path: Path) -> None:
     assert other_logs(world.changelog().metadata, "customers", 0) == []
 
 
+def test_an_answer_stays_whose_snapshot_is_kept_while_those_behind_it_have_expired(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    answer(world, "cut_topic", landed=1)
+    answered = world.changelog().metadata.current_snapshot_id
+    assert answered is not None
+    world.changelog().manage_snapshots().create_tag(answered, "month").commit()
+    world.land(Change(2, "bob"))
+    world.land(Change(3, "cid"))
+    changelog = world.changelog()
+    kept = {answered, changelog.metadata.current_snapshot_id}
+    gone = [each.snapshot_id for each in changelog.metadata.snapshots if each.snapshot_id not in kept]
+    changelog.maintenance.expire_snapshots().by_ids(gone).commit()
+    assert [each.topic for each in other_logs(world.changelog().metadata, "customers", 0)] == ["customers"]
+
+
 def test_positions_order_changes_within_one_generation() -> None:
     p1, first, second = TopicPartition("customers", 1), Generation(0, 0, "db"), Generation(1, 9, "db2")
     with_position = PartitionState(9, "5", 0, (first,))

@@ -193,6 +193,20 @@ def test_a_changelog_that_was_moved_back_to_before_what_has_expired_is_not_merge
     assert world.rows() == {1: "ann", 2: "bob"}
 
 
+def test_a_mirror_is_made_anew_of_an_earlier_base_where_the_changelog_was_moved_back(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    expire(world)
+    head = world.changelog().metadata.current_snapshot_id
+    assert head is not None
+    world.land(Change(2, "bob"))
+    world.merge()
+    maintained(world, MIRROR, bases_at(world) + timedelta(days=2))
+    assert len(bases(world)) == 2
+    world.changelog().manage_snapshots().set_current_snapshot(snapshot_id=head).commit()
+    world.merge(how="anew")
+    assert world.rows() == {1: "ann"}
+
+
 def test_bases_stay_for_as_long_as_each_key_takes_to_be_compared_and_one_from_before(world: MirrorWorld) -> None:
     world.land(Change(0, "n"))
     world.merge()
