@@ -86,10 +86,12 @@ class FileChanges:
     Attributes:
         ends: By partition, behind the greatest offset; nothing of a file with a change of which it is not known.
         beyond: The least time of a change that a base may lack or a letter may precede, in µs since 1970; None: none.
+        at: Where such a change is, in words; empty where that is not known.
     """
 
     ends: Positions
     beyond: int | None
+    at: str = ""
 
 
 def changes_of(
@@ -105,20 +107,22 @@ def changes_of(
     least = least_offset(table, file, columns[2])
     if least is not None and least >= max(limits.values(), default=0):
         # All are, whichever partition they are in.
-        return FileChanges({}, times[0])
+        return FileChanges({}, times[0], f"offsets from {least:,} on")
     ends: dict[TopicPartition, int] = {}
-    known, beyond = True, None
+    known, beyond, where = True, None, ""
     for rows in _places(table, file, columns):
         known &= not any(rows[name].null_count for name in columns[:3])
         for at, part in _by_partition(rows, columns):
             offsets, instants = part[columns[2]], part[columns[3]]
             ends[at] = max(_most(offsets) + 1, ends.get(at, 0))
-            late = instants.filter(pc.greater_equal(offsets, limits.get(at, 0)))
+            mask = pc.greater_equal(offsets, limits.get(at, 0))
+            late = instants.filter(mask)
             if len(late):
                 # A change without a time is as old as it may be.
                 first = times[0] if late.null_count else _micros(pc.min(late))
-                beyond = first if beyond is None else min(first, beyond)
-    return FileChanges(ends if known else {}, beyond)
+                if beyond is None or first < beyond:
+                    beyond, where = first, f"{at}, offsets from {pc.min(offsets.filter(mask)).as_py():,} on"
+    return FileChanges(ends if known else {}, beyond, where)
 
 
 def ends_through(table: Table, file: DataFile, columns: tuple[str, str, str, str], through: int) -> Positions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -67,6 +67,7 @@ def changes_forecast(context: TableContext, table: Table, now: datetime) -> Chan
         sum(each.file_size_in_bytes for each in found.files),
         found.held_rows,
         found.all_files,
+        held_by=found.held_by,
     )
 
 
@@ -114,6 +115,7 @@ class _Due:
         topics: Kafka's ids of the topics, as far as they are known.
         held_rows: Older changes that stay.
         all_files: Of the changelog.
+        held_by: What they wait for; empty where that is other changes of their files.
     """
 
     files: Sequence[DataFile]
@@ -123,6 +125,7 @@ class _Due:
     topics: Mapping[str, str]
     held_rows: int
     all_files: int
+    held_by: str = ""
 
     def expired(self, before: datetime) -> ExpiredChanges:
         rows = self.rows + sum(each.record_count for each in self.files)
@@ -160,11 +163,17 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     )
     going = found.files
     held = sum(each.file.record_count for each in old) - sum(each.file.record_count for each in going)
+    held_by = ""
+    if found.held is not None:
+        where = f", at {found.held[1]}" if found.held[1] else ""
+        held_by = f"changes that a base lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
+    elif instant < micros(before):
+        held_by = f"{holds.why} ({_time(instant)})"
     ids = gone_topics(context, spec, table, {p.topic for p in found.offsets if p in holds.gone})
     ids |= {**(known.topics if known else {}), **{name: each for name, each in topics.items() if has_id(each)}}
     sequence = max(known.sequence if known else 0, found.sequence)
     offsets = pointwise_max([none, found.offsets])
-    return _Due([each.file for each in going], offsets, sequence, rows, ids, held, len(files))
+    return _Due([each.file for each in going], offsets, sequence, rows, ids, held, len(files), held_by)
 
 
 def _stream_of(context: TableContext) -> StreamSpec | None:
@@ -173,6 +182,13 @@ def _stream_of(context: TableContext) -> StreamSpec | None:
         if spec.changes is not None and spec.changes.keep is not None and mirrors_of(context, spec):
             return spec
     return None
+
+
+def _time(instant: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(0, UTC) + timedelta(microseconds=instant):%Y-%m-%d %H:%M}"
+    except OverflowError:
+        return f"{instant:,} µs since 1970"
 
 
 def _day(at: datetime) -> datetime:

@@ -48,11 +48,14 @@ class Expiring:
         files: The data files.
         offsets: By partition, behind the changes that bases stand for once they are gone.
         sequence: A base stands for them that was made from the changelog of this sequence number, or a later one.
+        held: The least time of a change that holds what is not older, in µs since 1970, and where such changes are, in
+            words; None where none does.
     """
 
     files: Sequence[LandedFile]
     offsets: Positions
     sequence: int
+    held: tuple[int, str] | None = None
 
 
 def old_files(table: Table, files: Sequence[LandedFile], timestamp: str, before: int) -> list[LandedFile]:
@@ -102,7 +105,8 @@ def expiring_files(
                 found = changes_of(table, each.file, columns, times, {**gone, **limits})
                 reads.changes[path, key] = found
             older.append((each, times, reads.changes[path, key]))
-    until = min([before, *(found.beyond for _, _, found in older if found.beyond is not None)])
+    beyond = [(found.beyond, found.at) for _, _, found in older if found.beyond is not None and found.beyond < before]
+    until = min([before, *(at for at, _ in beyond)])
     going = [
         (each, times, found)
         for each, times, found in older
@@ -124,4 +128,4 @@ def expiring_files(
         if each.file.file_path not in paths and (least is None or least < most) and stands:
             # What is below counts no more, however young it is.
             sequence = max(sequence, min(each.sequence, covered))
-    return Expiring([each for each, _, _ in going], stands, sequence)
+    return Expiring([each for each, _, _ in going], stands, sequence, min(beyond, default=None))

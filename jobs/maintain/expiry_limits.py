@@ -40,12 +40,14 @@ class ExpiryLimits:
         limits: By partition the offset from which on changes stay.
         gone: The same of topics that the stream does not read any more.
         until: Changes of this time in Kafka or a later one stay, in µs since 1970.
+        why: What `until` is, in words.
         covered: The sequence number of the changelog that the bases were made from which stand for what goes.
     """
 
     limits: Positions
     gone: Positions
     until: int
+    why: str
     covered: int
 
 
@@ -73,8 +75,8 @@ def expiry_limits(
             fix=f"frazil mirror run {spec.stream}; bases are made each day",
         )
     _refuse_pending(context, spec, table, max(base.at for base in newest))
-    limits, gone, until = _limits(context, spec, table, [base for pair in bases for base in pair], reads)
-    return ExpiryLimits(limits, gone, until, _covered(spec, table, bases))
+    limits, gone, until, why = _limits(context, spec, table, [base for pair in bases for base in pair], reads)
+    return ExpiryLimits(limits, gone, until, why, _covered(spec, table, bases))
 
 
 def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: Collection[str]) -> dict[str, str]:
@@ -204,12 +206,12 @@ def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, newes
 
 def _limits(
     context: TableContext, spec: StreamSpec, table: Table, bases: Sequence[MirrorBase], reads: Reads
-) -> tuple[Positions, Positions, int]:
+) -> tuple[Positions, Positions, int, str]:
     """What bases lack, and what may come yet.
 
     Returns:
         By partition the offset from which on changes stay; the same of topics that the stream does not read any more;
-        the time from which on they stay, in µs since 1970.
+        the time from which on they stay, in µs since 1970, and what that is.
 
     Raises:
         ChangesKeptError: Through when the stream is complete is not known.
@@ -229,10 +231,12 @@ def _limits(
     limits = {p: min(at, position[p]) for p, at in waiting.items() if p in position}
     read_yet, topics = {p.topic for p in position}, {p.topic for p in merged}
     gone = {p: at for p, at in waiting.items() if p.topic not in read_yet}
-    until = [came for topic, came in letters.times.items() if topic in topics]
+    until = [
+        (came, f"a letter of topic {topic} that waits") for topic, came in letters.times.items() if topic in topics
+    ]
     # An older change may yet come, and a merge asks for later deletions of its row.
-    until.append(stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1))
-    return limits, gone, min(until)
+    awaited = stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1)
+    return limits, gone, *min([*until, (awaited, "a week before the time through which the stream is complete")])
 
 
 def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLetters:

@@ -43,6 +43,7 @@ class ChangesForecast:
         held_rows: Older changes that stay, as younger ones, or some that a base lacks, are in their data files.
         all_files: Of the changelog.
         refused: Why none go; None if they do.
+        held_by: What older changes wait for, beside others of their files; empty if they do not.
     """
 
     keep: timedelta
@@ -53,6 +54,7 @@ class ChangesForecast:
     held_rows: int = 0
     all_files: int = 0
     refused: str | None = None
+    held_by: str = ""
 
 
 def plan_base(at: PlanInput, found: BaseForecast | None) -> Iterator[Step | Skip]:
@@ -88,6 +90,8 @@ def plan_changes(at: PlanInput, found: ChangesForecast | None) -> Iterator[Step 
     if found is None:
         return
     held = f" {found.held_rows:,} older ones stay in files with others." if found.held_rows else ""
+    if found.held_rows and found.held_by:
+        held = f" {found.held_rows:,} older ones stay in files with others, or for {found.held_by}."
     if found.refused is not None:
         yield Skip("changes", "", found.refused)
     elif not found.files:

@@ -68,6 +68,7 @@ def test_a_change_that_counts_holds_what_came_later_in_all_partitions(tmp_path: 
     found = expiring(table, {P0: 50, P1: 1000})
     assert len(found.files) == 2
     assert found.offsets == {P0: 41, P1: 900}
+    assert found.held == (micros(1), "customers-0, offsets from 50 on")
     assert len(expiring(table, {P0: 60, P1: 1000}).files) == 4
 
 
