@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT
+from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, UPSERT, Mask
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.small_merge.key_index import Numbers
 from jobs.mirror.small_merge.not_small import NotSmallError
@@ -46,6 +46,14 @@ def one_array(values: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
 
 
+def unmet_rows(folded: pa.Table, there: Sequence[RowsThere]) -> Mask:
+    """Which of the folded rows meet no row of the mirror."""
+    unmet = np.ones(folded.num_rows, bool)
+    for part in there:
+        unmet[part.changes] = False
+    return unmet
+
+
 def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: MergePlan) -> Iterator[pa.RecordBatch]:
     """The rows that a merge writes.
 
@@ -63,8 +71,7 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     upsert = pc.equal(ops, UPSERT).to_numpy(zero_copy_only=False).astype(bool)
     listed = pc.fill_null(pc.list_value_length(one_array(folded[FROM_TARGET_COLUMN])), 0)
     lacking = (listed.to_numpy(zero_copy_only=False) > 0) & upsert
-    unmet = np.ones(folded.num_rows, bool)
-    unmet[changes] = False
+    unmet = unmet_rows(folded, there)
     if (lacking & unmet).any():
         raise NotSmallError("a value that was not sent stands in no row of the mirror")
     soft = plan.deletes == "soft"

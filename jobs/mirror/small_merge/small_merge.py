@@ -17,7 +17,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
@@ -37,7 +36,7 @@ from jobs.mirror.removed_keys import rows_behind
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 from jobs.mirror.small_merge.key_index import KeyIndex, is_compared
 from jobs.mirror.small_merge.mirror_files import MirrorFiles
-from jobs.mirror.small_merge.new_rows import in_types_of, new_rows, one_array
+from jobs.mirror.small_merge.new_rows import in_types_of, new_rows, one_array, unmet_rows
 from jobs.mirror.small_merge.not_small import NotSmallError
 from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_deletes
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
@@ -172,10 +171,7 @@ class _Merge:
         mirror, prefix = self.mirror, f"merge-{self.branch}"
         found = MirrorFiles.of(mirror, self.head)
         there = self._rows_there(found, folded)
-        met = np.concatenate([np.zeros(0, np.int64), *(part.changes for part in there)])
-        unmet = np.ones(folded.num_rows, bool)
-        unmet[met] = False
-        inserted = pc.and_(pa.array(unmet), pc.equal(one_array(folded[FOLD_COLUMN]), UPSERT))
+        inserted = pc.and_(pa.array(unmet_rows(folded, there)), pc.equal(one_array(folded[FOLD_COLUMN]), UPSERT))
         behind = rows_behind(one_array(folded[ORDER_COLUMN]), self.plan.state.removed)
         if pc.any(pc.and_(inserted, behind)).as_py():
             raise NotSmallError("rows may have been removed by a later change")

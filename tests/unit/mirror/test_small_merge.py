@@ -19,11 +19,9 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, StringType
 
-from jobs.commit.errors import CommitRefusedError
-from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult
+from jobs.mirror.merge_plan import Deletes
 from jobs.mirror.small_merge import new_rows, replaced_rows, rows_there, small_increment, small_merge
 from jobs.mirror.small_merge.mirror_files import MirrorFiles
-from jobs.mirror.small_merge.small_merge import merge_small
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
 
@@ -286,55 +284,6 @@ def test_a_row_that_stays_as_deleted_has_no_values_for_a_later_change(tmp_path: 
     assert world.rows()[(1,)] == {"id": 1, "name": "anew", "note": "y", "_change_deleted": False}
 
 
-def test_whoever_finds_the_branch_moved_commits_nothing(tmp_path: Path) -> None:
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land(rows_of(3))
-    world.merged(by="process")
-    world.land([change("u", 10, id=1, name="new", note="x"), change("d", 11, id=2)])
-    mirror, head = world.mirror, world.mirror.metadata.current_snapshot_id
-    assert head is not None
-    mirror.manage_snapshots().create_branch(head, "b").commit()
-    seen = world.mirror
-    frame = pa.Table.from_pylist([{"id": 9, "name": "theirs"}], schema=mirror.schema().as_arrow())
-    world.mirror.append(frame, branch="b")
-    files = {*tmp_path.rglob("*.*")}
-    plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
-    with pytest.raises(CommitRefusedError, match=r"branch b of mirror shop\.customers is not as this merge began"):
-        merge_small(world.changelog, world.files, seen, "b", plan)
-    # Whoever refuses may have a copy of the commit under way, so its files are left to the removal of orphans.
-    assert not set(tmp_path.rglob("*.avro")) - files
-    moved = world.mirror
-    result = merge_small(world.changelog, world.files, moved, "b", plan)
-    assert isinstance(result, MergeResult) and len(result.snapshots) == 1
-    head = world.mirror.metadata.refs["b"].snapshot_id
-    found = world.mirror.scan(snapshot_id=head).to_arrow().to_pylist()
-    assert sorted(row["name"] for row in found) == ["n0", "new", "theirs"]
-    assert world.mirror.metadata.current_snapshot_id != head
-
-
-@pytest.mark.parametrize("altered", ["partitions", "columns"])
-def test_a_table_that_is_altered_meanwhile_refuses_a_merge(tmp_path: Path, altered: str) -> None:
-    """Its manifests would tell of files in other partitions than they were written for."""
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land(rows_of(3))
-    world.merged(by="process")
-    world.land([change("u", 10, id=1, name="new", note="x")])
-    head = world.mirror.metadata.current_snapshot_id
-    assert head is not None
-    world.mirror.manage_snapshots().create_branch(head, "b").commit()
-    seen = world.mirror
-    if altered == "partitions":
-        with world.mirror.update_spec() as update:
-            update.add_field("name", IdentityTransform())
-    else:
-        with world.mirror.update_schema() as columns:
-            columns.add_column("more", LongType())
-    plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
-    with pytest.raises(CommitRefusedError, match="columns or partitions of mirror"):
-        merge_small(world.changelog, world.files, seen, "b", plan)
-    assert world.mirror.metadata.refs["b"].snapshot_id == head
-
-
 def test_deletes_of_one_data_file_are_left_to_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Spark writes them; and what cannot be read is left as it is."""
     monkeypatch.setattr(replaced_rows, "TOGETHER", 2)
@@ -361,31 +310,6 @@ def test_deletes_of_one_data_file_are_left_to_its_readers(tmp_path: Path, monkey
     world.land([change("u", 40, id=1, name="last"), change("u", 41, id=8, name="last")])
     world.merged(by="process")
     assert sorted(row["name"] for row in world.rows().values()) == ["last"] * 2 + ["newer"] * 7
-
-
-def test_whoever_commits_to_main_meanwhile_does_not_refuse_a_merge(tmp_path: Path) -> None:
-    """The publication does, and then it is merged anew."""
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land(rows_of(3))
-    world.merged(by="process")
-    world.land([change("u", 10, id=1, name="new", note="x")])
-    head = world.mirror.metadata.current_snapshot_id
-    assert head is not None
-    world.mirror.manage_snapshots().create_branch(head, "b").commit()
-    seen = world.mirror
-    frame = pa.Table.from_pylist([{"id": 9, "name": "theirs"}], schema=seen.schema().as_arrow())
-    world.mirror.append(frame)
-    plan = MergePlan("shop", ("id",), world.columns, world.state, 0)
-    result = merge_small(world.changelog, world.files, seen, "b", plan)
-    assert result is not None
-    branch = world.mirror.metadata.refs["b"].snapshot_id
-    assert result.snapshots == (branch,)
-    assert sorted(row["name"] for row in world.mirror.scan(snapshot_id=branch).to_arrow().to_pylist()) == [
-        "n0",
-        "n2",
-        "new",
-    ]
-    assert len(world.rows()) == 4
 
 
 def test_orders_are_not_read_where_all_changes_are_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
