@@ -16,12 +16,10 @@ from typing import Self
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.preflight import check_java
 from jobs.local_broker.config import (
-    HOST,
     LOG4J2,
     Ports,
     SecureListener,
-    free_ports,
-    is_port_free,
+    choose_ports,
     read_ports,
     server_properties,
 )
@@ -30,6 +28,7 @@ from jobs.local_broker.process import BrokerProcess, PortTakenError
 from jobs.local_broker.service_process import service_lock
 from jobs.local_broker.storage import cluster_id, format_storage
 from jobs.state.durable_files import write_durably
+from jobs.system.ports import HOST, is_port_free
 from jobs.system.private_files import keep_private, private_folder, private_opener
 from jobs.system.processes import is_alive
 
@@ -163,7 +162,7 @@ class LocalBroker:
         for attempt in range(1, _ATTEMPTS + 1):
             ports = self._kept_ports()
             if ports is None or not all(map(is_port_free, ports.all())):
-                ports = free_ports(secure=self._secure is not None)
+                ports = choose_ports(secure=self._secure is not None)
             text = server_properties(ports, self._secure, self._properties)
             # It may hold what `properties` brought.
             (self.folder / "server.properties").touch(mode=0o600)

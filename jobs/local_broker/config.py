@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from jobs.system.ports import HOST, free_ports
+
 SCRAM_MECHANISM = "SCRAM-SHA-512"
 
 # The paths are relative: the broker runs in its own folder, whose name may then hold anything.
@@ -126,28 +126,10 @@ def read_ports(text: str, *, secure: bool) -> Ports | None:
     return Ports(int(found["PLAINTEXT"]), int(found["CONTROLLER"]), int(found["SASL_SSL"]) if secure else 0)
 
 
-def free_ports(*, secure: bool) -> Ports:
+def choose_ports(*, secure: bool) -> Ports:
     """Return ports that were free just now."""
-    sockets = [socket.socket() for _ in range(3 if secure else 2)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        numbers = [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-    return Ports(numbers[0], numbers[1], numbers[2] if secure else 0)
-
-
-def is_port_free(port: int) -> bool:
-    """True if the broker could listen on the port (as it does itself, connections that linger are no obstacle)."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+    plain, controller, *others = free_ports(3 if secure else 2)
+    return Ports(plain, controller, others[0] if secure else 0)
 
 
 def new_cluster_id() -> str:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.local_broker.config import HOST, Ports
+from jobs.local_broker.config import Ports
 from jobs.local_broker.errors import BrokerError, last_kafka_lines
 from jobs.local_broker.service_process import ServiceProcess
 from jobs.local_broker.storage import cluster_id
+from jobs.system.ports import HOST
 from jobs.system.processes import is_alive
 
 _READY_DEADLINE_SECONDS = 60.0

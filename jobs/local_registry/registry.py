@@ -18,10 +18,10 @@ from typing import Self
 from jobs.errors import FrazilError
 from jobs.install.artifacts import OnProgress
 from jobs.install.preflight import check_java
-from jobs.local_broker.config import HOST, free_ports
 from jobs.local_broker.service_process import ServiceProcess, service_lock
 from jobs.local_registry.archive import registry_application
 from jobs.state.durable_files import write_durably
+from jobs.system.ports import HOST, free_ports
 from jobs.system.private_files import private_folder
 from jobs.system.processes import is_alive
 
@@ -120,8 +120,8 @@ class LocalRegistry:
     def _start_new(self) -> str:
         java, application = str(check_java().executable), registry_application(self._say)
         for attempt in range(1, _ATTEMPTS + 1):
-            ports = free_ports(secure=False)
-            port, management = self._port or ports.plain, ports.controller
+            free, management = free_ports(2)
+            port = self._port or free
             url = f"http://{HOST}:{port}{_API}"
             self._say(f"starting the local schema registry on {HOST}:{port}")
             command = [java, *self._options(port, management), "-jar", str(application)]

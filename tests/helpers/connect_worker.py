@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from jobs.errors import FrazilError
 from jobs.install.preflight import check_java
-from jobs.local_broker.config import HOST, free_ports
+from jobs.system.ports import HOST, free_ports
 from jobs.system.processes import start_time, stop_process
 
 CONNECT_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
@@ -66,7 +66,7 @@ class ConnectWorker:
     ) -> None:
         self.folder: Path = folder
         self.log: Path = folder / "connect.log"
-        self.rest: str = f"http://{HOST}:{free_ports(secure=False).plain}"
+        self.rest: str = f"http://{HOST}:{free_ports(1)[0]}"
         self._jars: Sequence[Path] = jars
         self._settings: Mapping[str, str] = {
             "bootstrap.servers": address,

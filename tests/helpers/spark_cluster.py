@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.install.preflight import pyspark_folder
+from jobs.system.ports import free_ports
 from jobs.system.processes import start_time, stop_process
-from tests.helpers.ports import free_ports
 from tests.helpers.waiting import wait_for
 
 CLUSTER_SECRET = "a-cluster-secret-of-the-tests"

@@ -25,12 +25,12 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
+from jobs.system.ports import free_ports
 from jobs.system.processes import session_members
 from orchestration.cli.dev.child_process import Child, end_children
 from orchestration.cli.dev.graphql import DagsterClient
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import DatabaseServer, database_server
-from tests.helpers.ports import free_ports
 from tests.helpers.waiting import wait_for
 from tests.integration.supervised_stream import RUNS
 from tests.unit.orchestration.deployments import deployment_in

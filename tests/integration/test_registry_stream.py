@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
-from jobs.local_broker.config import free_ports
 from jobs.local_registry.registry import LocalRegistry
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
 from jobs.stream.registry_watch import RegistryWatch
 from jobs.stream.writer_schemas import writer_schemas
+from jobs.system.ports import free_ports
 from jobs.system.processes import wait_until_dead
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
@@ -45,7 +45,7 @@ class World:
         self.pipeline = pipeline
         self.folder = folder
         self.key: int | None = None
-        self.port = free_ports(secure=False).plain
+        (self.port,) = free_ports(1)
         self.registry = self.made("kept", keep=True)
         self.registry.start()
         settings = yaml.safe_load((pipeline.home / "frazil.yaml").read_text())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import tempfile
 from pathlib import Path
 
 from jobs.errors import FrazilError
+from jobs.system.ports import free_ports, is_port_free
 
 PORT = 3000
-# Below the ports that systems give to whoever asks for any (from 32768 on Linux): between the moment one of those is
-# found free and the webserver's bind some seconds later, it may be given to somebody else.
 _NEAR = 100
 
 
@@ -32,10 +30,9 @@ class PortClaim:
 
     def __init__(self, wanted: int | None = None, *, usual: int = PORT) -> None:
         self._lock: int | None = None
-        for port in (*range(usual, usual + _NEAR), 0) if wanted is None else (wanted,):
-            found = _free(port)
-            if found is not None and self._claimed(found):
-                self.port: int = found
+        for port in (*range(usual, usual + _NEAR), *free_ports(1)) if wanted is None else (wanted,):
+            if is_port_free(port) and self._claimed(port):
+                self.port: int = port
                 return
         if wanted is not None:
             raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port")
@@ -61,13 +58,3 @@ class PortClaim:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _free(port: int) -> int | None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return None
-        return probe.getsockname()[1]

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import check_java
-from jobs.local_broker.config import HOST, free_ports
+from jobs.system.ports import HOST, free_ports
 from tests.smt.case import Case
 
 _SINK = Path(__file__).with_name("CaseSink.java")
@@ -49,7 +49,7 @@ class SmtWorker:
     def __init__(self, folder: Path, address: str) -> None:
         self._folder: Path = folder
         self._address: str = address
-        self._rest: str = f"http://{HOST}:{free_ports(secure=False).plain}"
+        self._rest: str = f"http://{HOST}:{free_ports(1)[0]}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

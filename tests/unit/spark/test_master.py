@@ -17,7 +17,7 @@ from jobs.spark.master import (
     standalone_addresses,
 )
 from jobs.spec.settings import Settings
-from tests.helpers.ports import free_ports
+from jobs.system.ports import free_ports
 
 
 def on(home: Path, master: str, **conf: str) -> Settings:

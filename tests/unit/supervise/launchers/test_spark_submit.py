@@ -18,7 +18,7 @@ from jobs.supervise.launchers.launcher import NotLaunchedError
 from jobs.supervise.launchers.spark_submit import SparkSubmissions, look_in
 from jobs.supervise.launchers.submitted_driver import driver_environment
 from jobs.supervise.launches import LaunchedProcess
-from tests.helpers.ports import free_ports
+from jobs.system.ports import free_ports
 from tests.unit.supervise.launchers.orders import order, settings_with
 
 ID = "driver-20261126181850-0000"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.system.ports import free_ports
 from orchestration.cli.dev.ports import PortClaim
 
 
@@ -17,10 +18,9 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whoever_comes_second_gets_another_one_though_nobody_listens_yet() -> None:
-    usual = PortClaim(0)
-    usual.release()
-    first, second = PortClaim(usual=usual.port), PortClaim(usual=usual.port)
-    assert first.port == usual.port != second.port
+    (usual,) = free_ports(1)
+    first, second = PortClaim(usual=usual), PortClaim(usual=usual)
+    assert first.port == usual != second.port
     # The next one, and not any that the system gives: it gives those to others too, before the webserver listens.
     assert first.port < second.port < first.port + 100
     with pytest.raises(FrazilError, match=f"Port {first.port} is taken"):

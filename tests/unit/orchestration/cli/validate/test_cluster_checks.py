@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from jobs.spec.settings import load_settings
+from jobs.system.ports import free_ports
 from orchestration.cli.validate.cluster_checks import check_cluster
-from tests.helpers.ports import free_ports
 
 S3 = {"name": "lake", "properties": {"type": "rest", "uri": "https://c", "warehouse": "s3://lake/w"}}
 KAFKA = {"bootstrap_servers": "k:9092"}
