@@ -28,7 +28,6 @@ from jobs.errors import FrazilError
 from jobs.increment.increment import Increment, increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
 from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
-from jobs.promote.stored_rows import UnreadableFileError
 from jobs.spec.contract import Expectation
 from jobs.spec.expectation_catalogue import OF_NO_ROWS
 from jobs.spec.models import StreamSpec
@@ -38,6 +37,7 @@ from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.verify.ledger_table import read_ledger
+from jobs.write.data_file_rows import UnreadableFileError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

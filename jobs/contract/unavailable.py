@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from jobs.errors import FrazilError, first_line
-from jobs.promote.stored_rows import UnreadableFileError
+from jobs.write.data_file_rows import UnreadableFileError
 
 # By name, so that nothing is imported that is not used.
 _AWAY = frozenset({
@@ -94,7 +94,7 @@ def _worker_was_without(said: str) -> bool:
         known = getattr(builtins, kind, None) if module in ("", "builtins") else None
         if isinstance(known, type) and issubclass(known, BaseException):
             return issubclass(known, (OSError, MemoryError))
-        if module in _AWAY or name.endswith("stored_rows.UnreadableFileError"):
+        if module in _AWAY or name == f"{UnreadableFileError.__module__}.{UnreadableFileError.__name__}":
             return True
         if kind.endswith(("Error", "Exception")) and module:
             return False

@@ -22,7 +22,7 @@ from pyiceberg.types import NestedField, TimeType, UUIDType
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import RangesByPartition
 from jobs.increment.row_selection import RowSelection
-from jobs.promote.stored_rows import BLOCK_ROWS, stored_rows
+from jobs.write.data_file_rows import BLOCK_ROWS, stored_rows
 from jobs.write.projection import projected
 from jobs.write.pyiceberg_files import arrow_schema_in_files
 

@@ -21,8 +21,8 @@ from jobs.promote.backfill_group import FileGroup, commit_group
 from jobs.promote.filling import Filling
 from jobs.promote.kept_values import keeping_files, places_of
 from jobs.promote.promotion import Promotion
-from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
 from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.target_writer import TargetWriter
 

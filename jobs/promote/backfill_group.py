@@ -13,8 +13,8 @@ from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.promote.stored_rows import data_files
 from jobs.steps import step
+from jobs.write.data_file_rows import data_files
 from jobs.write.target_writer import TargetWriter
 
 ROWS_SUMMARY = "frazil.backfilled-rows"

@@ -13,12 +13,12 @@ from pyiceberg.table import FileScanTask, Table
 from jobs.formats.json.inference import Doubt, InferenceRules, inferred
 from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
-from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
 from jobs.schema.declared import DeclaredType, Primitive
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path
 from jobs.schema.tokens import ENCODINGS
 from jobs.spec.models import StreamSpec
+from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 
 SAMPLE_VALUES = 20_000
 SAMPLE_FILES = 200

@@ -42,7 +42,7 @@ from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_del
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
-from jobs.promote.stored_rows import UnreadableFileError
+from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
 from jobs.write.target_writer import TargetWriter

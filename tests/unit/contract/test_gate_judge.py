@@ -16,10 +16,10 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.contract.check import Check
 from jobs.contract.gate_judge import ContractJudge
-from jobs.promote.stored_rows import UnreadableFileError
 from jobs.publish.gate import Verdict
 from jobs.publish.gated import GateResult, publish_if_fit
 from jobs.publish.interval import Interval
+from jobs.write.data_file_rows import UnreadableFileError
 from tests.helpers.check_world import no_spark
 from tests.unit.publish import discard_world
 from tests.unit.publish.discard_world import BEGAN, DiscardWorld

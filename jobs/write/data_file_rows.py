@@ -1,4 +1,4 @@
-"""Stored rows: those of one data file as they are in it, column by column by its field ids, a part at a time.
+"""Rows of one data file as they are in it, column by column by its field ids, a part at a time.
 
 PyIceberg's own reader gives null lists of structs as empty ones, so what is written anew is not read by it.
 """
