@@ -21,7 +21,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.spec.settings import load_settings
 from tests.helpers.database_server import PASSWORD, DatabaseServer
-from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, P0, MirrorWorld
+from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, MirrorWorld
+from tests.unit.mirror.plain_merger import P0
 
 VARIABLE = "FRAZIL_TEST_SHOP_PASSWORD"
 TABLE = """

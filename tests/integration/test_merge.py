@@ -18,6 +18,7 @@ from jobs.mirror.errors import NullKeyError, RestoredSourceError
 from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import Deletes
 from jobs.mirror.merging_session import merging_session
+from tests.helpers.mirror_changes import CHANGED_ROWS, CHANGES, REPEATS, SMALL, rows_of
 from tests.helpers.mirror_world import BEGIN, By, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
-
-SMALL = "id long, name string, note string"
 
 
 HISTORIES: list[tuple[int, int, Deletes, str | None, bool, bool]] = [
@@ -127,40 +126,21 @@ def _rows_of_spark(world: MirrorWorld, path: str) -> dict[Any, Row]:
 
 def test_changes_of_rows(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
-    world.land([change("r", n, 0, id=n, name=f"n{n}", note="x") for n in range(6)])
+    world.land(rows_of(6))
     first = world.merged()
     assert (first.counts.read, first.counts.upserts, len(first.snapshots)) == (6, 6, 1)
     assert world.rows() == {(n,): {"id": n, "name": f"n{n}", "note": "x"} for n in range(6)}
-    world.land(
-        [
-            change("u", 10, id=1, name="one", unavailable=["note"]),
-            change("d", 11, id=2),
-            change("d", 12, id=3),
-            change("c", 13, id=3, name="three"),
-            change("c", 14, id=9, name="nine", note="9"),
-            change("u", 15, id=9, name="neun", unavailable=["note"]),
-            change("c", 16, id=10, name="gone"),
-            change("d", 17, id=10),
-        ]
-    )
+    world.land(CHANGES)
     files = world.files
     second = world.merged()
     assert (second.counts.read, second.counts.upserts, second.counts.deletes) == (8, 3, 2)
-    expected = {
-        (0,): {"id": 0, "name": "n0", "note": "x"},
-        (1,): {"id": 1, "name": "one", "note": "x"},
-        (3,): {"id": 3, "name": "three", "note": None},
-        (4,): {"id": 4, "name": "n4", "note": "x"},
-        (5,): {"id": 5, "name": "n5", "note": "x"},
-        (9,): {"id": 9, "name": "neun", "note": "9"},
-    }
-    assert world.rows() == expected
+    assert world.rows() == CHANGED_ROWS
     # The same again, as if the stamp had been lost.
     again = world.merged(files=files, state=first.state)
     assert again.state == second.state
-    assert world.rows() == expected
+    assert world.rows() == CHANGED_ROWS
     # Changes that were sent before, a truncate of nothing older, and no files at all.
-    world.land([change("u", 18, 10, id=1, name="old", note="old"), change("d", 19, 16, id=4)])
+    world.land(REPEATS)
     repeats = world.merged()
     assert (repeats.counts.repeats, repeats.counts.upserts, repeats.snapshots) == (2, 0, ())
     assert world.merged().snapshots == ()

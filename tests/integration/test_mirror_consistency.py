@@ -16,7 +16,8 @@ from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, 
 from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
 from tests.integration.test_mirror import Merges
 from tests.unit.mirror.expiry import LATER, maintained
-from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld, copy_on_write
+from tests.unit.mirror.mirror_world import CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import copy_on_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from jobs.mirror.source_text import source_fix, source_sentence
 from tests.helpers.compared_source import VARIABLE, ComparedSource
 from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
 from tests.integration.test_mirror import Merges, frazil
-from tests.unit.mirror.mirror_world import copy_on_write
+from tests.unit.mirror.plain_merger import copy_on_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

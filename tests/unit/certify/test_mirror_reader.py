@@ -21,7 +21,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
 from jobs.spec.settings import Settings
-from tests.unit.mirror.mirror_world import copy_on_write
+from tests.unit.mirror.plain_merger import copy_on_write
 
 NAME = "shop.payments_now"
 AT = TopicPartition("changes", 0)

@@ -1,26 +1,19 @@
-"""A changelog and a mirror of it in a catalog of SQLite, with what others do to both meanwhile.
-
-What merges is a stand-in in Python: it takes the last change of each key by Kafka's offset, and writes to the branch by
-PyIceberg.
-"""
+"""A changelog and a mirror of it in a catalog of SQLite, with what others do to both meanwhile; a stand-in merges."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -29,8 +22,7 @@ from pyiceberg.types import IntegerType, ListType, LongType, NestedField, String
 
 from jobs.catalog import connect_catalog
 from jobs.commit import commit_steps
-from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import commit_once
@@ -38,7 +30,6 @@ from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.mirror import merging
-from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.merging import Merged, merge_new
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import ensure_mirror
@@ -47,9 +38,9 @@ from jobs.spec.loading import load_stream
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 CHANGELOG, MIRROR = "shop.customers_changes", "shop.customers"
-P0 = TopicPartition("customers", 0)
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 MIRROR_STEPS = ("mirror_before_merge", "mirror_after_merge", "mirror_before_publish", "mirror_after_publish")
 COLUMNS = Schema(
@@ -104,68 +95,6 @@ class Change:
 
     id: int
     name: str | None
-
-
-@contextlib.contextmanager
-def copy_on_write() -> Iterator[None]:
-    """PyIceberg writes no delete files, and warns of a table that asks for them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Merge on read is not yet supported")
-        warnings.filterwarnings("ignore", "Delete operation did not match any records")
-        yield
-
-
-def partition_of(row: Mapping[str, Any]) -> TopicPartition:
-    """Of a row of the changelog."""
-    return TopicPartition(row["_kafka_topic"] or P0.topic, row["_kafka_partition"] or P0.partition)
-
-
-class PlainMerger:
-    """Merges by reading all of the branch, and writing it anew."""
-
-    def merge(
-        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
-    ) -> MergeResult:
-        changes = sorted(
-            (row for file in files for row in pq.read_table(file.file_path.removeprefix("file://")).to_pylist()),
-            key=lambda row: row["_kafka_offset"],
-        )
-        head = mirror.metadata.refs[branch].snapshot_id
-        begins = plan.start.offsets if plan.start else {}
-        changes = [each for each in changes if each["_kafka_offset"] >= begins.get(partition_of(each), 0)]
-        before = {row["id"]: row for row in mirror.scan(snapshot_id=head).to_arrow().to_pylist()}
-        rows = dict(before)
-        if plan.anew and plan.start:
-            base = mirror.scan(snapshot_id=plan.start.snapshot_id).to_arrow().to_pylist()
-            rows |= {row["id"]: row for row in base}
-        for change in changes:
-            order = f"{change['_kafka_offset']:016x}"
-            if order <= ((rows.get(change["id"]) or {}).get("_change_order") or ""):
-                continue
-            rows.pop(change["id"], None)
-            if change["_change_op"] != "d":
-                rows[change["id"]] = {
-                    **{name: change.get(name) for name in plan.columns},
-                    "_change_order": order,
-                }
-        ends = {P0: 0, **plan.state.next_offsets}
-        for change in changes:
-            ends[partition_of(change)] = max(change["_kafka_offset"] + 1, ends.get(partition_of(change), 0))
-        one = (Generation(0, 0, "db"),)
-        state = MirrorState({p: PartitionState(at, f"{at:016x}", None, one) for p, at in ends.items()}, {"db": 0})
-        state = replace(state, breaks=plan.state.breaks)
-        counts = MergeCounts(read=len(changes))
-        if rows == before and not plan.anew:
-            return MergeResult(state, counts)
-        frame = pa.Table.from_pylist(list(rows.values()), schema=mirror.schema().as_arrow())
-        with copy_on_write():
-            mirror.overwrite(frame, AlwaysTrue(), branch=branch)
-        ids = [each.snapshot_id for each in ancestors(mirror.metadata, mirror.metadata.refs[branch].snapshot_id)]
-        return MergeResult(state, counts, tuple(reversed(ids[: ids.index(head)])))
-
-    def clear(self, mirror: Table, branch: str) -> None:
-        with copy_on_write():
-            mirror.delete(AlwaysTrue(), branch=branch)
 
 
 class MirrorWorld:

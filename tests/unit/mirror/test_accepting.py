@@ -21,7 +21,8 @@ from jobs.mirror.merge_plan import Break, MergePlan, MergeResult
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.order import Order
-from tests.unit.mirror.mirror_world import MIRROR_STEPS, P0, AtStep, Change, Killed, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import MIRROR_STEPS, AtStep, Change, Killed, MirrorWorld
+from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 
 class OrderedMerger(PlainMerger):

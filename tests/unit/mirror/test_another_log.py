@@ -23,7 +23,8 @@ from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorSta
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_status import mirror_status
 from tests.unit.mirror.expiry import KEEP, LATER, expire, maintained, said
-from tests.unit.mirror.mirror_world import CHANGELOG, P0, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import CHANGELOG, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 
 class WithoutPositions(PlainMerger):

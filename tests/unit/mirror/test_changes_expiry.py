@@ -23,7 +23,8 @@ from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.rebuilding import refuse_incomplete
 from jobs.time_travel.tagging import delete_tag
 from tests.unit.mirror.expiry import LATER, bases, bases_at, maintained, said
-from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, P0, Change, MirrorWorld
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0
 
 OLD = TopicPartition("old", 0)
 

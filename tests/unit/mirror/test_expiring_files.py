@@ -13,7 +13,8 @@ from pyiceberg.table import Table
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files
 from jobs.maintain.expiring_files import Expiring, Reads, expiring_files
-from tests.unit.mirror.mirror_world import AT, CHANGELOG, P0, MirrorWorld
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, MirrorWorld
+from tests.unit.mirror.plain_merger import P0
 
 P1 = TopicPartition("customers", 1)
 COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")

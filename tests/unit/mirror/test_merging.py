@@ -18,7 +18,8 @@ from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.session import mirror_session
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, P0, AtStep, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, AtStep, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 
 @pytest.fixture

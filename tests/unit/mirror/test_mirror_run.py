@@ -32,7 +32,8 @@ from jobs.mirror.mirror_problem import note_problem, noted_problem
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_stamp import abandoned_branches, refuse_other_rows
 from jobs.mirror.mirror_status import MirrorStatus, mirror_status
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, P0, Change, MirrorWorld, PlainMerger, copy_on_write
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0, PlainMerger, copy_on_write
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pyiceberg.types import LongType
 from jobs.commit.errors import CommitRefusedError
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.small_merge.small_merge import merge_small
+from tests.helpers.mirror_changes import rows_of
 from tests.helpers.mirror_world import MirrorWorld, change
 
 BRANCH = "b"
@@ -23,7 +24,7 @@ class Begun:
 
     def __init__(self, home: Path) -> None:
         self.world = MirrorWorld(home, None, "id long, name string, note string", ["id"])
-        self.world.land([change("r", n, 0, id=n, name=f"n{n}", note="x") for n in range(3)])
+        self.world.land(rows_of(3))
         self.world.merged(by="process")
         self.world.land([change("u", 10, id=1, name="new", note="x"), change("d", 11, id=2)])
         head = self.world.mirror.metadata.current_snapshot_id

@@ -18,7 +18,8 @@ from jobs.mirror.mirror_status import MirrorStatus
 from orchestration.definitions import build_definitions
 from orchestration.sensors.mirrors import mirrors_sensor
 from resources.deployment import Deployment
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import PlainMerger
 from tests.unit.orchestration.deployments import connections
 
 

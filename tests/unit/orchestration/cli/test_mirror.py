@@ -14,7 +14,8 @@ from jobs.mirror.mirror_problem import note_problem
 from jobs.mirror.mirror_run import run_mirror
 from orchestration.cli.main import main
 from orchestration.cli.mirror.output import merged_facts, merged_lines
-from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, P0, Change, MirrorWorld, PlainMerger
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0, PlainMerger
 
 
 @pytest.fixture
