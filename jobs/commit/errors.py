@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError, StreamStopped
 
 if TYPE_CHECKING:
     from jobs.commit.recovery import HalfCommitted
+
+_BEGUN = "the stream's own table from its `start`, any other with what comes from then on"
 
 
 class HeadMovedError(Exception):
@@ -163,7 +165,7 @@ def table_gone(stream: str, table: str) -> TableGoneError:
     """The error that stops a stream whose table was there before and is no more."""
     return TableGoneError(
         f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
-        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
+        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew, {_BEGUN}",
         table=table,
     )
 
@@ -185,27 +187,38 @@ def damaged_property(stream: str, table: str, name: str, problem: Exception, mea
     )
 
 
-def table_recreated(stream: str, table: str, before: str, now: str) -> TargetRecreatedError:
-    """The error that stops a stream whose table is not the one that it wrote before."""
+def table_recreated(stream: str, table: str, before: str, now: str, *, empty: bool = False) -> TargetRecreatedError:
+    """The error that stops a stream whose table is not the one that it wrote before.
+
+    Args:
+        before: The uuid of the table that the stream knows.
+        now: The uuid of the one that is there.
+        empty: The one that is there was made for the stream, and has no rows.
+    """
+    made = ", which was made for the stream and is empty" if empty else ""
     return TargetRecreatedError(
-        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
+        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}{made}); "
         "what the stream had landed in it is gone.",
-        fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
+        fix=f"put the former table in the place of this one; or `frazil accept {stream} --recreated {table}` to begin "
+        f"it anew, {_BEGUN}",
         table=table,
     )
 
 
-def refuse_recreated(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+def refuse_recreated(
+    stream: str, before: Mapping[str, str], now: Mapping[str, str], empty: Collection[str] = ()
+) -> None:
     """Check that tables are the ones that the stream wrote before.
 
     Args:
         stream: The stream's id.
         before: Uuids by name, of the tables that the stream knows.
         now: The same, of the tables as they are.
+        empty: The names of those that were made for the stream and have no rows.
 
     Raises:
         TargetRecreatedError: One is not.
     """
     for name, uuid in now.items():
         if before.get(name, uuid) != uuid:
-            raise table_recreated(stream, name, before[name], uuid)
+            raise table_recreated(stream, name, before[name], uuid, empty=name in empty)

@@ -198,15 +198,10 @@ class FollowerTables:
             return Proposal(fit.changes, following_operation(spec, metadata, fit.changes, **whose))
 
         step("before_follower_change")
-        changes = target.swap(propose, epoch=stream.epoch, check=self._refuse_taken_over)
+        changes = target.swap(propose, epoch=stream.epoch, check=stream.refuse_taken_over)
         if changes:
             _tell(spec, name, changes)
             step("after_follower_change")
-
-    def _refuse_taken_over(self) -> None:
-        """A later driver claims the coordinator, and perhaps no other table."""
-        self._stream.lease.verify()
-        self._stream.anchor.refuse_later_claim(self._stream.epoch)
 
 
 def _version(target: Target) -> tuple[object, ...]:

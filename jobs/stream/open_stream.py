@@ -28,6 +28,7 @@ from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas
+from jobs.write.table_remaking import is_as_made
 
 
 @dataclass(slots=True)
@@ -140,6 +141,15 @@ class OpenStream(CommitSession):
         """The coordinator: stamped in every batch, before the others."""
         return self.targets[self.spec.coordinator]
 
+    def refuse_taken_over(self) -> None:
+        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, perhaps no other table.
+
+        Raises:
+            FencedError: One has.
+        """
+        self.lease.verify()
+        self.anchor.refuse_later_claim(self.epoch)
+
     @property
     def watermark_ms(self) -> int | None:
         """Before which event time no record is awaited any more, by the newest stamp; milliseconds since 1970."""
@@ -177,5 +187,8 @@ def known_targets(
         elif name != anchor.name:
             targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
             targets[name].read()
-    refuse_recreated(spec.stream, before, {name: target.identity for name, target in targets.items()})
+    now = {name: target.identity for name, target in targets.items()}
+    others = [name for name, uuid in now.items() if before.get(name, uuid) != uuid and name not in held]
+    empty = [name for name in others if is_as_made(targets[name].table.metadata, spec.stream)]
+    refuse_recreated(spec.stream, before, now, empty)
     return targets

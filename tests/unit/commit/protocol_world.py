@@ -194,7 +194,7 @@ class World:
         self.configs: set[str] = set()
         self.drivers: list[Driver] = []
         self.copies: list[Callable[[], None]] = []
-        self.dropped: dict[str, FakeTable] = {}
+        self.dropped: dict[str, list[FakeTable]] = {}
         self.refusing: set[str] = set()
         self.forbidden: set[str] = set()
         self.misfits: set[str] = set()
@@ -326,9 +326,12 @@ class World:
     def drop(self, name: str) -> None:
         """Somebody drops a table, or renames it; nobody does with the stream's own, or before it is known."""
         if name != TABLE and name in self.tables and self.tables[TABLE].snapshots:
-            table, before = self.tables.pop(name), self.dropped.get(name)
-            if table.files or before is None or not before.files:
-                self.dropped[name] = table
+            self.dropped.setdefault(name, []).append(self.tables.pop(name))
+
+    def known(self) -> Mapping[str, str]:
+        """The stream's tables with their uuids, as the coordinator knows them."""
+        newest = history(self.tables[TABLE].metadata(), "payments").newest
+        return newest.targets if newest else {}
 
     def forbid(self, name: str) -> None:
         """The catalog lets the stream's user load a table no more, or again; one that the stream has."""
@@ -336,10 +339,20 @@ class World:
         if name in self.forbidden or (newest is not None and name != TABLE):
             self.forbidden ^= {name}
 
+    def former(self, name: str) -> FakeTable | None:
+        """Of the tables of a name that were dropped, the one to put back: that which the coordinator knows.
+
+        Without such a one it is the last that has rows, or the last.
+        """
+        known = self.known().get(name)
+        latest = reversed(self.dropped.get(name, ()))
+        return max(latest, key=lambda table: (table.uuid == known, bool(table.files)), default=None)
+
     def put_back(self, name: str) -> None:
         """Somebody gives it its name again, unless another table has that."""
-        if name in self.dropped and name not in self.tables:
-            self.tables[name] = self.dropped.pop(name)
+        if name not in self.tables and (former := self.former(name)) is not None:
+            self.dropped[name].remove(former)
+            self.tables[name] = former
 
     def unpark(self, name: str) -> None:
         """An operator says that a parked table takes commits again."""
@@ -348,10 +361,13 @@ class World:
     def mend(self) -> None:
         """All tables are back, and none refuses its commits, to be loaded, or its columns.
 
-        A driver that slept may have made an empty table in the place of one that was dropped: it makes room.
+        A driver that slept may have made an empty table in the place of one that was dropped: it makes room for the one
+        that the coordinator knows, whether or not that had got any rows.
         """
-        for name, table in list(self.dropped.items()):
-            if name in self.tables and table.files and not self.tables[name].files:
+        for name in self.dropped:
+            known, there = self.former(name), self.tables.get(name)
+            if there is not None and known is not None and known.uuid == self.known().get(name):
+                assert not there.files, f"{there.uuid} has rows, and the coordinator knows {known.uuid}"
                 del self.tables[name]
             self.put_back(name)
         self.refusing.clear()
