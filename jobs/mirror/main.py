@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 300.0
+# Of the least pause that a file can have, more than enough for the longest.
+_MOST_DOUBLINGS = 10
 _LEAST_PAUSE = 2.0
 _PAUSE_SECONDS = 60.0
 _LAST_MERGE_SECONDS = 8.0
@@ -72,7 +74,8 @@ class Due:
     def after(self, now: float, every: float, *, failed: bool) -> None:
         """Put it off: for as long as its file says, and longer after each failure in a row."""
         self.failures = self.failures + 1 if failed else 0
-        self.at = now + max(every, min(_LONGEST_PAUSE, every * 2.0**self.failures) if failed else every)
+        longer = every * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
+        self.at = now + max(every, min(_LONGEST_PAUSE, longer))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -149,6 +149,10 @@ def merge_new(
             newest = _newest_of_any(session)
         evolve(session, changelog)
         session.claim(newest)
+        if target.newest is not None and target.newest.mirror != (newest.mirror if newest is not None else {}):
+            # Somebody whose lease this process does not see has merged since; nobody else can any more.
+            log.info("mirror %s: another process has merged before it was claimed; it is merged anew", mirror.table)
+            continue
         base = target.snapshot_id
         assert base is not None, "it is claimed"
         session.attempts += 1

@@ -16,7 +16,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.merge_plan import MergeResult
-from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirror.other_writes import other_writes
 from jobs.mirror.session import MirrorSession
 
@@ -105,7 +105,9 @@ def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: Table
 
 
 def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int) -> MirrorStamp:
-    """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what it says now.
+    """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what is said of it now.
+
+    Nothing is, where another process has merged since.
 
     Args:
         known: What the mirror's stamp says.
@@ -126,8 +128,11 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
         positions=found.positions,
     )
 
-    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[None]:
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
         assert newest is not None, "the mirror has a stamp"
+        if mirrored(newest, session.spec.stream, session.mirror.table) != known:
+            # Somebody whose lease this process does not see has merged since.
+            return Proposal(False)
         position = pointwise_max([newest.position, found.positions.get(session.spec.stream, {})])
         stamp = replace(
             newest.claimed(session.epoch),
@@ -138,10 +143,11 @@ def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIn
             rows={},
             mirror=_told(said, metadata, session),
         )
-        return Proposal(None, Append(), stamp)
+        return Proposal(True, Append(), stamp)
 
     below = None if session.claimed else session.epoch
-    session.target.swap(propose, epoch=session.epoch, below=below, check=session.verify)
+    if not session.target.swap(propose, epoch=session.epoch, below=below, check=session.verify):
+        return known
     session.claimed = True
     return said
 

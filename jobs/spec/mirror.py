@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from jobs.expression.batch_time import asks_batch_time
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
@@ -106,6 +107,9 @@ class Mirror(SpecModel):
                 parse(self.where)
             except ExpressionProblem as problem:
                 problems.append((("where",), str(problem)))
+            if asks_batch_time(self.where):
+                said = "must not ask for now(): a row would come and go without a change of it"
+                problems.append((("where",), said))
         if self.source is not None and self.where is not None and self.source.where is None:
             said = "needs where, the mirror's condition in the source's SQL: the mirror has no other rows"
             problems.append((("source",), said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from pyiceberg.table import Table
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
-from jobs.mirror.changelog_increment import ChangelogMovedError
+from jobs.mirror.changelog_increment import ChangelogMovedError, changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_stamp import abandoned_branches
-from jobs.mirror.session import mirror_session
+from jobs.mirror.mirror_table import ensure_mirror
+from jobs.mirror.publication import publish_stamp
+from jobs.mirror.session import MirrorSession, mirror_session
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, MIRROR_STEPS, AtStep, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0, PlainMerger
 
@@ -246,6 +249,58 @@ def test_two_sessions_of_one_epoch_that_do_not_see_each_other(world: MirrorWorld
 
         merge_new(ours, At(after=refused))
     assert world.rows() == world.source() == {1: "anna", 2: "bob"}
+    world.check()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first merge", "a later one"])
+def test_what_another_merges_before_the_claim_is_not_undone(world: MirrorWorld, first: bool) -> None:
+    """Two processes that do not see each other's lease: the later epoch has looked at the mirror before its claim."""
+    world.land(Change(1, "ann"))
+    if not first:
+        world.merge()
+    world.land(Change(2, "bob"))
+    catalog = world.catalog()
+    table = ensure_mirror(world.spec, world.mirror, catalog, world.changelog().schema())
+    elsewhere = world.settings.model_copy(update={"state": world.home / "other-state"})
+
+    def opened() -> AbstractContextManager[MirrorSession]:
+        return mirror_session(world.spec, world.mirror, elsewhere, catalog, table, wait_seconds=0)
+
+    with world.session():
+        pass
+    with world.session() as slow, opened() as quick:
+        assert slow.epoch > quick.epoch
+
+        def deletes() -> None:
+            world.land(Change(2, None))
+            merge_new(quick, PlainMerger())
+            assert world.rows() == {1: "ann"}
+
+        with AtStep("inside_claim", deletes) as at:
+            merge_new(slow, PlainMerger())
+        assert at.passed
+    assert world.rows() == world.source() == {1: "ann"}
+    world.check()
+
+
+def test_nothing_is_said_of_a_mirror_that_another_has_merged_into_since(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.merge()
+    with world.session():
+        pass
+    with world.session() as slow:
+        known, changelog = world.stamp(), world.changelog()
+        assert known is not None
+        found = changelog_increment(changelog.metadata, changelog.io, "customers", MIRROR, known)
+        world.land(Change(2, "bob"))
+        slow.target.read()
+        elsewhere = world.settings.model_copy(update={"state": world.home / "other-state"})
+        with mirror_session(world.spec, world.mirror, elsewhere, world.catalog(), world.table()) as quick:
+            merge_new(quick, PlainMerger())
+        newest = world.stamp()
+        assert slow.epoch > quick.epoch
+        assert publish_stamp(slow, known, found, 0) == known
+    assert world.stamp() == newest != known
     world.check()
 
 

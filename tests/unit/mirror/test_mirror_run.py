@@ -25,7 +25,7 @@ from jobs.mirror import main as mirror_main
 from jobs.mirror import publication
 from jobs.mirror.changelog_hold import hold_changelog, hold_property
 from jobs.mirror.errors import RestoredSourceError
-from jobs.mirror.main import merge_while
+from jobs.mirror.main import Due, merge_while
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_problem import note_problem, noted_problem
@@ -387,3 +387,17 @@ def test_beside_a_driver_whose_stream_has_landed_nothing(world: MirrorWorld) -> 
     assert status(world).problem is None
     with pytest.raises(NoSuchTableError):
         world.table()
+
+
+@pytest.mark.parametrize(("every", "pauses"), [(5.0, [5, 10, 20, 40, 80, 160, 300]), (3600.0, [3600, 3600, 3600])])
+def test_what_fails_is_tried_again_for_as_long_as_it_fails(every: float, pauses: list[float]) -> None:
+    due = Due(0.0)
+    due.after(0.0, every, failed=False)
+    found = [due.at]
+    for _ in range(2_000):
+        due.after(0.0, every, failed=True)
+        found.append(due.at)
+    assert found[: len(pauses)] == pauses
+    assert {*found[len(pauses) :]} == {pauses[-1]}
+    due.after(0.0, every, failed=False)
+    assert due.at == every

@@ -68,6 +68,7 @@ def test_they_are_maintained(tmp_path: Path) -> None:
         ({"mirrors": [{**MIRROR, "every": "1s"}]}, r"mirrors\[0\].every.*at least 5s"),
         ({"mirrors": [{**MIRROR, "key": ["id", "id"]}]}, r"mirrors\[0\].key.*twice"),
         ({"mirrors": [{**MIRROR, "where": "id >"}]}, r"mirrors\[0\].where"),
+        ({"mirrors": [{**MIRROR, "where": "at > now() - INTERVAL '1 day'"}]}, r"mirrors\[0\].where.*not ask for now"),
         ({"mirrors": [{**MIRROR, "buckets": 0}]}, r"mirrors\[0\].buckets"),
         ({"mirrors": [{**MIRROR, "buckets": 5000}]}, r"mirrors\[0\].buckets.*at most 1,024"),
         ({"mirrors": [{**MIRROR, "deletes": "never"}]}, r"mirrors\[0\].deletes"),
