@@ -57,8 +57,8 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
                 why = f"{said}: it is still written to, and a merge may add to them."
                 yield Skip("position_deletes", partition.name, why)
             elif is_mirror(at.facts) and partition.delete_files <= partition.files:
-                # Spark's merges write that of a data file anew with what they add, small ones bring them together.
-                why = f"{said}: merges keep no more than one for each data file."
+                # Spark's merges write that of a data file anew with what they add, small ones join eight of a kind.
+                why = f"{said}: merges bring them together."
                 yield Skip("position_deletes", partition.name, why)
             elif since is not None and since < _EVERY:
                 yield Skip("position_deletes", partition.name, f"Not due: {said}; done {duration_text(since)} ago.")

@@ -34,10 +34,10 @@ class MirrorFile:
     sequence: int
 
     @property
-    def of_one_file(self) -> bool:
-        """Whether it is of the deleted positions of one data file, so that readers of others do not read it."""
+    def only_path(self) -> bytes | None:
+        """Of deleted positions of one data file: its path; readers of others do not read them."""
         lower, upper = ((each or {}).get(PATH_ID) for each in (self.file.lower_bounds, self.file.upper_bounds))
-        return lower is not None and lower == upper
+        return lower if lower == upper else None
 
     @property
     def partition(self) -> tuple[object, ...]:

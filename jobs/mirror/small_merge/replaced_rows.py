@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 8
 FEW_POSITIONS = 100_000
-"""So many files of a partition, with less deleted positions than that in all, become one with the next merge."""
+"""So many files of a partition, with less deleted positions than that in all, become one with the next merge: files of
+several data files, or of the same one."""
 _MOST_AT_ONCE = 200
 _NONE: Positions = np.zeros(0, np.int64)
 
@@ -38,7 +39,8 @@ def with_former_deletes(
 ) -> tuple[list[DataFile], dict[str, Positions]]:
     """What a new file of deleted positions of a partition holds: also what small ones there tell, once they are many.
 
-    Who reads a data file reads all of these that are of several data files.
+    Who reads a data file reads all of these that are of several data files, and those of this one alone: each of these
+    kinds is counted by itself.
 
     Args:
         found: All files of the snapshot.
@@ -48,13 +50,17 @@ def with_former_deletes(
     Returns:
         The files that it makes superfluous, and the positions.
     """
-    here = (each for each in found.deletes if each.partition == at.partition and not each.of_one_file)
+    kinds: dict[bytes | None, list[MirrorFile]] = {}
+    for each in sorted(found.deletes, key=lambda each: each.file.record_count):
+        if each.partition == at.partition:
+            kinds.setdefault(each.only_path, []).append(each)
     small, total = list[MirrorFile](), 0
-    for each in sorted(here, key=lambda each: each.file.record_count)[:_MOST_AT_ONCE]:
-        total += each.file.record_count
-        if total < FEW_POSITIONS:
-            small.append(each)
-    if len(small) < TOGETHER:
+    for kind in sorted(kinds.values(), key=len, reverse=True):
+        few = [*_few(kind[:_MOST_AT_ONCE], FEW_POSITIONS - total)]
+        if len(few) >= TOGETHER and len(small) + len(few) <= _MOST_AT_ONCE:
+            small += few
+            total += sum(each.file.record_count for each in few)
+    if not small:
         return [], positions
     data = [each for each in found.data if each.partition == at.partition]
     try:
@@ -64,3 +70,12 @@ def with_former_deletes(
         return [], positions
     every = {path: np.union1d(former.get(path, _NONE), positions.get(path, _NONE)) for path in {*former, *positions}}
     return [each.file for each in small], every
+
+
+def _few(files: Sequence[MirrorFile], positions: int) -> Iterator[MirrorFile]:
+    """The first of the files, with less than so many positions in all."""
+    for each in files:
+        positions -= each.file.record_count
+        if positions <= 0:
+            return
+        yield each
