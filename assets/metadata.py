@@ -89,9 +89,12 @@ def row_count(table: Table) -> int:
 
 
 def summed_rows(snapshot: Snapshot | None) -> int:
-    """The rows of a table at a snapshot, as that counts them; 0 without one."""
+    """The rows of a table at a snapshot, as that counts them; 0 without one.
+
+    Rows that delete files name by their places are none; how many rows deletes by values take is in no summary.
+    """
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get("total-records", 0))
+    return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
 
 
 def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jobs.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.units import format_duration
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
@@ -47,7 +48,7 @@ def mirror_assets(spec: StreamSpec, settings: Settings) -> Iterator[dg.AssetsDef
 def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Settings) -> dg.AssetsDefinition:
     key = mirror_key(settings, mirror)
     merges = (
-        f"While the stream's driver runs, it is merged every {mirror.every}."
+        f"While the stream's driver runs, it is merged every {format_duration(mirror.every)}."
         if mirror.every is not None
         else "It is merged when it is materialized."
     )

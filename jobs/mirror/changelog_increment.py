@@ -77,7 +77,7 @@ def changelog_increment(
     if position is None:
         found = increment_since(metadata, io, stream, None)
         files = every_file(metadata, io, stream)
-        return ChangelogIncrement(until, files, found.positions, "it has nothing of it yet")
+        return ChangelogIncrement(until, files, found.positions, "the mirror had nothing of it yet")
     expired = refuse_moved(metadata, stream, mirror, position)
     since = ValidatedPosition(position.snapshot_id, position.sequence, position.positions, EPOCH)
     found = increment_since(metadata, io, stream, since)

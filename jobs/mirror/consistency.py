@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
@@ -150,7 +151,9 @@ def check_consistency(
         RolledBackError: The mirror was moved back to before its newest merge.
         FrazilError: The changelog, or the snapshot of it that was merged, is gone.
     """
-    changelog, table = load_changelog(catalog, spec), catalog.load_table(mirror.table)
+    changelog, table = load_changelog(catalog, spec), find_table(catalog, mirror.table)
+    if table is None:
+        return None
     past = history_of(table, mirror_id(spec.stream, mirror.table))
     if past.rolled_back:
         raise mirror_rolled_back(spec, mirror)

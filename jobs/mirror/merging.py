@@ -133,6 +133,8 @@ def merge_new(
         first = _beginning(session, changelog, how) if known is None else None
         refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
+        if anew and found.why:
+            found = replace(found, why="it is made anew")
         if found.until is None:
             return Merged(None, found, None, known)
         refuse_missed(spec, mirror, changelog, known, found.positions.get(spec.stream, {}))

@@ -141,18 +141,40 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
             f"{first}_bucket",
         )
     )
-    of = json.dumps({"stream": spec.stream, "changelog": spec.table.name}, separators=(",", ":"))
-    properties = {**MIRROR_PROPERTIES, MIRROR_PROPERTY: of}
+    properties = {**MIRROR_PROPERTIES, MIRROR_PROPERTY: _of(spec)}
     table = ensure_table(catalog, mirror.table, schema, partitions, create_table_properties(properties, schema))
-    said = table.metadata.properties.get(MIRROR_PROPERTY)
-    if said is None:
-        return _adopted(spec, mirror, catalog, properties, schema)
-    if said != of:
+    return table if refuse_table(spec, mirror, table, schema) else _adopted(spec, mirror, catalog, properties, schema)
+
+
+def refuse_table(spec: StreamSpec, mirror: Mirror, table: Table, schema: Schema) -> bool:
+    """Refuse a table that is there and cannot be the mirror's; returns whether it is that already.
+
+    Args:
+        schema: As `mirror_schema` gives it.
+
+    Raises:
+        FrazilError: It is another's, a stream lands in it, or it cannot take the columns.
+    """
+    given = table.metadata.properties
+    said = given.get(MIRROR_PROPERTY)
+    if said is not None and said != _of(spec):
         raise FrazilError(
             f"stream {spec.stream}: table {mirror.table} is a mirror already, of {said}.",
             fix=f"name another table in mirrors of streams/{spec.stream}.yaml, or drop that one",
         )
-    return table
+    if said is None and any(key.startswith(PROPERTY_PREFIX) for key in given):
+        raise FrazilError(
+            f"stream {spec.stream}: table {mirror.table} cannot become a mirror: a stream lands in it.",
+            fix=f"name another table in mirrors of streams/{spec.stream}.yaml",
+        )
+    if said is None:
+        refuse_unfit(spec, mirror, mirror_fitting(schema, table.metadata), table.metadata)
+    return said is not None
+
+
+def _of(spec: StreamSpec) -> str:
+    """What the table of a mirror says it is a mirror of."""
+    return json.dumps({"stream": spec.stream, "changelog": spec.table.name}, separators=(",", ":"))
 
 
 def _adopted(
@@ -162,14 +184,8 @@ def _adopted(
 
     def attempt() -> Table:
         table = catalog.load_table(mirror.table)
-        given = table.metadata.properties
-        if any(key.startswith(PROPERTY_PREFIX) for key in given):
-            raise FrazilError(
-                f"stream {spec.stream}: table {mirror.table} cannot become a mirror: a stream lands in it.",
-                fix=f"name another table in mirrors of streams/{spec.stream}.yaml",
-            )
-        refuse_unfit(spec, mirror, mirror_fitting(schema, table.metadata), table.metadata)
-        lacking = {key: value for key, value in properties.items() if key not in given}
+        refuse_table(spec, mirror, table, schema)
+        lacking = {key: value for key, value in properties.items() if key not in table.metadata.properties}
         with conflicts_as_moved_head(), table.transaction() as change:
             change.set_properties(lacking)
         return table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns
@@ -217,7 +218,9 @@ class _SourceCheck:
 
 def _stamped(spec: StreamSpec, mirror: Mirror, catalog: Catalog) -> tuple[Table, MirrorStamp] | None:
     """A mirror as it is now, and what its stamp says; None before its first merge."""
-    table = catalog.load_table(mirror.table)
+    table = find_table(catalog, mirror.table)
+    if table is None:
+        return None
     past = history_of(table, mirror_id(spec.stream, mirror.table))
     if past.rolled_back:
         raise mirror_rolled_back(spec, mirror)

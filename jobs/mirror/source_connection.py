@@ -117,8 +117,9 @@ def source_settings(stream: str, name: str, sources: Mapping[str, SourceSettings
     if name in sources:
         return sources[name]
     near = suggestion(name, sources)
-    hint = f"; did you mean '{near}'?" if near else f": it has {', '.join(sources) or 'none'}"
+    hint = f"; did you mean '{near}'?" if near else f": it has {', '.join(sources) or 'none'}."
     raise FrazilError(
-        f"stream {stream}: a mirror is compared with source {name}, and {SETTINGS_FILE} has no such source{hint}.",
-        fix=f"write sources: {{{name}: {{url: postgresql://…}}}} into {SETTINGS_FILE}, or correct the stream's file",
+        f"stream {stream}: a mirror is compared with source {name}, and {SETTINGS_FILE} has no such source{hint}",
+        fix=f"write sources: {{{name}: {{url: postgresql://…}}}} into {SETTINGS_FILE}, or correct mirrors: source of "
+        f"streams/{stream}.yaml",
     )

@@ -183,6 +183,7 @@ def checked_lines(
     """What a comparison came to, for people; why one with the source was not made is told elsewhere."""
     if found is None:
         yield f"Nothing is merged into {mirror.table} yet."
+        yield f"Next: frazil mirror run {spec.stream} --table {mirror.table}"
         return
     yield consistency_sentence(found)
     for what, key in found.examples:

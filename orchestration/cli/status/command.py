@@ -16,6 +16,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store
 from orchestration.cli.status.collection import add_tables_and_topics, list_streams, refuse_unlisted, status_from_state
+from orchestration.cli.status.mirrors import mirror_lines, print_mirror_troubles
 from orchestration.cli.status.output import print_details, print_table
 from orchestration.cli.status.stream_status import StreamStatus, status_facts
 from orchestration.cli.terminal import print_error, print_json
@@ -66,8 +67,12 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     elif streams:
         for found in statuses:
             print_details(found, _supervision(note))
+            for line in mirror_lines(listed[found.stream][1], settings, look.catalog):
+                click.echo(f"  {line}")
     else:
         print_table(statuses)
+        for _, spec in listed.values():
+            print_mirror_troubles(spec, settings)
         if any(each.wish == "running" and each.attempt is not None for each in statuses) and _silent(note):
             click.echo(f"! supervision: {_supervision(note)}")
         for error in errors:
@@ -84,13 +89,18 @@ class _Looks:
         self._catalog: Catalog | FrazilError | None = None
         self._kafka: KafkaLog | FrazilError | None = None
 
-    def further(self, found: StreamStatus, spec: StreamSpec) -> None:
-        """Add what tables and topics say of a stream."""
+    @property
+    def catalog(self) -> Catalog | FrazilError:
+        """The catalog, or why it does not answer."""
         if self._catalog is None:
             self._catalog = _or_error(lambda: quick_catalog(self._settings))
+        return self._catalog
+
+    def further(self, found: StreamStatus, spec: StreamSpec) -> None:
+        """Add what tables and topics say of a stream."""
         if self._kafka is None:
             self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
-        add_tables_and_topics(found, spec, self._catalog, self._kafka)
+        add_tables_and_topics(found, spec, self.catalog, self._kafka)
         problem = found.unknown.get("kafka")
         if problem is not None and not isinstance(self._kafka, FrazilError) and "does not exist" not in problem:
             self._kafka = FrazilError(problem)

@@ -29,6 +29,7 @@ from orchestration.cli.validate.catalog_checks import (
 from orchestration.cli.validate.cluster_checks import check_cluster
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
 from orchestration.cli.validate.launcher_checks import check_launcher
+from orchestration.cli.validate.mirror_checks import check_mirrors
 from orchestration.cli.validate.registry_checks import check_registry
 from orchestration.cli.validate.topic_checks import check_letter_topic, check_options, check_topics, connected_kafka
 from resources.deployment import Deployment
@@ -149,6 +150,7 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
             yield letters
         if not isinstance(catalog, Finding):
             yield from check_table(spec, settings, catalog)
+            yield from check_mirrors(spec, settings, catalog)
     if names and settings.maintenance.tables:
         away = isinstance(catalog, (NoCatalogYet, Finding))
         yield from [_names_unchecked(settings)] if away else check_names(specs, settings, catalog)

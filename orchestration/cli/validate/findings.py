@@ -17,8 +17,8 @@ class Finding:
 
     Attributes:
         stream: The stream's id; None where it concerns all.
-        subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `drivers`, `table`
-            or `contract`.
+        subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry`, `state`, `spark`, `drivers`, `table`,
+            `mirror` or `contract`.
         fix: What to do, where something can be done.
     """
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.errors import FrazilError
 from jobs.mirror.merge_plan import Break
 from jobs.mirror.mirror_problem import note_problem
-from jobs.mirror.mirror_run import run_mirror
+from jobs.mirror.mirror_run import rebuild_mirror, run_mirror
 from orchestration.cli.main import main
 from orchestration.cli.mirror.output import merged_facts, merged_lines
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
@@ -95,3 +97,73 @@ def test_a_rebuild_of_a_changelog_that_lacks_rows_is_refused(world: MirrorWorld)
     assert done.exit_code == 1 and "--incomplete" in done.output
     with pytest.raises(FrazilError):
         merge(world)
+
+
+def test_a_check_before_the_first_merge_names_the_merge(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    done = frazil(world, "check", "customers")
+    assert done.exit_code == 0, done.output
+    assert f"Nothing is merged into {MIRROR} yet." in done.output
+    assert f"Next: frazil mirror run customers --table {MIRROR}" in done.output
+
+
+def test_what_is_made_anew_does_not_say_that_there_was_nothing(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    assert "all of the changelog was read: the mirror had nothing of it yet" in "\n".join(merge(world))
+    done = rebuild_mirror(world.spec, world.mirror, world.settings, world.catalog(), PlainMerger())
+    assert "all of the changelog was read: it is made anew" in "\n".join(merged_lines(world.spec, world.mirror, done))
+
+
+def other(world: MirrorWorld, *words: str) -> str:
+    return CliRunner().invoke(main, ["--home", str(world.home), *words]).output.replace("\n", " ")
+
+
+def test_the_status_of_a_stream_tells_its_mirrors(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"), Change(2, "bob"))
+    assert f"mirror {MIRROR}: it lacks 2 changes, for" in other(world, "status", "customers")
+    merge(world)
+    assert f"mirror {MIRROR}: it lacks no change" in other(world, "status", "customers")
+    note_problem(world.settings, "customers", MIRROR, "It stopped.", "do this")
+    assert f"mirror {MIRROR}: It stopped.   Next: do this".replace("   ", " ") in " ".join(
+        other(world, "status", "customers").split()
+    )
+    assert f"! customers: mirror {MIRROR}: It stopped. Next: do this" in " ".join(other(world, "status").split())
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"key": ["nope"]}, "names column nope"),
+        ({"key": ["name"]}, "the records of changelog shop.customers_changes have the key id"),
+        ({"where": "amount > 3"}, "there is no column 'amount'"),
+        ({"deletes": "soft"}, "was made with deletes hard, and its file says soft"),
+    ],
+)
+def test_validate_tells_what_the_next_merge_would_stop_at(
+    world: MirrorWorld, said: dict[str, object], wrong: str
+) -> None:
+    world.land(Change(1, "ann"))
+    assert f"not checked customers: mirror: mirror {MIRROR} is not there yet" in other(world, "validate")
+    merge(world)
+    assert f"ok          customers: mirror: mirror {MIRROR} goes with changelog {CHANGELOG}" in other(world, "validate")
+    world.document["mirrors"][0].update(said)
+    world.write()
+    shown = other(world, "validate")
+    assert "wrong       customers: mirror: " in shown and wrong in shown
+
+
+def test_validate_tells_of_a_mirror_without_a_key(world: MirrorWorld) -> None:
+    del world.document["decode"]["key"]
+    world.write()
+    assert f"wrong       customers: mirror: mirror {MIRROR} has no key" in other(world, "validate")
+
+
+def test_validate_tells_of_a_table_that_is_there_already(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.catalog().create_table(MIRROR, Schema(NestedField(1, "id", LongType(), required=True)))
+    assert f"table {MIRROR} is there and no mirror yet" in other(world, "validate")
+    catalog = world.catalog()
+    catalog.drop_table(MIRROR)
+    catalog.create_table(MIRROR, Schema(NestedField(1, "id", StringType(), required=True)))
+    shown = other(world, "validate")
+    assert f"mirror {MIRROR} cannot take the columns of changelog {CHANGELOG}" in shown

@@ -62,4 +62,6 @@ def test_a_mirror_compared_with_a_source_that_the_settings_lack(tmp_path: Path) 
     (tmp_path / "frazil.yaml").write_text("sources: {shop: {url: 'postgresql://reader@db/shop'}}\n")
     shown = CliRunner().invoke(main, ["--home", str(tmp_path), "validate"])
     assert shown.exit_code == 1
-    assert "has no such source; did you mean 'shop'?" in shown.output.replace("\n", " ")
+    shown_text = shown.output.replace("\n", " ")
+    assert "has no such source; did you mean 'shop'? " in shown_text
+    assert "or correct mirrors: source of streams/" in shown_text

@@ -1,0 +1,73 @@
+"""Mirrors in `frazil status`: how far each has come, and why one does not get on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import NoCatalogYet
+from jobs.errors import FrazilError
+from jobs.mirror.mirror_problem import MirrorProblem, noted_problem
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.translate import translate_errors
+from orchestration.formatting import span
+
+if TYPE_CHECKING:
+    from jobs.mirror.mirror_status import MirrorStatus
+
+_SHOWN = 10
+
+
+def mirror_lines(spec: StreamSpec, settings: Settings, catalog: Catalog | FrazilError) -> Iterator[str]:
+    """A line for each mirror of a stream that is named, by the metadata of its tables; none of a stream without.
+
+    Args:
+        catalog: Or why it does not answer.
+    """
+    if not spec.mirrors or isinstance(catalog, NoCatalogYet):
+        return
+    if isinstance(catalog, FrazilError):
+        yield "mirrors: ?"
+        return
+    # Imported here: most streams have no mirrors.
+    from jobs.mirror.mirror_run import chosen_mirrors
+    from jobs.mirror.mirror_status import mirror_status
+
+    try:
+        with translate_errors(settings, spec.stream):
+            found = [mirror_status(of, each, settings, catalog) for of, each in chosen_mirrors(spec, catalog)]
+    except FrazilError as problem:
+        yield f"mirrors: ? {problem.message}"
+        return
+    now, shown = datetime.now(UTC), [*filter(_remarkable, found)]
+    fine = [each for each in found if not _remarkable(each)]
+    shown += fine if len(fine) <= _SHOWN else []
+    for each in shown:
+        if each.problem is not None:
+            yield f"mirror {each.table}: {each.problem.message}"
+            yield f"  Next: {each.problem.fix or f'frazil mirror status {spec.stream} --table {each.table}'}"
+            continue
+        behind = f"it lacks {each.lag_rows:,} changes, for {span(each.lag_seconds(now) or 0.0)}"
+        said = behind if each.lag_rows else "it lacks no change" if each.stamp else "nothing is merged yet"
+        more = f"; somebody else has changed its rows: frazil mirror status {spec.stream}" if each.others else ""
+        yield f"mirror {each.table}: {said}{more}"
+    if len(fine) > _SHOWN:
+        yield f"mirrors: {len(fine):,} more, which lack nothing"
+
+
+def _remarkable(found: MirrorStatus) -> bool:
+    return bool(found.problem or found.others or found.lag_rows or not found.stamp)
+
+
+def print_mirror_troubles(spec: StreamSpec, settings: Settings) -> None:
+    """Why merges beside the driver were not made, as they are noted; the tables are not asked."""
+    for _, each in spec.mirrored:
+        noted: MirrorProblem | None = noted_problem(settings, spec.stream, each.table)
+        if noted is not None:
+            click.secho(f"! {spec.stream}: mirror {each.table}: {noted.problem}", fg="red")
+            click.echo(f"  Next: {noted.fix or f'frazil mirror status {spec.stream} --table {each.table}'}")

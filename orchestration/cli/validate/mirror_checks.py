@@ -1,0 +1,83 @@
+"""Checks of a stream's mirrors: what the next merge would stop at, as far as changelog and tables tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import NoCatalogYet, find_table
+from jobs.errors import FrazilError
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.translate import translate_errors
+from orchestration.cli.validate.findings import Finding
+
+_SHOWN = 10
+
+
+def check_mirrors(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
+    """Whether each mirror of a stream can be made of its changelog; nothing of a stream without mirrors."""
+    if not spec.mirrors:
+        return
+    # Imported here: most streams have no mirrors.
+    from jobs.mirror.mirror_run import chosen_mirrors
+
+    for each in spec.mirrors:
+        if spec.decode.key is None and not each.key:
+            sentence = f"mirror {each.table} has no key: neither the records (decode.key) nor the mirror (key) has one"
+            fix = f"write decode.key with into: _change_key, or mirrors: key, into streams/{spec.stream}.yaml"
+            yield Finding(spec.stream, "mirror", "wrong", sentence, fix)
+            return
+    if isinstance(catalog, NoCatalogYet):
+        return
+    try:
+        with translate_errors(settings, spec.stream):
+            chosen = chosen_mirrors(spec, catalog)
+    except FrazilError as problem:
+        yield Finding(spec.stream, "mirror", "unchecked", problem.message, problem.fix)
+        return
+    good = list[Finding]()
+    for of, mirror in chosen:
+        try:
+            with translate_errors(settings, spec.stream):
+                found = _found(of, mirror, settings, catalog)
+        except FrazilError as problem:
+            found = Finding(spec.stream, "mirror", "wrong", problem.message, problem.fix)
+        if found is not None and found.verdict == "ok":
+            good.append(found)
+        elif found is not None:
+            yield found
+    if len(good) > _SHOWN:
+        good = [Finding(spec.stream, "mirror", "ok", f"{len(good):,} mirrors go with their changelogs")]
+    yield from good
+
+
+def _found(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog) -> Finding | None:
+    """What is to be said of a mirror; None as long as it has no changelog.
+
+    Raises:
+        FrazilError: The next merge stops.
+    """
+    from jobs.mirror.mirror_status import mirror_status
+    from jobs.mirror.mirror_table import mirror_schema, refuse_table
+
+    changelog, table = find_table(catalog, spec.table.name), find_table(catalog, mirror.table)
+    if changelog is None:
+        return None
+    schema = mirror_schema(spec, mirror, changelog.schema())
+    if table is None:
+        sentence = f"mirror {mirror.table} is not there yet; the first merge makes it"
+        return Finding(spec.stream, "mirror", "unchecked", sentence)
+    if not refuse_table(spec, mirror, table, schema):
+        sentence = f"table {mirror.table} is there and no mirror yet; the first merge takes its rows for older than all"
+        return Finding(spec.stream, "mirror", "unchecked", f"{sentence} changes")
+    status = mirror_status(spec, mirror, settings, catalog)
+    if status.problem is not None:
+        raise status.problem
+    if status.others:
+        sentence = f"somebody else has changed rows of mirror {mirror.table}"
+        fix = f"frazil mirror rebuild {spec.stream} --table {mirror.table}"
+        return Finding(spec.stream, "mirror", "wrong", sentence, fix)
+    return Finding(spec.stream, "mirror", "ok", f"mirror {mirror.table} goes with changelog {spec.table.name}")
