@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from jobs.kafka import metadata
 
 if TYPE_CHECKING:
     from tests.helpers.dead_letters import DeadLetterWorld
+
+
+@event.listens_for(Engine, "connect")
+def no_wait_for_disks(connection: object, _: object) -> None:
+    """Let no commit to a catalog of this process wait for the disk: what a test has written need outlive no machine."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 @pytest.fixture(autouse=True)
