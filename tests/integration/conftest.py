@@ -35,6 +35,8 @@ LONGEST = tuple(
         *("faults_topics", "topic_identities"),
         *("security", "kill", "replay", "outbox"),
         "earlier_release",
+        *("submitted_drivers", "groups", "mirror_source", "change_streams", "state_supervision", "remake", "publish"),
+        "store_faults",
     )
 )
 
