@@ -6,6 +6,7 @@ The topic keeps its id all the while.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +39,17 @@ class Fallible:
         self.broker: LocalBroker = broker
         address = broker.status().address
         assert address is not None
-        self.one: Pipeline = Pipeline(folder / "deployment", address, "payments", partitions=1)
+        name = "log" + re.sub(r"[^a-z0-9]", "", folder.name)[-12:]
+        self.one: Pipeline = Pipeline(folder / "deployment", address, name, partitions=1)
         self.one.create_topic()
 
     @property
     def folder(self) -> Path:
-        return self.broker.folder / "data" / "payments-0"
+        return self.broker.folder / "data" / f"{self.one.stream}-0"
+
+    def read(self, start: int, end: int) -> str:
+        """Pattern of what is said of records that were read and are lost."""
+        return rf"{self.one.stream}-0 \[{start}, {end}\) were read"
 
     def bytes_of_log(self) -> int:
         """Of a log that was written out; a broker that runs may not have done so."""
@@ -55,7 +61,7 @@ class Fallible:
         damage()
         assert self.broker.start() == self.one.address
         kafka = KafkaLog(self.one.settings().kafka)
-        wait_for(lambda: kafka.ends([TopicPartition("payments", 0)]).latest, "the partition's leader")
+        wait_for(lambda: kafka.ends([self._partition]).latest, "the partition's leader")
 
     def empty(self) -> None:
         """A disk that came back empty; the broker knows from its controller which topic it had there."""
@@ -73,15 +79,17 @@ class Fallible:
         with (self.folder / "00000000000000000000.log").open("r+b") as log:
             log.truncate(size)
 
+    @property
+    def _partition(self) -> TopicPartition:
+        return TopicPartition(self.one.stream, 0)
+
     def newest(self) -> Stamp:
-        newest = history(self.one.table().metadata, "payments").newest
+        newest = history(self.one.table().metadata, self.one.stream).newest
         assert newest is not None
         return newest
 
     def ends_at(self) -> int:
-        return KafkaLog(self.one.settings().kafka).latest([TopicPartition("payments", 0)])[
-            TopicPartition("payments", 0)
-        ]
+        return KafkaLog(self.one.settings().kafka).latest([self._partition])[self._partition]
 
     def transaction(self, kinds: Mapping[str, int], *, abort: bool = False) -> None:
         """Records, and behind them a mark that is no record."""
@@ -90,15 +98,23 @@ class Fallible:
         producer.begin_transaction()
         for kind, count in kinds.items():
             for number in range(count):
-                producer.produce("payments", payment(number, kind), partition=0)
+                producer.produce(self.one.stream, payment(number, kind), partition=0)
         producer.flush(30)
         (producer.abort_transaction if abort else producer.commit_transaction)(30)
 
 
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """Each test damages a topic of its own."""
+    with LocalBroker(tmp_path_factory.mktemp("fallible") / "broker", heap="256m") as started:
+        yield started
+
+
 @pytest.fixture
-def fallible(tmp_path: Path) -> Iterator[Fallible]:
-    with LocalBroker(tmp_path / "broker", heap="256m") as broker:
-        yield Fallible(tmp_path, broker)
+def fallible(tmp_path: Path, own_broker: LocalBroker) -> Fallible:
+    # The test before may have failed while it was down.
+    own_broker.start()
+    return Fallible(tmp_path, own_broker)
 
 
 def test_a_log_that_was_emptied_and_filled_again_past_the_position(fallible: Fallible, spark: SparkSession) -> None:
@@ -109,17 +125,15 @@ def test_a_log_that_was_emptied_and_filled_again_past_the_position(fallible: Fal
     # Exactly up to the position, where nothing seems to be new; then past it.
     for more in (30, 20):
         one.produce({GOOD: more})
-        with pytest.raises(
-            TopicRecreatedError, match=r"(?s)payments-0 \[0, 30\) were read.*--recreated-topic payments"
-        ):
+        with pytest.raises(TopicRecreatedError, match=rf"(?s){fallible.read(0, 30)}.*--recreated-topic {one.stream}"):
             one.drain(spark)
     assert one.landed().total() == 30, "nothing of the other records lands silently"
     assert audited(one, "--full")[0] == 1, "and nobody calls it complete"
-    one.accept(recreated_topic="payments")
+    one.accept(recreated_topic=one.stream)
     assert one.drain(spark).counts.landed == 50
     landed = one.landed()
-    assert {at: landed[at] for at in landed if at[2] < 30} == {("payments", 0, at): 2 for at in range(30)}
-    assert {at: landed[at] for at in landed if at[2] >= 30} == {("payments", 0, at): 1 for at in range(30, 50)}
+    assert {at: landed[at] for at in landed if at[2] < 30} == {(one.stream, 0, at): 2 for at in range(30)}
+    assert {at: landed[at] for at in landed if at[2] >= 30} == {(one.stream, 0, at): 1 for at in range(30, 50)}
     code, found = audited(one, "--full")
     assert (code, found["records_audited"]) == (0, 80)
     # It goes on, and is asked no second time.
@@ -137,9 +151,9 @@ def test_only_the_end_of_a_log_was_cut(fallible: Fallible, spark: SparkSession) 
     fallible.while_down(lambda: fallible.cut_to(sizes[0]))
     assert fallible.ends_at() == 20
     one.produce({GOOD: 30})
-    with pytest.raises(TopicRecreatedError, match=r"payments-0 \[20, 30\) were read"):
+    with pytest.raises(TopicRecreatedError, match=fallible.read(20, 30)):
         one.drain(spark)
-    one.accept(recreated_topic="payments")
+    one.accept(recreated_topic=one.stream)
     assert one.drain(spark).counts.landed == 30
     twice = {at[2] for at, times in one.landed().items() if times == 2}
     assert twice == set(range(20, 30)), "what was before the cut is the same, and is not landed again"
@@ -154,7 +168,7 @@ def test_a_leader_that_has_everything_alarms_nobody(fallible: Fallible, spark: S
     one.drain(spark)
     marked = fallible.newest()
     (mark,) = marked.last_reads.values()
-    assert (marked.position[TopicPartition("payments", 0)], mark.after) == (16, 15)
+    assert (marked.position[TopicPartition(one.stream, 0)], mark.after) == (16, 15)
     for abort in (False, True):
         fallible.while_down()
         assert one.drain(spark).counts.read == 0
@@ -166,7 +180,7 @@ def test_a_leader_that_has_everything_alarms_nobody(fallible: Fallible, spark: S
     epochs = [(mark.position, mark.after, mark.epoch) for mark in fallible.newest().last_reads.values()]
     assert epochs[0][:2] == (31, 31)
     assert epochs[0][2] > mark.epoch
-    assert one.landed().total() == 23 == len(read_topic(one.address, "payments"))
+    assert one.landed().total() == 23 == len(read_topic(one.address, one.stream))
 
 
 @pytest.mark.parametrize("records", [50, 30], ids=["past the position", "up to the position"])
@@ -179,6 +193,6 @@ def test_a_log_that_is_emptied_under_a_driver_that_runs(fallible: Fallible, spar
         fallible.while_down(fallible.empty)
         one.produce({GOOD: records})
         wait_for(lambda: driver.problem is not None, "the driver to stop", 120)
-    with pytest.raises(TopicRecreatedError, match=r"payments-0 \[0, 30\) were read"):
+    with pytest.raises(TopicRecreatedError, match=fallible.read(0, 30)):
         driver.end()
     assert one.landed().total() == 30
