@@ -30,6 +30,7 @@ class RestoredSourceError(StreamStopped):
         greatest: str,
         *,
         timed: bool = True,
+        row: bool = False,
         breaks: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         at = {partition: offset} | dict(breaks or {})
@@ -46,8 +47,12 @@ class RestoredSourceError(StreamStopped):
             "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
             "of all before it (_change_at)."
         )
+        read = (
+            " It is a row of a snapshot, so the source may be as it was, and its connector has read the table anew: by "
+            "an ad-hoc snapshot of the type blocking, or as its own offsets were lost. The answer is the same."
+        )
         super().__init__(
-            f"{went} Positions before and after it cannot be compared, so the mirror stops.",
+            f"{went}{read if row else ''} Positions before and after it cannot be compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
         self.partition: TopicPartition = partition
@@ -127,6 +132,21 @@ class UnorderedTruncateError(StreamStopped):
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset
+
+
+class ScatteredChangesError(StreamStopped):
+    """Changes have neither keys nor positions, and come from several partitions: which is later is not known."""
+
+    def __init__(self, stream: str, topic: str, partitions: Sequence[int]) -> None:
+        super().__init__(
+            f"stream {stream}: changes of topic {topic} come from partitions {', '.join(map(str, partitions))}, and "
+            "have neither keys (_change_key) nor positions in the source. So changes of one row may be in several "
+            "partitions, and which of them is the later one is not known: the mirror stops.",
+            fix="let the records have keys (message.key.columns of the connector) or the topic one partition, or name "
+            f"what orders them, changes.order_by of streams/{stream}.yaml; then land them in a new changelog, for a "
+            "new mirror",
+        )
+        self.topic: str = topic
 
 
 class NoBaseError(FrazilError):

@@ -55,6 +55,7 @@ class LogScan:
         truncates: `(offset, position)`, late ones too.
         restored: `(offset, position, greatest before it, whether times say so)` of the first change after the source
             was restored, or that may be one, as times are not known; nothing behind it was looked at.
+        restored_row: Whether that change is a row of a snapshot.
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
@@ -71,6 +72,7 @@ class LogScan:
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
     restored: tuple[int, str, str, bool] | None = None
+    restored_row: bool = False
     null_key: int | None = None
     rows: int = 0
     late_rows: int = 0
@@ -140,7 +142,11 @@ class LogScan:
             return found
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
-        return found._compared(_Compared.of(positions, times, run), offsets)
+        found = found._compared(_Compared.of(positions, times, run), offsets)
+        if found.restored is None:
+            return found
+        op = rows["op"][int(np.searchsorted(offsets, found.restored[0]))]
+        return replace(found, restored_row=op.as_py() == "r")
 
     def _compared(self, seen: _Compared, offsets: Ints) -> LogScan:
         restored = np.flatnonzero(seen.restored)

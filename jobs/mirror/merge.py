@@ -69,7 +69,7 @@ def merge_increment(
         branch: Of the mirror; nobody else writes it.
 
     Raises:
-        NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+        NullKeyError, RestoredSourceError, UnorderedTruncateError, ScatteredChangesError: The mirror has to stop.
         FrazilError: Spark does not read or write such a table, or the filter has no answer for a row.
     """
     refuse_unread(plan.stream, changelog, mirror)
@@ -112,7 +112,7 @@ class _Merge:
             here = changes.toArrow() if folds_here(files, changes) else None
             count = sum(file.record_count for file in files)
             scans = log_scans(changes, count, plan) if here is None else log_scans_here(here, plan)
-            order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
+            order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered)
             if plan.start is not None:
                 order = replace(order, begins=plan.start.offsets)
             counts = MergeCounts(

@@ -1,9 +1,12 @@
 """Merge plan: what a merge of an increment into a mirror is told, and what came of it; its state goes into a stamp.
 
 An order token (the mirror's column `_change_order`) says which of two changes of one key is the later one. It is
-`GGGG.POSITION.K.OFFSET`: the generation in four hex digits, the position in the source, 0 for a row of a snapshot and
-1 for a change, Kafka's offset in 16 hex digits. A generation is the stretch of a partition's log within which
-positions can be compared.
+`GGGG.POSITION.K.OFFSET`: the generation in four hex digits, the position in the source, 0 for a row of a snapshot that
+has a position and 1 for all else, Kafka's offset in 16 hex digits. A generation is the stretch of a partition's log
+within which positions can be compared.
+
+Earlier releases gave a 0 to all rows of snapshots. A change's token is never below the one that they gave it, and a
+later change's is above both: so mirrors with their tokens go on.
 """
 
 from __future__ import annotations
@@ -17,10 +20,7 @@ from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
 Deletes = Literal["hard", "soft"]
 Scope = Literal["source", "key"]
-"""What positions are compared within: the log of a source, or the changes of one key, as a row's version is.
-
-Positions without a lineage are compared within a key in any case.
-"""
+"""What positions are compared within: the log of a source, or a key, as a row's version is, or any without lineage."""
 
 MOST_GENERATIONS = 16
 """So many of a partition are kept; what is older belongs to the oldest of them."""
@@ -53,8 +53,8 @@ class PartitionState:
     Attributes:
         next_offset: Changes from here on were not seen.
         position: The greatest position of the present generation; None without positions.
-        at: The latest time, by the source, of a change in the present generation, in µs since 1970; None if none is
-            known. Repeats do not count. Where times are not those of commits, another change may have the position.
+        at: The latest time, by the source, of a change in it that is no repeat, in µs since 1970; None if none is
+            known. Where times are not those of commits, another change may have the position.
         generations: Oldest first; the last is the present one.
     """
 
@@ -229,9 +229,9 @@ class MergePlan:
         state: Of the mirror's newest stamp.
         snapshot_id: The changelog's snapshot that the increment reaches up to.
         deletes: Whether a deleted row goes, or stays with `_change_deleted` true.
-        where: A condition in frazil's expressions over the row's columns; rows that do not fulfil it are not in the
-            mirror.
+        where: A condition in frazil's expressions over the row's columns, which the mirror's rows fulfil.
         scope: What positions are compared within.
+        scattered: Whether changes of one key may be in several partitions, as records have no keys.
         coordinates: The changelog's columns of topic, partition and offset.
         timestamp: Its column of Kafka's time.
         start: Where histories begin; None as long as no change has expired.
@@ -246,6 +246,7 @@ class MergePlan:
     deletes: Deletes = "hard"
     where: str | None = None
     scope: Scope = "source"
+    scattered: bool = False
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
     timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
     start: HistoryStart | None = None
@@ -259,16 +260,15 @@ class MergeCounts:
     Attributes:
         read: Changes in the increment's files.
         repeats: Of these, what the source had sent before, and was left out.
-        late: Of these, what came behind later changes of its partition, by a replay of dead letters; their keys were
-            folded again from the changelog.
+        late: Of these, what came behind later changes of its partition, by a replay of dead letters.
         truncates: Of these, truncates.
         upserts: Keys that were set, or would have been had the mirror not been newer.
-        deletes: Keys that were deleted, those that no longer fulfil the filter among them.
-        filtered: Of the deletes, keys whose row does not fulfil the filter.
+        deletes: Keys that were deleted.
+        filtered: Of these, keys whose row does not fulfil the filter.
         refolded: Keys that were folded again from the changelog.
         too_late: Of the late ones, what came from before changes that have expired, and was left out.
-        unresolved: Values that the source left out and that no change in the changelog has for sure: they are null in
-            the mirror, or as they were before the key changed, whose deletion has not arrived.
+        unresolved: Values that the source left out and that no change in the changelog has for sure: they are null, or
+            as they were before the key changed, whose deletion has not arrived.
     """
 
     read: int = 0
@@ -290,9 +290,8 @@ class MergeResult:
     Attributes:
         state: For the mirror's next stamp.
         counts: What it did.
-        snapshots: Ids of the snapshots that it added to the branch, oldest first: the first one's parent is where the
-            branch stood, each one's parent is the one before it. None if nothing changed, two after a truncate (the
-            rows below it, then the rest).
+        snapshots: Ids of those that it added to the branch, oldest first, each one the parent of the next. None if
+            nothing changed, two after a truncate (the rows below it, then the rest).
     """
 
     state: MirrorState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyiceberg.table import Table
 
 from jobs.mirror.merge_plan import HistoryStart, MergePlan, MirrorState
-from jobs.mirror.mirror_table import row_columns
+from jobs.mirror.mirror_table import KEY_COLUMN, row_columns
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 
@@ -27,6 +27,8 @@ def merge_plan(
         until: The changelog's snapshot that is merged.
         start: Where histories begin; None as long as no change has expired.
     """
+    ordered_by_row = spec.changes is not None and bool(spec.changes.order_by)
+    keyed = KEY_COLUMN in {field.name for field in changelog.schema().fields}
     return MergePlan(
         spec.stream,
         key,
@@ -37,6 +39,7 @@ def merge_plan(
         mirror.where,
         # Columns of rows may be versions, which say nothing of other rows.
         scope="key" if spec.changes is not None and spec.changes.envelope == "columns" else "source",
+        scattered=not keyed and not ordered_by_row,
         coordinates=spec.kafka_columns.coordinates,
         timestamp=spec.kafka_columns.instant_coordinates[3],
         start=start,

@@ -22,6 +22,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.mirror.errors import (
     NullKeyError,
     RestoredSourceError,
+    ScatteredChangesError,
     SharedTruncateError,
     TooManyGenerationsError,
     UnorderedTruncateError,
@@ -77,7 +78,13 @@ class Order:
 
     @staticmethod
     def of(
-        stream: str, key: tuple[str, ...], before: MirrorState, scans: Mapping[TopicPartition, LogScan], scope: Scope
+        stream: str,
+        key: tuple[str, ...],
+        before: MirrorState,
+        scans: Mapping[TopicPartition, LogScan],
+        scope: Scope,
+        *,
+        scattered: bool = False,
     ) -> Order:
         """The order of an increment.
 
@@ -85,10 +92,11 @@ class Order:
             stream, key: For messages.
             before: The mirror's state.
             scans: By partition, of all changes of the increment.
+            scattered: Whether changes of one key may be in several partitions.
 
         Raises:
-            NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError:
-                The mirror has to stop.
+            NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
+            ScatteredChangesError: The mirror has to stop.
         """
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
@@ -98,11 +106,15 @@ class Order:
             if scan.restored is not None:
                 offset, position, greatest, timed = scan.restored
                 told = {each: found.restored[0] for each, found in sorted(scans.items()) if found.restored}
-                raise RestoredSourceError(stream, partition, offset, position, greatest, timed=timed, breaks=told)
+                raise RestoredSourceError(
+                    stream, partition, offset, position, greatest, timed=timed, row=scan.restored_row, breaks=told
+                )
         partitions, lineages = _generations(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
         if state.newest_generation > LAST_GENERATION:
             raise TooManyGenerationsError(stream)
+        if scattered:
+            _refuse_scattered(stream, state)
         floors = _floors(stream, state, scans)
         return Order(replace(state, floors=floors), scans, scope)
 
@@ -120,6 +132,7 @@ class Order:
         generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
         expired = np.zeros(rows, bool)
         codes, sources = _sources(topics, partitions)
+        own = _mask(pc.is_valid(positions))
         for code, source in enumerate(sources):
             mine = np.flatnonzero(codes == code)
             here = numbers[mine]
@@ -132,7 +145,7 @@ class Order:
             late[mine] = here < scan.unseen
             repeated[mine] = _inside(here, scan.repeats)
             positions = _carried(positions, mine, here, scan)
-        tokens = _tokens(generations, positions, ops, numbers)
+        tokens = _tokens(generations, positions, ops, numbers, own)
         truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
         below = self.below_floor(topics, generations, tokens)
         return Ordered(tokens, late, repeated | truncate | below | expired, expired)
@@ -198,6 +211,13 @@ def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str
         own.append(Generation(newest, scan.first, last.lineage))
 
 
+def _refuse_scattered(stream: str, state: MirrorState) -> None:
+    for topic in sorted({each.topic for each in state.partitions}):
+        of_topic = {each.partition: known for each, known in state.partitions.items() if each.topic == topic}
+        if len(of_topic) > 1 and any(known.position is None for known in of_topic.values()):
+            raise ScatteredChangesError(stream, topic, sorted(of_topic))
+
+
 def _floors(stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan]) -> dict[str, TruncateFloor]:
     floors = dict(state.floors)
     topics = {each.topic for each in state.partitions}
@@ -260,9 +280,16 @@ def _carried(positions: pa.Array, mine: np.ndarray[Any, Any], offsets: np.ndarra
 
 
 def _tokens(
-    generations: np.ndarray[Any, Any], positions: pa.Array, ops: pa.Array, offsets: np.ndarray[Any, Any]
+    generations: np.ndarray[Any, Any], positions: pa.Array, ops: pa.Array, offsets: np.ndarray[Any, Any], own: Mask
 ) -> pa.Array:
-    kinds = pc.if_else(pc.fill_null(pc.equal(ops, "r"), False), SNAPSHOT_ROW, STREAMED)
+    """One for each change.
+
+    Args:
+        own: Whether the position is the change's own. A row of a snapshot without one has no place in the source's log
+            but the one in Kafka's, as all others without one have.
+    """
+    read = pc.and_(pc.fill_null(pc.equal(ops, "r"), False), pa.array(own))
+    kinds = pc.if_else(read, SNAPSHOT_ROW, STREAMED)
     return pc.binary_join_element_wise(
         hex_text(generations, 4), pc.fill_null(positions, "-").cast(pa.string()), kinds, hex_text(offsets, 16), "."
     )

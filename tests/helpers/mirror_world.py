@@ -54,6 +54,7 @@ class MirrorWorld:
         session: None if nothing is merged by Spark.
         row: The columns of the source's row, as a spec declares them; those of the key are required in the mirror.
         buckets: Of the mirror's partitions, by the first column of the key.
+        scattered: Whether records have no keys.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class MirrorWorld:
         where: str | None = None,
         buckets: int = 4,
         scope: Scope = "source",
+        scattered: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,7 @@ class MirrorWorld:
         self.key: tuple[str, ...] = tuple(key)
         self.deletes: Deletes = deletes
         self.scope: Scope = scope
+        self.scattered: bool = scattered
         self.where: str | None = where
         self.state: MirrorState = MirrorState()
         self.attempts: int = 0
@@ -167,6 +170,7 @@ class MirrorWorld:
             self.deletes,
             self.where,
             self.scope,
+            self.scattered,
             start=self.start,
             anew=anew,
         )

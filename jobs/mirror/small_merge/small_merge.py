@@ -71,7 +71,7 @@ def merge_small(
         None if the merge is left to Spark; nothing has changed then.
 
     Raises:
-        NullKeyError, RestoredSourceError, UnorderedTruncateError: The mirror has to stop.
+        NullKeyError, RestoredSourceError, UnorderedTruncateError, ScatteredChangesError: The mirror has to stop.
         CommitRefusedError, CommitDeniedError, CommitUnknownError: The branch is not as it was, or the catalog refuses.
         OSError: Files cannot be written.
         FrazilError: A table is none that Spark could read.
@@ -122,7 +122,7 @@ class _Merge:
     def run(self) -> MergeResult:
         plan = self.plan
         scans = log_scans_here(self.changes, plan)
-        order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope)
+        order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered)
         if plan.start is not None:
             order = replace(order, begins=plan.start.offsets)
         counts = MergeCounts(

@@ -51,7 +51,7 @@ class Log:
         elif change.position is not None:
             self.position = change.position
             self.at = max((each for each in (self.at, change.at) if each is not None), default=None)
-        kind = "0" if change.op == "r" else "1"
+        kind = "0" if change.op == "r" and change.position is not None else "1"
         token = f"{self.generation:04x}.{position or '-'}.{kind}.{change.offset:016x}"
         self.tokens[change.offset] = token
         if change.op == "t" and change.offset not in self.repeats:
