@@ -213,7 +213,7 @@ class Meanwhile:
                     n += 1
                     world.execute(f"""UPDATE "Customers" SET n = {n} WHERE id = 1""", 1)
                     merges.run()
-                    if not again:
+                    if not again or self._over.wait(1.0):
                         break
             except BaseException as problem:
                 self._problem = problem

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-_PAUSE_SECONDS = 0.3
+_PAUSE_SECONDS = 1.0
 NOT_NULL = {"expect_column_values_to_not_be_null": {"column": "amount"}}
 
 
