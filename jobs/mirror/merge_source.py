@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import JudgeTask
@@ -22,7 +21,8 @@ from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
-from jobs.mirror.refold import MOST_KEYS, History
+from jobs.mirror.moved_rows import moved_rows
+from jobs.mirror.refold import History, without_keys
 from jobs.mirror.removed_keys import may_be_behind, removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
 
@@ -74,9 +74,6 @@ class SourceRows:
             folded: The rows of the increment, without late changes.
             facts: What they are.
             late: The changes that came late; None if there are none.
-
-        Raises:
-            FrazilError: More keys than a merge does would have to be folded again.
         """
         from pyspark.sql import functions as sql
 
@@ -93,31 +90,26 @@ class SourceRows:
             count = again.count()
         if again is None or not count:
             return self._judged(MergeSource(folded.withColumn(SET_COLUMN, sql.lit(False))), facts)
-        if count > MOST_KEYS:
-            raise FrazilError(
-                f"stream {self.plan.stream}: {count:,} keys would have to be folded again from the changelog.",
-                fix=f"frazil mirror rebuild {self.plan.stream}",
-            )
-        rows, unresolved = self._refolded(again)
-        names = list(self.plan.key)
-        rest = folded.join(sql.broadcast(again), names, "left_anti").select(*folded.columns)
+        log.info("%d keys are folded again from the changelog", count)
+        rows, unresolved = self._refolded(again, count)
+        rest = without_keys(folded, again, count)
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
         return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), None)
 
-    def _refolded(self, keys: DataFrame) -> tuple[DataFrame, int]:
+    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
         """One row for each of the keys, and how many of their values no change has."""
         from pyspark.sql import functions as sql
 
         names, plan = list(self.plan.key), self.plan
-        rows = self._kept(self.history.folded(keys, self.row_filter))
+        rows = self._kept(self.history.folded(keys, count, self.row_filter))
         columns = rows.columns
         elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
         lost = self._kept(self._keys(rows.where(REFOLD_COLUMN)).union(self._without_row(elsewhere, None)).distinct())
         unresolved = 0
-        if lost.count():
-            found, unresolved = self.history.moved(lost, self.row_filter)
-            rest = rows.join(sql.broadcast(lost), names, "left_anti").select(*columns)
-            rows = rest.unionByName(self.session.createDataFrame(found, rows.schema))
+        if many := lost.count():
+            moved = moved_rows(self.history, lost, self.row_filter)
+            rows = without_keys(rows, lost, many).unionByName(moved.frame.select(*columns))
+            unresolved = moved.unresolved
         # Of a key without any change that counts, nothing is left.
         floor = max((each.token for each in self.history.order.state.floors.values()), default="")
         gone = keys.join(self._keys(rows), names, "left_anti")

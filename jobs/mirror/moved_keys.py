@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +43,6 @@ class Histories:
         for change in sorted(changes, key=lambda each: each[ORDER_COLUMN]):
             found.setdefault(tuple(change[name] for name in key), []).append(change)
         return Histories(tuple(key), tuple(columns), found)
-
-    def former_keys(self) -> set[Key]:
-        """Keys that the rows had before, and whose changes are not here."""
-        return {
-            former
-            for changes in self.changes.values()
-            for change in changes
-            if change[UNAVAILABLE_COLUMN] and (former := self._former(change)) and former not in self.changes
-        }
 
     def folded(self, key: Key) -> tuple[dict[str, Any], int]:
         """The folded row of a key, and how many of its values nobody knows for sure.
@@ -106,8 +97,3 @@ class Histories:
             return None
         key = tuple(former[name] for name in self.key)
         return None if None in key or key == tuple(change[name] for name in self.key) else key
-
-
-def rows_with_key(keys: Iterable[Key], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Keys as rows of their columns."""
-    return (dict(zip(names, key, strict=True)) for key in keys)

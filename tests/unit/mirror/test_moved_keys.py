@@ -51,12 +51,6 @@ def test_a_former_key_that_is_not_deleted_yet_may_still_have_changed() -> None:
     assert folded(2, MOVE[0], MOVE[1], MOVE[3]) == ("a2", "b1", 2)
 
 
-def test_the_former_keys_that_are_missing_are_asked_for() -> None:
-    histories = Histories.of(["id"], ["id", "a", "b"], MOVE[3:])
-    assert histories.former_keys() == {(1,)}
-    assert Histories.of(["id"], ["id", "a", "b"], MOVE).former_keys() == set()
-
-
 def test_keys_that_change_in_a_circle_come_to_an_end() -> None:
     circle = [told("1", "c", 1, left_out=("a",), old=2), told("0", "c", 2, left_out=("a",), old=1)]
     assert folded(1, *circle)[2] == 1

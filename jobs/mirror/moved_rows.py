@@ -1,0 +1,161 @@
+"""Moved rows: values of rows whose key changed, which only changes of their former keys have, found by Spark's tasks.
+
+Each row is folded with all changes of its own key and of those that it had before. However many such rows there are,
+a task holds the changes of few of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.expressions import NotNull, Reference
+from pyiceberg.types import StructType as IcebergStruct
+
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.change_frame import OLD_KEY, session_cores
+from jobs.mirror.fold import UNAVAILABLE_COLUMN, folded_schema
+from jobs.mirror.fold_tasks import Batches, KeptTables, whole_keys
+from jobs.mirror.kept_frame import kept_frame
+from jobs.mirror.merge_plan import ORDER_COLUMN
+from jobs.mirror.merging_session import folded_kinds
+from jobs.mirror.moved_keys import Histories
+from jobs.mirror.refold import History
+from jobs.mirror.row_filter import RowFilter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+UNKNOWN_COLUMN = "_change_unknown"
+"""Of a moved row: how many of its values nobody knows for sure."""
+_ROW, _OWN = "_change_row", "_change_own"
+_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """Folded rows with values of their former keys.
+
+    Attributes:
+        frame: One for each key that has a change, as `FoldTask` gives them, with `_change_unknown`.
+        unresolved: How many values no change has for sure.
+    """
+
+    frame: DataFrame
+    unresolved: int
+
+
+def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> MovedRows:
+    """The folded rows of keys with values of a former key, however many they are.
+
+    Args:
+        keys: Distinct, in the key's columns; kept.
+    """
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    names, plan = list(history.plan.key), history.plan
+    needed = _needed(history, keys)
+    wanted = kept_frame(needed.select(*map(_column, names)).distinct(), history.until)
+    rows, kinds = history.ordered(wanted, wanted.count(), (OLD_KEY,))
+    mine = rows.join(needed, names)
+    sorted_rows = mine.repartition(session_cores(rows), _ROW).sortWithinPartitions(
+        _ROW, *map(_column, names), ORDER_COLUMN
+    )
+    task = MovedTask(plan.key, plan.columns, row_filter, history.prepared(kinds, (_ROW, *plan.key)))
+    folded = StructType([*folded_kinds(rows, plan.columns).fields, StructField(UNKNOWN_COLUMN, LongType())])
+    found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
+    unknown = found.agg(sql.sum(UNKNOWN_COLUMN)).toArrow()[0][0].as_py()
+    return MovedRows(found, unknown or 0)
+
+
+def _needed(history: History, keys: DataFrame) -> DataFrame:
+    """For each key a number (`_change_row`), with the key itself and all that its row had before."""
+    from pyspark.sql import functions as sql
+
+    names, until = list(history.plan.key), history.until
+    number = sql.monotonically_increasing_id().alias(_ROW)
+    found = fresh = kept_frame(keys.select(*map(_column, names), number, sql.lit(True).alias(_OWN)), until)
+    steps = moves(history)
+    for _ in range(_ROUNDS if steps is not None else 0):
+        assert steps is not None
+        before = steps.join(fresh.select(*map(_column, names), _ROW), names).select(
+            *[sql.col(_former(n)).alias(name) for n, name in enumerate(names)], _ROW, sql.lit(False).alias(_OWN)
+        )
+        fresh = kept_frame(before.distinct().join(found, [*names, _ROW], "left_anti").select(*found.columns), until)
+        if fresh.isEmpty():
+            break
+        found = found.unionByName(fresh)
+    return found
+
+
+def moves(history: History) -> DataFrame | None:
+    """The key and the former one (`_former_0` and so on) of each change that left values out as the key changed.
+
+    None where no file of the changelog has one.
+    """
+    from pyspark.sql import functions as sql
+
+    schema, names = history.changelog.schema(), list(history.plan.key)
+    there = {field.name: field.field_type for field in schema.fields}
+    kind = there.get(OLD_KEY)
+    if UNAVAILABLE_COLUMN not in there or not isinstance(kind, IcebergStruct):
+        return None
+    if not {*names} <= {field.name for field in kind.fields}:
+        return None
+    tasks = history.tasks(NotNull(term=Reference(name=f"{OLD_KEY}.{names[0]}")))
+    if not tasks:
+        return None
+    rows = history.rows(tasks, {*names, OLD_KEY, UNAVAILABLE_COLUMN})
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    former = [sql.col(OLD_KEY)[name].cast(types[name]) for name in names]
+    moved, same = sql.size(UNAVAILABLE_COLUMN) > 0, sql.lit(True)
+    for name, value in zip(names, former, strict=True):
+        moved, same = moved & value.isNotNull() & _column(name).isNotNull(), same & (value == _column(name))
+    kept = rows.where(moved & ~same)
+    return kept.select(*map(_column, names), *[value.alias(_former(n)) for n, value in enumerate(former)]).distinct()
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTask:
+    """Folds rows with all changes of the keys that each has had; can be pickled.
+
+    Attributes:
+        key, columns: As `fold` takes them.
+        row_filter: Says which rows the mirror has.
+        prepared: What is done before with the changes of some rows.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_filter: RowFilter
+    prepared: KeptTables
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for changes in whole_keys(batches, (_ROW,)):
+            rows = self.prepared(changes)
+            by_row: dict[int, list[dict[str, Any]]] = {}
+            for change in rows.to_pylist():
+                by_row.setdefault(change[_ROW], []).append(change)
+            found, unknown = list[dict[str, Any]](), list[int]()
+            for of_row in by_row.values():
+                own = next((change for change in of_row if change[_OWN]), None)
+                if own is None:
+                    continue
+                row, missing = Histories.of(self.key, self.columns, of_row).folded(tuple(own[n] for n in self.key))
+                found.append(row)
+                unknown.append(missing)
+            folded = self.row_filter.judged(pa.Table.from_pylist(found, folded_schema(rows.schema, self.columns)))
+            yield from folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64())).to_batches()
+
+
+def _former(number: int) -> str:
+    return f"_former_{number}"
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.col(quoted_name(name))
