@@ -26,7 +26,7 @@ from jobs.mirror.mirror_stamp import (
     refuse_other_rows,
     source_position,
 )
-from jobs.mirror.mirror_table import mirror_key
+from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.other_writes import newest_merge, other_writes
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
@@ -79,11 +79,11 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
     letters = pending_letters(spec, catalog)
     if table is None:
         rows, since = _lag(spec, changelog, None) if changelog else (0, None)
-        problem = _noted(settings, spec, mirror, None)
+        problem = _unmade(spec, mirror, changelog, None) or _noted(settings, spec, mirror, None)
         return MirrorStatus(mirror.table, lag_rows=rows, lag_since=since, letters=letters, problem=problem)
     stamped = mirror_id(spec.stream, mirror.table)
     past = history_of(table, stamped)
-    problem: FrazilError | None = mirror_rolled_back(spec, mirror) if past.rolled_back else None
+    problem = mirror_rolled_back(spec, mirror) if past.rolled_back else _unmade(spec, mirror, changelog, table)
     stamp: MirrorStamp | None = None
     try:
         stamp = mirrored(past.newest, spec.stream, mirror.table)
@@ -126,6 +126,19 @@ def _noted(settings: Settings, spec: StreamSpec, mirror: Mirror, merged_at: date
     if noted is None or (merged_at is not None and noted.at < merged_at.timestamp()):
         return None
     return FrazilError(noted.problem, fix=noted.fix or f"frazil mirror run {spec.stream}")
+
+
+def _unmade(spec: StreamSpec, mirror: Mirror, changelog: Table | None, table: Table | None) -> FrazilError | None:
+    """Why the mirror cannot be made of the changelog, as its file says it and its table is."""
+    if changelog is None:
+        return None
+    try:
+        schema = mirror_schema(spec, mirror, changelog.schema())
+        if table is not None and refuse_table(spec, mirror, table, schema):
+            refuse_unfit(spec, mirror, mirror_fitting(schema, table.metadata), table.metadata)
+    except FrazilError as found:
+        return found
+    return None
 
 
 def _lag(spec: StreamSpec, changelog: Table, stamp: MirrorStamp | None) -> tuple[int, datetime | None]:

@@ -8,6 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.errors import FrazilError
+from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -61,21 +62,19 @@ def _found(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
         FrazilError: The next merge stops.
     """
     from jobs.mirror.mirror_status import mirror_status
-    from jobs.mirror.mirror_table import mirror_schema, refuse_table
 
-    changelog, table = find_table(catalog, spec.table.name), find_table(catalog, mirror.table)
-    if changelog is None:
+    if find_table(catalog, spec.table.name) is None:
         return None
-    schema = mirror_schema(spec, mirror, changelog.schema())
-    if table is None:
-        sentence = f"mirror {mirror.table} is not there yet; the first merge makes it"
-        return Finding(spec.stream, "mirror", "unchecked", sentence)
-    if not refuse_table(spec, mirror, table, schema):
-        sentence = f"table {mirror.table} is there and no mirror yet; the first merge takes its rows for older than all"
-        return Finding(spec.stream, "mirror", "unchecked", f"{sentence} changes")
     status = mirror_status(spec, mirror, settings, catalog)
     if status.problem is not None:
         raise status.problem
+    table = find_table(catalog, mirror.table)
+    if table is None:
+        sentence = f"mirror {mirror.table} is not there yet; the first merge makes it"
+        return Finding(spec.stream, "mirror", "unchecked", sentence)
+    if MIRROR_PROPERTY not in table.metadata.properties:
+        sentence = f"table {mirror.table} is there and no mirror yet; the first merge takes its rows for older than all"
+        return Finding(spec.stream, "mirror", "unchecked", f"{sentence} changes")
     if status.others:
         sentence = f"somebody else has changed rows of mirror {mirror.table}"
         fix = f"frazil mirror rebuild {spec.stream} --table {mirror.table}"

@@ -167,3 +167,13 @@ def test_validate_tells_of_a_table_that_is_there_already(world: MirrorWorld) -> 
     catalog.create_table(MIRROR, Schema(NestedField(1, "id", StringType(), required=True)))
     shown = other(world, "validate")
     assert f"mirror {MIRROR} cannot take the columns of changelog {CHANGELOG}" in shown
+    for words in (("mirror", "status", "customers"), ("status", "customers")):
+        assert f"mirror {MIRROR} cannot take the columns of changelog {CHANGELOG}" in other(world, *words)
+
+
+def test_status_tells_a_wrong_key_before_anything_is_merged(world: MirrorWorld) -> None:
+    world.land(Change(1, "ann"))
+    world.document["mirrors"][0]["key"] = ["nope"]
+    world.write()
+    said = frazil(world, "status", "customers").output
+    assert "nothing is merged yet" in said and "names column nope" in said and "correct mirrors: key in" in said
