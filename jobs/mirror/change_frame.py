@@ -145,7 +145,12 @@ def _scans_before(plan: MergePlan) -> tuple[dict[TopicPartition, LogScan], LogSc
     """Where the mirror is in each partition, and in one that it does not know."""
     known = plan.state
     before = {
-        partition: LogScan.after(known.partitions.get(partition), plan.scope, known.breaks.get(partition, ()))
+        partition: LogScan.after(
+            known.partitions.get(partition),
+            plan.scope,
+            known.breaks.get(partition, ()),
+            other_log=partition.topic in known.logs,
+        )
         for partition in {*known.partitions, *known.breaks}
     }
     return before, LogScan.after(None, plan.scope)

@@ -76,12 +76,21 @@ class TooManyGenerationsError(StreamStopped):
 class AnotherLogError(StreamStopped):
     """Offsets of a topic have begun anew, and nothing else says which of two changes of a row is the later one."""
 
-    def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
+    def __init__(
+        self,
+        stream: str,
+        mirror: str,
+        changelog: str,
+        topic: str,
+        said: str,
+        sequence: int | None,
+        why: str = "",
+    ) -> None:
         answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
+        why = why or f"mirror {mirror} needs them to tell later changes from earlier ones"
         super().__init__(
             f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
-            f"mirror {mirror} needs them to tell later changes from earlier ones: rows of the former log would win "
-            "over later ones of the new. So the mirror stops.",
+            f"{why}: rows of the former log would win over later ones of the new. So mirror {mirror} stops.",
             fix="land a new snapshot of the source in another changelog, and make another mirror of that: table and "
             f"mirrors of streams/{stream}.yaml",
         )

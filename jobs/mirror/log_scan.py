@@ -59,6 +59,8 @@ class LogScan:
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
+        other_log: Whether the state before may be that of a former log of the topic: a row that is read at a lower
+            position is no repeat there, whatever the clocks say, as a connector begins with it that reads anew.
     """
 
     unseen: int = 0
@@ -81,15 +83,22 @@ class LogScan:
     truncate_rows: int = 0
     scope: Scope = field(default="source")
     breaks: tuple[Break, ...] = ()
+    other_log: bool = False
 
     @staticmethod
-    def after(state: PartitionState | None, scope: Scope = "source", breaks: tuple[Break, ...] = ()) -> LogScan:
+    def after(
+        state: PartitionState | None,
+        scope: Scope = "source",
+        breaks: tuple[Break, ...] = (),
+        *,
+        other_log: bool = False,
+    ) -> LogScan:
         """A scan that goes on from what a mirror remembers of the partition."""
         if state is None:
             return LogScan(scope=scope, breaks=breaks)
         next_offset = state.next_offset
         found = LogScan(next_offset, next_offset, state.lineage, state.position, state.at)
-        return replace(found, scope=scope, breaks=breaks)
+        return replace(found, scope=scope, breaks=breaks, other_log=other_log)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
         """The scan with the next rows.
@@ -142,7 +151,11 @@ class LogScan:
             return found
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
-        found = found._compared(_Compared.of(positions, times, run), offsets)
+        seen = _Compared.of(positions, times, run)
+        if self.other_log and self.first is None and seen.lower[1] and rows["op"][0].as_py() == "r":
+            told = (int(offsets[0]), positions[1].as_py(), self.position or "", False)
+            return replace(found, restored=told, restored_row=True)
+        found = found._compared(seen, offsets)
         if found.restored is None:
             return found
         op = rows["op"][int(np.searchsorted(offsets, found.restored[0]))]

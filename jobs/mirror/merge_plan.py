@@ -110,6 +110,7 @@ class MirrorState:
         floors: By topic.
         breaks: By partition, by offset; they outlive a rebuild.
         removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
+        logs: Topics with changes of a former log beside the present one: offsets tell these alone apart.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class MirrorState:
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
     removed: str = ""
+    logs: frozenset[str] = frozenset()
 
     @property
     def newest_generation(self) -> int:
@@ -136,10 +138,7 @@ class MirrorState:
         number = {lineage: n for n, lineage in enumerate(named)}
         topics: dict[str, dict[str, Any]] = {}
         for partition, each in sorted(self.partitions.items()):
-            generations = [
-                [g.number, g.since] if g.lineage is None else [g.number, g.since, number[g.lineage]]
-                for g in each.generations
-            ]
+            generations = [[g.number, g.since, *([number[g.lineage]] if g.lineage else [])] for g in each.generations]
             entry = [each.next_offset, each.position, each.at, generations]
             topics.setdefault(partition.topic, {})[str(partition.partition)] = entry
         packed: dict[str, Any] = {
@@ -151,6 +150,7 @@ class MirrorState:
                 for each, breaks in sorted(self.breaks.items())
             ],
             "removed": self.removed,
+            "logs": sorted(self.logs),
         }
         return {key: value for key, value in packed.items() if value}
 
@@ -173,7 +173,8 @@ class MirrorState:
             for topic, n, *found in packed.get("breaks", [])
         }
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
-        return MirrorState(partitions, lineages, floors, breaks, packed.get("removed", ""))
+        removed, logs = packed.get("removed", ""), frozenset(packed.get("logs", ()))
+        return MirrorState(partitions, lineages, floors, breaks, removed, logs)
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
         """The state in which positions begin anew, whatever position comes: the source was restored from a backup.
@@ -197,12 +198,8 @@ class MirrorState:
 
 def _partition(entry: list[Any], named: list[str]) -> PartitionState:
     next_offset, position, at, generations = entry
-    return PartitionState(
-        next_offset,
-        position,
-        at,
-        tuple(Generation(number, since, named[rest[0]] if rest else None) for number, since, *rest in generations),
-    )
+    known = (Generation(number, since, named[rest[0]] if rest else None) for number, since, *rest in generations)
+    return PartitionState(next_offset, position, at, tuple(known))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Protocol
 
 from pyiceberg.catalog import Catalog
@@ -26,10 +27,11 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.mirror.another_log import refuse_another_log
-from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
+from jobs.mirror.another_log import merged_behind_logs, refuse_another_log
+from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
+from jobs.mirror.log_stretch import both_results, next_stretch
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_planning import merge_plan
 from jobs.mirror.mirror_stamp import (
@@ -103,7 +105,7 @@ How = Literal["on", "anew", "incomplete"]
 def merge_new(
     session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, how: How = "on"
 ) -> Merged:
-    """Merge what is new in the changelog into the mirror, and publish it.
+    """Merge what is new in the changelog into the mirror, and publish it, each log of a topic for itself.
 
     Args:
         session: Held.
@@ -132,7 +134,8 @@ def merge_new(
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         first = _beginning(session, changelog, how) if known is None else None
         refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
-        found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
+        stretch = next_stretch(spec, mirror, changelog, known)
+        stamped, known, found = known, stretch.known, stretch.found
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
@@ -141,9 +144,10 @@ def merge_new(
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
-        if known is not None and not found.files:
-            due = stamp_is_due(known, found, changelog.metadata)
-            return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
+        if stamped is not None and known is not None and not found.files:
+            due = stretch.passed or stamp_is_due(stamped, found, changelog.metadata)
+            said = publish_stamp(session, stamped, found, pending, known.state) if due else stamped
+            return Merged(None, found, None, said)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
         if anew:
@@ -168,15 +172,16 @@ def merge_new(
             if cleared:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
-            state = known.state if known else state_to_begin_with(newest)
+            state = stretch.state or state_to_begin_with(newest)
             table = target.catalog.load_table(mirror.table)
             if first is not None:
                 state, begins = replace(first.stamp.state, breaks=state.breaks), first.start
             else:
                 begins = history_start(spec, changelog, table, known) if known else None
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            plan = replace(plan, anew=first is not None)
-            result = merger.merge(changelog, found.files, table, branch, plan)
+            merge = partial(merger.merge, changelog, found.files, table, branch, replace(plan, anew=first is not None))
+            result = merged_behind_logs(spec, mirror, state, merge)
+            result = replace(result, state=stretch.state_behind(result.state))
             step("mirror_after_merge")
             # Where all of the changelog was read, most of it is what the mirror has.
             too_late = 0 if found.why else result.counts.too_late
@@ -197,7 +202,7 @@ def merge_new(
                 result.state,
                 found.positions,
                 known.others if known else (),
-                _numbers(known, first),
+                known.numbers if known else first.stamp.numbers if first else uuid.uuid4().hex[:8],
                 (known.too_late if known else 0) + too_late,
             )
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=cleared)
@@ -208,7 +213,11 @@ def merge_new(
             raise
         if done:
             step("mirror_after_publish")
-            return Merged(target.snapshot_id, found, result, stamp, attempt)
+            merged = Merged(target.snapshot_id, found, result, stamp, attempt)
+            if stretch.last:
+                return merged
+            after, both = merge_new(session, merger, letters), partial(both_results, result)
+            return replace(after if after.result else merged, result=both(after.result), stamp=after.stamp)
         log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
         _drop(session, branch)
     raise CommitRefusedError(
@@ -281,12 +290,6 @@ def _beginning(session: MirrorSession, changelog: Table, how: How) -> Beginning 
         if how != "incomplete":
             raise
         return None
-
-
-def _numbers(known: MirrorStamp | None, first: Beginning | None) -> str:
-    if known is not None:
-        return known.numbers
-    return first.stamp.numbers if first is not None else uuid.uuid4().hex[:8]
 
 
 def _drop(session: MirrorSession, branch: str) -> None:

@@ -8,12 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.mirror.changelog_hold import hold_property
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.merging import Merged
@@ -25,7 +30,9 @@ from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.launches import launched_file
 from jobs.supervise.waiting import wait_until
 from orchestration.cli.main import main
-from tests.unit.mirror.mirror_world import MIRROR, MIRROR_STEPS, Change, MirrorWorld
+from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, MIRROR_STEPS, Change, MirrorWorld
+from tests.unit.mirror.plain_merger import P0
+from tests.unit.mirror.test_log_stretch import made_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,3 +186,45 @@ def test_beside_a_driver_it_is_merged_again_and_again(tmp_path: Path) -> None:
         process.end()
     assert process.pid is None
     world.check()
+
+
+def test_letters_of_a_topic_that_was_made_again_count_where_they_were_in_the_source(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    world = MirrorWorld(tmp_path)
+    merges = Merges(world, spark)
+    world.land(Change(1, "ann"), Change(2, "bob"), Change(3, "cid"))
+    merges.run()
+    # Two are dead letters.
+    letters = [(4, "dot", world.end), (1, "former", world.end + 1)]
+    world.end += 2
+    world.land(Change(1, "anna"))
+    made_again(world)
+    world.land(Change(2, None), Change(3, "cyd"))
+    replayed(world, letters)
+    world.land(Change(2, "bert"))
+    done = merges.run()
+    assert done.result is not None and (done.result.counts.read, done.result.counts.late) == (6, 2)
+    assert world.rows() == {1: "anna", 2: "bert", 3: "cyd", 4: "dot"}
+    assert done.stamp is not None and done.stamp.state.next_offsets == {P0: 3}
+    assert status(world)["offsets"] == {"customers": {"0": 3}}
+
+
+def replayed(world: MirrorWorld, letters: list[tuple[int, str, int]]) -> None:
+    """A replay lands letters: id, name, and the offset, which is the position, too."""
+    name = "customers~replay"
+    replays = Target(world.catalog(), CHANGELOG, name)
+    replays.claim(1, lambda newest: Stamp(name, "claim", -1, 1, "c", start={P0: 0}, position={P0: 0}))
+    replays.read()
+    rows = [
+        {
+            "id": key, "name": text, "_change_op": "u", "_change_at": AT + timedelta(minutes=offset),
+            "_change_position": f"{offset:016x}", "_change_lineage": "db", "_change_key": {"id": key},
+            "_kafka_topic": "customers", "_kafka_partition": 0, "_kafka_offset": offset,
+            "_kafka_timestamp": AT + timedelta(minutes=offset),
+        }
+        for key, text, offset in letters
+    ]  # fmt: skip
+    stamp = Stamp(name, "batch", 0, 1, "c", start={P0: 0}, position={P0: 1})
+    files, batch = world.data_files(replays.table, rows), {P0: OffsetRange(0, 1)}
+    assert replays.land(stamp, files, seen=replays.seen(), batch=batch, position={P0: 0}) is ProposalOutcome.LANDED

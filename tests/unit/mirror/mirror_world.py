@@ -95,6 +95,7 @@ class Change:
 
     id: int
     name: str | None
+    op: str | None = None
 
 
 class MirrorWorld:
@@ -168,7 +169,7 @@ class MirrorWorld:
             {
                 "id": each.id,
                 "name": each.name,
-                "_change_op": "d" if each.name is None else "u",
+                "_change_op": each.op or ("d" if each.name is None else "u"),
                 "_change_at": self.at + timedelta(minutes=start + n),
                 "_kafka_timestamp": self.at + timedelta(minutes=start + n),
                 "_change_position": f"{start + n + self.position_shift:016x}",
