@@ -158,6 +158,21 @@ class ScatteredChangesError(StreamStopped):
         self.topic: str = topic
 
 
+class UnknownGenerationError(StreamStopped):
+    """A change is from before the generations that a mirror knows, and which of them it belongs to is not known."""
+
+    def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
+            f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
+            "there have come late. What they are older than is not known, so the mirror stops.",
+            fix=f"frazil mirror rebuild {stream}, which reads all of them; where changes have expired, let the source "
+            "take a new snapshot in another changelog, and make another mirror of that",
+        )
+        self.partition: TopicPartition = partition
+        self.offset: int = offset
+
+
 class NoBaseError(FrazilError):
     """Changes of the changelog have expired, and the mirror has no base that stands for them."""
 

@@ -23,7 +23,7 @@ Scope = Literal["source", "key"]
 """What positions are compared within: the log of a source, or a key, as a row's version is, or any without lineage."""
 
 MOST_GENERATIONS = 16
-"""So many of a partition are kept; what is older belongs to the oldest of them."""
+"""So many of a partition are in a stamp, the newest; the changelog tells of the others (`older_generations`)."""
 LAST_GENERATION = 0xFFFF
 """The greatest number that an order token has digits for."""
 ORDER_COLUMN = "_change_order"
@@ -76,15 +76,13 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TruncateFloor:
-    """The newest truncate of the tables of one topic: what is older is gone, whenever it arrives.
+    """The newest truncate of the tables of one topic, of which alone the mirror was: what is older is gone.
 
     Attributes:
-        token: Rows with a lower order token go.
-        generations: Only those whose token begins with one of these numbers; others came from another source.
+        token: Rows with a lower order token go, whenever their change arrives.
     """
 
     token: str
-    generations: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +131,20 @@ class MirrorState:
 
     def to_json(self) -> dict[str, Any]:
         """Compact and in a stable order: two equal states are the same text."""
-        named = sorted({g.lineage for each in self.partitions.values() for g in each.generations if g.lineage})
+        kept = [g for each in self.partitions.values() for g in each.generations[-MOST_GENERATIONS:]]
+        named = sorted({g.lineage for g in kept if g.lineage})
         named = [*named, *sorted(set(self.lineages) - set(named))]
         number = {lineage: n for n, lineage in enumerate(named)}
         topics: dict[str, dict[str, Any]] = {}
         for partition, each in sorted(self.partitions.items()):
-            generations = [[g.number, g.since, *([number[g.lineage]] if g.lineage else [])] for g in each.generations]
+            newest = each.generations[-MOST_GENERATIONS:]
+            generations = [[g.number, g.since, *([number[g.lineage]] if g.lineage else [])] for g in newest]
             entry = [each.next_offset, each.position, each.at, generations]
             topics.setdefault(partition.topic, {})[str(partition.partition)] = entry
         packed: dict[str, Any] = {
             "partitions": topics,
             "lineages": [[lineage, self.lineages.get(lineage, -1)] for lineage in named],
-            "floors": {topic: [floor.token, *floor.generations] for topic, floor in sorted(self.floors.items())},
+            "floors": {topic: [floor.token] for topic, floor in sorted(self.floors.items())},
             "breaks": [
                 [each.topic, each.partition, *([one.since, one.number] for one in breaks)]
                 for each, breaks in sorted(self.breaks.items())
@@ -167,7 +167,8 @@ class MirrorState:
             for topic, entries in packed.get("partitions", {}).items()
             for n, entry in entries.items()
         }
-        floors = {topic: TruncateFloor(token, tuple(g)) for topic, (token, *g) in packed.get("floors", {}).items()}
+        # Earlier releases have numbers of generations behind the token.
+        floors = {topic: TruncateFloor(token) for topic, (token, *_) in packed.get("floors", {}).items()}
         breaks = {
             TopicPartition(topic, n): tuple(Break(since, number) for since, number in found)
             for topic, n, *found in packed.get("breaks", [])

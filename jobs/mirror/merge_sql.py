@@ -155,8 +155,4 @@ def below_floors(floors: Sequence[TruncateFloor]) -> str:
     Args:
         floors: One at least.
     """
-    return " OR ".join(
-        f"({ORDER_COLUMN} < {quoted_text(each.token)} AND substring({ORDER_COLUMN}, 1, 4) IN "
-        f"({', '.join(quoted_text(f'{number:04x}') for number in each.generations)}))"
-        for each in floors
-    )
+    return " OR ".join(f"{ORDER_COLUMN} < {quoted_text(each.token)}" for each in floors)

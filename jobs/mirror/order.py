@@ -25,20 +25,19 @@ from jobs.mirror.errors import (
     ScatteredChangesError,
     SharedTruncateError,
     TooManyGenerationsError,
+    UnknownGenerationError,
     UnorderedTruncateError,
 )
+from jobs.mirror.generations import generation_at, generations_after
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import (
     LAST_GENERATION,
-    MOST_GENERATIONS,
-    Generation,
     MirrorState,
-    PartitionState,
     Scope,
     TruncateFloor,
 )
+from jobs.mirror.older_generations import known_since
 from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_token
-from jobs.mirror.restored_lineage import source_lineage
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -96,7 +95,7 @@ class Order:
 
         Raises:
             NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
-            ScatteredChangesError: The mirror has to stop.
+            ScatteredChangesError, UnknownGenerationError: The mirror has to stop.
         """
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
@@ -109,13 +108,13 @@ class Order:
                 raise RestoredSourceError(
                     stream, partition, offset, position, greatest, timed=timed, row=scan.restored_row, breaks=told
                 )
-        partitions, lineages = _generations(before, scans)
+        partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
         if state.newest_generation > LAST_GENERATION:
             raise TooManyGenerationsError(stream)
         if scattered:
             _refuse_scattered(stream, state)
-        floors = _floors(stream, state, scans)
+        floors = _floors(stream, state, scans, known_since(before))
         return Order(replace(state, floors=floors), scans, scope)
 
     def of_rows(
@@ -147,68 +146,15 @@ class Order:
             positions = _carried(positions, mine, here, scan)
         tokens = _tokens(generations, positions, ops, numbers, own)
         truncate = _mask(pc.fill_null(pc.equal(ops, "t"), False))
-        below = self.below_floor(topics, generations, tokens)
+        below = self.below_floor(topics, tokens)
         return Ordered(tokens, late, repeated | truncate | below | expired, expired)
 
-    def below_floor(self, topics: pa.Array, generations: np.ndarray[Any, Any], tokens: pa.Array) -> Mask:
+    def below_floor(self, topics: pa.Array, tokens: pa.Array) -> Mask:
         """Which changes a truncate has removed."""
         below = np.zeros(len(tokens), bool)
         for topic, floor in self.state.floors.items():
-            lower = pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token))
-            below |= _mask(lower) & np.isin(generations, floor.generations)
+            below |= _mask(pc.and_(pc.equal(topics, topic), pc.less(tokens, floor.token)))
         return below
-
-
-def _generations(
-    before: MirrorState, scans: Mapping[TopicPartition, LogScan]
-) -> tuple[dict[TopicPartition, PartitionState], dict[str, int]]:
-    """The partitions' states after the increment, and the newest generation of each lineage."""
-    lineages = dict(before.lineages)
-    found: dict[TopicPartition, list[Generation]] = {}
-    # Where nothing has a position, a key that comes to a new partition is newer there than where it was.
-    newest = max((each.generation for each in before.partitions.values()), default=-1)
-    fresh = newest + 1
-    for partition, scan in sorted(scans.items()):
-        state = before.partitions.get(partition)
-        own = list(state.generations) if state else []
-        for since, lineage in scan.lineages:
-            known = lineages.get(lineage)
-            last = own[-1] if own else None
-            if last is None:
-                number = fresh if known is None else known
-            elif last.lineage is None:
-                number = max(last.number, last.number if known is None else known)
-            else:
-                number = known if known is not None and known > last.number else max(newest, fresh - 1) + 1
-            newest = max(newest, number)
-            lineages[lineage] = max(number, lineages.get(lineage, -1))
-            if last is not None and last.lineage is None and number == last.number:
-                own[-1] = Generation(number, last.since, lineage)
-            else:
-                own.append(Generation(number, since, lineage))
-        if not own:
-            own = [Generation(fresh, scan.first or 0, None)]
-            newest = max(newest, fresh)
-        found[partition] = own
-    states = dict(before.partitions)
-    for partition, own in found.items():
-        _raise_to_newest(own, scans[partition], lineages)
-        scan = scans[partition]
-        states[partition] = PartitionState(scan.next_offset, scan.position, scan.at, tuple(own[-MOST_GENERATIONS:]))
-    return states, lineages
-
-
-def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str, int]) -> None:
-    """Another partition has seen the lineage come back, or restored: from the first new change on, this one follows."""
-    last = own[-1]
-    source = source_lineage(last.lineage) if last.lineage else None
-    newest = max((number for name, number in lineages.items() if source_lineage(name) == source), default=-1)
-    if newest <= last.number or scan.first is None:
-        return
-    if last.since >= scan.first:
-        own[-1] = Generation(newest, last.since, last.lineage)
-    else:
-        own.append(Generation(newest, scan.first, last.lineage))
 
 
 def _refuse_scattered(stream: str, state: MirrorState) -> None:
@@ -218,7 +164,14 @@ def _refuse_scattered(stream: str, state: MirrorState) -> None:
             raise ScatteredChangesError(stream, topic, sorted(of_topic))
 
 
-def _floors(stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan]) -> dict[str, TruncateFloor]:
+def _floors(
+    stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan], known: Mapping[TopicPartition, int]
+) -> dict[str, TruncateFloor]:
+    """The newest truncates.
+
+    Args:
+        known: By partition, the first offset whose generation is known, where that of others may not be.
+    """
     floors = dict(state.floors)
     topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
@@ -230,22 +183,13 @@ def _floors(stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogS
                 raise UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
-            if there is None or token > there.token:
-                numbers = {
-                    each.number
-                    for other, known in state.partitions.items()
-                    if other.topic == partition.topic
-                    for each in known.generations
-                }
-                earlier = there.generations if there else ()
-                floors[partition.topic] = TruncateFloor(token, tuple(sorted({*numbers, *earlier})))
+            if offset < known.get(partition, 0):
+                # It is of an earlier generation than the first that is known: later ones stand above it anyway.
+                if there is None or there.token[:4] < token[:4]:
+                    raise UnknownGenerationError(stream, partition, offset)
+            elif there is None or token > there.token:
+                floors[partition.topic] = TruncateFloor(token)
     return floors
-
-
-def generation_at(state: PartitionState, offset: int) -> int:
-    """The number of the generation that a change belongs to."""
-    reached = [each.number for each in state.generations if each.since <= offset]
-    return reached[-1] if reached else state.generations[0].number
 
 
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:

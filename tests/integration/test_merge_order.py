@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 
+from jobs.commit.offsets import TopicPartition
 from jobs.mirror import fold_here
 from jobs.mirror.merge_plan import MirrorState
 from tests.helpers.mirror_changes import SMALL
@@ -62,3 +63,47 @@ def test_rows_that_are_read_anew_without_positions(
     assert _names(world) == expected[11]
     _anew(world)
     assert _names(world) == expected[11]
+
+
+def _failovers() -> list[Row]:
+    """42 times two changes of the other of two servers, one of which is far ahead; three of all are of row 100."""
+    log = list[Row]()
+    for n in range(84):
+        server, key = n // 2 % 2, 100 if n in (2, 18, 20) else n % 7
+        log.append(change("u", n, n + 100 * server, id=key, name=f"n{n}", lineage=f"s{server}"))
+    return log
+
+
+def _after(log: list[Row]) -> dict[int, str]:
+    return {each["id"]: each["name"] for each in sorted(log, key=lambda each: each["_kafka_offset"])}
+
+
+def test_a_change_of_a_source_of_long_ago_comes_late(tmp_path: Path, spark: SparkSession) -> None:
+    """The stamp has the newest sources alone; of the others the changelog tells."""
+    log = _failovers()
+    late = log.pop(2)
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    for start in (0, 30, 60):
+        world.land(log[start : start + 30])
+        world.merged(by="either")
+        assert _names(world) == _after(log[: start + 30])
+    world.land([late])
+    assert world.merged().counts.refolded == 1
+    assert _names(world) == _after(log)
+    _anew(world)
+    assert _names(world) == _after(log)
+
+
+def test_changes_of_many_sources_beside_a_base(tmp_path: Path, spark: SparkSession) -> None:
+    log = _failovers()
+    late = log.pop(18)
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    world.land(log)
+    world.merged(by="process")
+    base = world.expire({TopicPartition("shop", 0): 10})
+    world.land([late, change("u", 84, 1, id=5, name="new", lineage="s2")])
+    assert world.merged().counts.refolded == 1
+    expected = _after(log) | {5: "new"}
+    assert _names(world) == expected
+    world.rebuilt(base)
+    assert _names(world) == expected

@@ -87,6 +87,20 @@ def test_every_key_is_held_against_its_changes(tmp_path: Path, spark: SparkSessi
         compared(world, session)
 
 
+def test_keys_are_compared_through_more_sources_than_a_stamp_has(tmp_path: Path, spark: SparkSession) -> None:
+    world = MirrorWorld(tmp_path)
+    merges = Merges(world, spark)
+    for n in range(22):
+        world.lineage, world.position_shift = f"s{n % 2}", 1_000 * (n % 2)
+        world.land(Change(n // 2 % 9, f"a{n}"))
+    merges.run()
+    assert world.rows() == world.source() and world.source()[8] == "a17"
+    rows = len(world.source())
+    assert wrong(compared(world, merges.session)) == {
+        "expected": rows, "found": rows, "missing": 0, "extra": 0, "different": 0,
+    }  # fmt: skip
+
+
 def test_where_changes_have_expired_the_base_is_what_rows_begin_with(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path)
     world.write(changes={"envelope": "debezium", "keep": "30d"})

@@ -132,6 +132,8 @@ class MirrorWorld:
         self.end = 0
         # Of the positions of changes to come, as after a restore of the source.
         self.position_shift = 0
+        # Of the source that they come from.
+        self.lineage = "db"
         # When changes come to Kafka.
         self.at = AT
         self.changes: list[Change] = []
@@ -173,7 +175,7 @@ class MirrorWorld:
                 "_change_at": self.at + timedelta(minutes=start + n),
                 "_kafka_timestamp": self.at + timedelta(minutes=start + n),
                 "_change_position": f"{start + n + self.position_shift:016x}",
-                "_change_lineage": "db",
+                "_change_lineage": self.lineage,
                 "_change_key": {"id": each.id},
                 "_kafka_topic": "customers",
                 "_kafka_partition": 0,

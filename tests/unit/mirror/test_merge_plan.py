@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.merge_plan import Break, Generation, MirrorState, PartitionState, TruncateFloor
+from jobs.mirror.merge_plan import MOST_GENERATIONS, Break, Generation, MirrorState, PartitionState, TruncateFloor
 
 P0, P1 = TopicPartition("shop", 0), TopicPartition("shop", 1)
 STATE = MirrorState(
@@ -17,7 +17,7 @@ STATE = MirrorState(
         P1: PartitionState(3, None, None, (Generation(0, 0, None),)),
     },
     {"old": 0, "new": 1, "elsewhere": 2},
-    {"shop": TruncateFloor("0001.0A.1.0000000000000005", (0, 1))},
+    {"shop": TruncateFloor("0001.0A.1.0000000000000005")},
 )
 
 texts = st.text(max_size=3)
@@ -25,13 +25,17 @@ lineages = st.none() | texts.filter(bool)
 numbers = st.integers(0, 2**40)
 generations = st.builds(Generation, st.integers(0, 9), numbers, lineages)
 partitions = st.builds(
-    PartitionState, numbers, st.none() | texts, st.none() | numbers, st.lists(generations, min_size=1).map(tuple)
+    PartitionState,
+    numbers,
+    st.none() | texts,
+    st.none() | numbers,
+    st.lists(generations, min_size=1, max_size=MOST_GENERATIONS).map(tuple),
 )
 states = st.builds(
     MirrorState,
     st.dictionaries(st.builds(TopicPartition, texts, st.integers(0, 30)), partitions, max_size=4),
     st.dictionaries(texts.filter(bool), st.integers(0, 9), max_size=3),
-    st.dictionaries(texts, st.builds(TruncateFloor, texts, st.lists(st.integers(0, 9)).map(tuple)), max_size=2),
+    st.dictionaries(texts, st.builds(TruncateFloor, texts), max_size=2),
     removed=texts,
 )
 
@@ -45,7 +49,7 @@ def test_it_is_compact() -> None:
     assert STATE.to_json() == {
         "partitions": {"shop": {"0": [7, "0A", 12, [[0, 0, 1], [1, 5, 0]]], "1": [3, None, None, [[0, 0]]]}},
         "lineages": [["new", 1], ["old", 0], ["elsewhere", 2]],
-        "floors": {"shop": ["0001.0A.1.0000000000000005", 0, 1]},
+        "floors": {"shop": ["0001.0A.1.0000000000000005"]},
     }
     assert MirrorState().to_json() == {}
 

@@ -50,13 +50,14 @@ def test_soft_deletes_keep_the_row() -> None:
     )
 
 
-def test_a_floor_is_of_the_generations_of_its_source() -> None:
-    floor = TruncateFloor("0001.05.1.0", (0, 1))
+def test_a_floor_takes_all_that_is_older() -> None:
+    floor = TruncateFloor("0001.05.1.0")
     assert floor_sql("m", [floor], "hard") == (
-        "DELETE FROM m WHERE _change_order IS NULL OR "
-        "(_change_order < '0001.05.1.0' AND substring(_change_order, 1, 4) IN ('0000', '0001'))"
+        "DELETE FROM m WHERE _change_order IS NULL OR _change_order < '0001.05.1.0'"
     )
     # Rows that were there when the table was adopted go, too: they are older than every change.
     soft = floor_sql("m", [floor], "soft")
-    assert soft.startswith("UPDATE m SET _change_deleted = true WHERE (_change_order IS NULL OR (")
-    assert soft.endswith(") AND NOT coalesce(_change_deleted, false)")
+    assert soft.startswith(
+        "UPDATE m SET _change_deleted = true WHERE (_change_order IS NULL OR _change_order < '0001.05.1.0')"
+    )
+    assert soft.endswith(" AND NOT coalesce(_change_deleted, false)")
