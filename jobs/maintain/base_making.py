@@ -96,6 +96,9 @@ def _forecast(table: Table, stream: str, expired: ExpiredChanges | None) -> Base
     if published.stamped.get("others"):
         said = "Somebody else has changed rows of the mirror, so what it has is not what its changelog says. Next: "
         return BaseForecast(refused=said + run.replace("mirror run", "mirror rebuild"))
+    if published.stamped.get("state", {}).get("waiting"):
+        said = "Rows whose key changed wait for changes of their former keys, for a week at most. Next: "
+        return BaseForecast(refused=f"{said}frazil mirror status {stream}")
     newest = _newest(table, mirror_id, published)
     return BaseForecast(
         published.snapshot_id,

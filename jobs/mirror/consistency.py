@@ -30,6 +30,7 @@ from jobs.mirror.merging import load_changelog
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
+from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
@@ -64,7 +65,7 @@ class BucketCheck:
         missing: Keys without their row.
         extra: Keys with a row that should not be there.
         different: Keys whose row has other values.
-        unknown: Rows of which a value stands in no change of the changelog; only their being there is compared.
+        unknown: Rows of which no change has a value for sure; only their being there is compared.
         adopted: Rows that were there before the mirror, without a change since; they are in no other count.
     """
 
@@ -244,7 +245,8 @@ class _Comparison:
         history = History(self.session, self.settings, self.changelog, self.table, plan, order, self.until)
         row_filter = RowFilter.of(plan.where, self.table.schema(), plan.columns)
         part = None if buckets is None else self._bucket(kinds).isin(*buckets)
-        folded = history.folded_where(part, row_filter).where(sql.col(FOLD_COLUMN) == UPSERT)
+        folded = with_moved_rows(history, history.folded_where(part, row_filter), part, row_filter)
+        folded = folded.where(sql.col(FOLD_COLUMN) == UPSERT)
         there = in_types_of(folded, plan.columns, kinds, (REFOLD_COLUMN,))
         names = [quoted_name(name) for name in plan.key]
         return there.select(*names, self._checksum(plan.columns).alias(_WANTED), sql.col(REFOLD_COLUMN).alias(_UNKNOWN))

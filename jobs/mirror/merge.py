@@ -30,6 +30,7 @@ from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
 from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
+from jobs.mirror.merge_planning import late_changes
 from jobs.mirror.merge_source import SourceRows
 from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
@@ -118,7 +119,7 @@ class _Merge:
             counts = MergeCounts(
                 read=sum(scan.rows for scan in scans.values()),
                 repeats=sum(scan.repeated_rows for scan in scans.values()),
-                late=sum(scan.late_rows for scan in scans.values()),
+                late=late_changes(plan, scans.values()),
                 truncates=sum(scan.truncate_rows for scan in scans.values()),
             )
             self._truncate(order.state)
@@ -156,8 +157,10 @@ class _Merge:
                 filtered=facts.filtered,
                 refolded=source.refolded,
                 unresolved=source.unresolved,
+                awaited=source.awaited,
             )
-        state = replace(order.state, removed=max(order.state.removed, facts.removed))
+        removed = max(order.state.removed, facts.removed)
+        state = replace(order.state, removed=removed, waiting=source.waiting)
         return MergeResult(state, counts, _snapshots(self.mirror, self.branch, before))
 
     def _truncate(self, state: MirrorState) -> None:

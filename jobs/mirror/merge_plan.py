@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.kept_history import HistoryStart
+from jobs.mirror.waiting_rows import WaitingRow
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
 Deletes = Literal["hard", "soft"]
@@ -109,6 +111,7 @@ class MirrorState:
         breaks: By partition, by offset; they outlive a rebuild.
         removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
         logs: Topics with changes of a former log beside the present one: offsets tell these alone apart.
+        waiting: Rows that are folded again once a change of a former key comes.
     """
 
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class MirrorState:
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
     removed: str = ""
     logs: frozenset[str] = frozenset()
+    waiting: tuple[WaitingRow, ...] = ()
 
     @property
     def newest_generation(self) -> int:
@@ -151,6 +155,7 @@ class MirrorState:
             ],
             "removed": self.removed,
             "logs": sorted(self.logs),
+            "waiting": [each.to_json() for each in self.waiting],
         }
         return {key: value for key, value in packed.items() if value}
 
@@ -175,7 +180,8 @@ class MirrorState:
         }
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
         removed, logs = packed.get("removed", ""), frozenset(packed.get("logs", ()))
-        return MirrorState(partitions, lineages, floors, breaks, removed, logs)
+        waiting = tuple(map(WaitingRow.from_json, packed.get("waiting", [])))
+        return MirrorState(partitions, lineages, floors, breaks, removed, logs, waiting)
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
         """The state in which positions begin anew, whatever position comes: the source was restored from a backup.
@@ -204,19 +210,6 @@ def _partition(entry: list[Any], named: list[str]) -> PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryStart:
-    """Where the history of rows begins, in a changelog of which changes have expired: with the rows of a base.
-
-    Attributes:
-        offsets: By partition, the first offset from which on all changes are there.
-        snapshot_id: Of the mirror, the base; None if it has none that stands for what is gone.
-    """
-
-    offsets: Mapping[TopicPartition, int]
-    snapshot_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class MergePlan:
     """What a merge is told, beside the tables and the files.
 
@@ -233,6 +226,8 @@ class MergePlan:
         coordinates: The changelog's columns of topic, partition and offset.
         timestamp: Its column of Kafka's time.
         start: Where histories begin; None as long as no change has expired.
+        landed: Where all of the changelog is read again, how many changes have landed since the mirror's stamp; None if
+            that is not known.
         anew: Whether the branch is empty, and gets the rows of the base as well, with `state` that of the base.
     """
 
@@ -248,6 +243,7 @@ class MergePlan:
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
     timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
     start: HistoryStart | None = None
+    landed: int | None = None
     anew: bool = False
 
 
@@ -267,6 +263,7 @@ class MergeCounts:
         too_late: Of the late ones, what came from before changes that have expired, and was left out.
         unresolved: Values that the source left out and that no change in the changelog has for sure: they are null, or
             as they were before the key changed, whose deletion has not arrived.
+        awaited: Of these, those of rows that wait for changes of their former keys.
     """
 
     read: int = 0
@@ -278,6 +275,7 @@ class MergeCounts:
     filtered: int = 0
     refolded: int = 0
     unresolved: int = 0
+    awaited: int = 0
     too_late: int = 0
 
 

@@ -1,13 +1,26 @@
-"""Planning of a merge: what it is told by the stream's file, by the mirror's stamp and by its changelog."""
+"""Planning of a merge: what it is told by the stream's file, by the mirror's stamp and its changelog; and its end."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
 from pyiceberg.table import Table
 
-from jobs.mirror.merge_plan import HistoryStart, MergePlan, MirrorState
+from jobs.commit.other_logs import other_logs
+from jobs.mirror.changelog_increment import ChangelogIncrement
+from jobs.mirror.kept_history import HistoryStart
+from jobs.mirror.log_scan import LogScan
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
+from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.mirror_table import KEY_COLUMN, row_columns
+from jobs.mirror.rebuilding import landed_rows
+from jobs.mirror.waiting_rows import aged
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
+
+log = logging.getLogger(__name__)
 
 
 def merge_plan(
@@ -44,3 +57,62 @@ def merge_plan(
         timestamp=spec.kafka_columns.instant_coordinates[3],
         start=start,
     )
+
+
+def landed_now(spec: StreamSpec, changelog: Table) -> int | None:
+    """How many changes have landed in a changelog; None where that is not known, or says nothing of offsets, as those
+    of a topic have begun anew.
+    """
+    metadata = changelog.metadata
+    return None if other_logs(metadata, spec.stream, 0) else landed_rows(metadata, spec.stream)
+
+
+def landed_since(known: MirrorStamp | None, found: ChangelogIncrement, landed: int | None) -> int | None:
+    """How many changes have landed since a mirror's stamp, where all of the changelog is read; None if unknown.
+
+    Args:
+        landed: All that have.
+    """
+    if known is None or known.landed is None or landed is None or not found.why:
+        return None
+    return landed - known.landed
+
+
+def late_changes(plan: MergePlan, scans: Iterable[LogScan]) -> int:
+    """How many changes of an increment came late; none where those before the mirror's offsets are what it has.
+
+    Args:
+        scans: Of all its partitions.
+    """
+    late = fresh = 0
+    for scan in scans:
+        late, fresh = late + scan.late_rows, fresh + scan.rows - scan.late_rows
+    return 0 if fresh == plan.landed else late
+
+
+def settled(
+    spec: StreamSpec, mirror: Mirror, found: ChangelogIncrement, result: MergeResult
+) -> tuple[MirrorState, int, int]:
+    """The state for the mirror's next stamp, and how many values nobody knows, and changes came too late.
+
+    Args:
+        found: What was merged.
+    """
+    counts, state = result.counts, result.state
+    # Where all of the changelog was read, most of it is what the mirror has.
+    too_late = 0 if found.why else counts.too_late
+    if too_late:
+        log.warning(
+            "mirror %s: %d changes came too late, from before changes that have expired; they are left out: %s",
+            mirror.table, too_late, f"frazil mirror check {spec.stream}",
+        )  # fmt: skip
+    if counts.unresolved:
+        log.warning(
+            "mirror %s: %d values were not sent, and no change in the changelog has them for sure; %d of them are of "
+            "rows that wait for changes of their former keys: frazil mirror status %s",
+            mirror.table, counts.unresolved, counts.awaited, spec.stream,
+        )  # fmt: skip
+    waiting = aged(state.waiting, found.until.timestamp_ms if found.until else 0)
+    # A row that is not waited for any more has one such value at least.
+    given_up = len(state.waiting) - len(waiting)
+    return replace(state, waiting=waiting), counts.unresolved - counts.awaited + given_up, too_late

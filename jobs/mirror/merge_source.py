@@ -2,7 +2,8 @@
 
 A key is folded again from all its changes in the changelog if a change of it came late, if a value that the source
 left out stands in no row of the mirror (the row had another key, or did not fulfil the filter so far), or if it is no
-row of the mirror because of a later change.
+row of the mirror because of a later change. So is a row that has moved, if values may have come to a key that it had
+before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
-from jobs.mirror.moved_rows import moved_rows
+from jobs.mirror.moved_rows import MovedRows, moved_from, moved_rows
 from jobs.mirror.refold import History, without_keys
 from jobs.mirror.removed_keys import may_be_behind, removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
+from jobs.mirror.waiting_rows import KeyTexts, WaitingRow, joined, keys_of, met, named_keys, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,12 +42,16 @@ class MergeSource:
         frame: One row for each key, with `_set`.
         refolded: How many keys were folded again.
         unresolved: How many values no change has.
+        awaited: Of these, those of rows that wait for changes of their former keys.
+        waiting: All rows that wait.
         changed: Whether it is more than the folded rows of the increment.
     """
 
     frame: DataFrame
     refolded: int = 0
     unresolved: int = 0
+    awaited: int = 0
+    waiting: tuple[WaitingRow, ...] = ()
     changed: bool = False
 
 
@@ -77,7 +83,14 @@ class SourceRows:
         """
         from pyspark.sql import functions as sql
 
-        parts = [] if late is None else [self._keys(late)]
+        parts, waiting = [] if late is None else [self._keys(late)], self.plan.state.waiting
+        # What comes late to a key may say values of the rows that had it before.
+        if parts and (moved := moved_from(self.history, parts[0])) is not None:
+            parts.append(moved)
+        if waiting and facts.rows:
+            come, waiting = met(waiting, self._changed(folded, waiting))
+            if come:
+                parts.append(self._named([each.key for each in come], folded))
         if facts.refold:
             parts.append(self._keys(folded.where(REFOLD_COLUMN)))
         if facts.from_target:
@@ -89,15 +102,38 @@ class SourceRows:
             again = self._kept(_union(parts).distinct())
             count = again.count()
         if again is None or not count:
-            return self._judged(MergeSource(folded.withColumn(SET_COLUMN, sql.lit(False))), facts)
+            rows = folded.withColumn(SET_COLUMN, sql.lit(False))
+            return self._judged(MergeSource(rows, waiting=waiting), facts)
         log.info("%d keys are folded again from the changelog", count)
-        rows, unresolved = self._refolded(again, count)
+        rows, moved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
-        return self._judged(MergeSource(self._kept(source), count, unresolved, changed=True), None)
+        made = MergeSource(self._kept(source), count, waiting=waiting, changed=True)
+        if moved is not None:
+            kept = joined(waiting, moved.waiting)
+            unnamed = len({each.key for each in (*waiting, *moved.waiting)}) - len(kept)
+            awaited = max(0, moved.awaited - unnamed)
+            made = replace(made, unresolved=moved.unresolved, awaited=awaited, waiting=kept)
+        return self._judged(made, None)
 
-    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, int]:
-        """One row for each of the keys, and how many of their values no change has."""
+    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> dict[KeyTexts, bool]:
+        """Of the keys that concern rows which wait, those with changes, and whether each is deleted by them."""
+        from pyspark.sql import functions as sql
+
+        names = list(self.plan.key)
+        rows = folded.join(sql.broadcast(self._named(named_keys(waiting), folded)), names, "left_semi")
+        found = rows.select(*map(_column, names), (sql.col(FOLD_COLUMN) == DELETE).alias("_gone")).toArrow()
+        return dict(zip(texts_of(found, names), found["_gone"].to_pylist(), strict=True))
+
+    def _named(self, texts: Sequence[KeyTexts], folded: DataFrame) -> DataFrame:
+        """Keys that a stamp names, in the types of folded rows."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        kinds = self._keys(folded).schema
+        return self.session.createDataFrame(keys_of(texts, to_arrow_schema(kinds)), kinds)
+
+    def _refolded(self, keys: DataFrame, count: int) -> tuple[DataFrame, MovedRows | None]:
+        """One row for each of the keys, and those of them with values of former keys; None without one."""
         from pyspark.sql import functions as sql
 
         names, plan = list(self.plan.key), self.plan
@@ -105,11 +141,10 @@ class SourceRows:
         columns = rows.columns
         elsewhere = rows.where(f"{REFOLD_COLUMN} OR (size({FROM_TARGET_COLUMN}) > 0 AND {FOLD_COLUMN} = '{UPSERT}')")
         lost = self._kept(self._keys(rows.where(REFOLD_COLUMN)).union(self._without_row(elsewhere, None)).distinct())
-        unresolved = 0
+        moved = None
         if many := lost.count():
             moved = moved_rows(self.history, lost, self.row_filter)
             rows = without_keys(rows, lost, many).unionByName(moved.frame.select(*columns))
-            unresolved = moved.unresolved
         # Of a key without any change that counts, nothing is left.
         floor = max((each.token for each in self.history.order.state.floors.values()), default="")
         gone = keys.join(self._keys(rows), names, "left_anti")
@@ -131,7 +166,7 @@ class SourceRows:
             else sql.lit(None).cast(kinds[name]).alias(name)
             for name in columns
         ]
-        return rows.select(*map(_column, columns)).unionByName(gone.select(*made)), unresolved
+        return rows.select(*map(_column, columns)).unionByName(gone.select(*made)), moved
 
     def _without_row(self, folded: DataFrame, facts: MergeFacts | None) -> DataFrame:
         """Keys of the rows that need a value of the mirror's row, where the mirror has none."""
@@ -193,7 +228,7 @@ class SourceRows:
         filled = joined.withColumn(FROM_TARGET_COLUMN, found).select(*map(_column, frame.columns))
         known = filled.mapInArrow(JudgeTask(self.row_filter), filled.schema)
         judged = frame.where(f"NOT {UNJUDGED_COLUMN}").unionByName(known)
-        return MergeSource(self._kept(judged), source.refolded, source.unresolved, changed=True)
+        return replace(source, frame=self._kept(judged), changed=True)
 
     def _keys(self, rows: DataFrame) -> DataFrame:
         return rows.select(*map(_column, self.plan.key))

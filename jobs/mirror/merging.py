@@ -33,7 +33,7 @@ from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
 from jobs.mirror.log_stretch import both_results, next_stretch
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merge_planning import merge_plan
+from jobs.mirror.merge_planning import landed_now, landed_since, merge_plan, settled
 from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
@@ -179,17 +179,13 @@ def merge_new(
             else:
                 begins = history_start(spec, changelog, table, known) if known else None
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            merge = partial(merger.merge, changelog, found.files, table, branch, replace(plan, anew=first is not None))
+            landed = landed_now(spec, changelog)
+            plan = replace(plan, anew=first is not None, landed=landed_since(known, found, landed))
+            merge = partial(merger.merge, changelog, found.files, table, branch, plan)
             result = merged_behind_logs(spec, mirror, state, merge)
             result = replace(result, state=stretch.state_behind(result.state))
             step("mirror_after_merge")
-            # Where all of the changelog was read, most of it is what the mirror has.
-            too_late = 0 if found.why else result.counts.too_late
-            if too_late:
-                log.warning(
-                    "mirror %s: %d changes came too late, from before changes that have expired; they are left out: %s",
-                    mirror.table, too_late, f"frazil mirror check {spec.stream}",
-                )  # fmt: skip
+            state, unresolved, too_late = settled(spec, mirror, found, result)
             stamp = MirrorStamp(
                 str(changelog.metadata.table_uuid),
                 found.until.snapshot_id,
@@ -199,11 +195,13 @@ def merge_new(
                 mirror.deletes,
                 mirror.where,
                 pending,
-                result.state,
+                state,
                 found.positions,
                 known.others if known else (),
                 known.numbers if known else first.stamp.numbers if first else uuid.uuid4().hex[:8],
                 (known.too_late if known else 0) + too_late,
+                (known.unresolved if known else 0) + unresolved,
+                landed,
             )
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=cleared)
         except Exception:

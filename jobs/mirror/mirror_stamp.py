@@ -63,6 +63,9 @@ class MirrorStamp:
         numbers: Tells for which of the mirror's generations the numbers in its order tokens count: another text each
             time that all of the changelog was merged. Empty in stamps of earlier versions.
         too_late: Changes that came late, from before changes that had expired, and were left out since.
+        unresolved: Values that the source left out, and that no change has, of rows that were merged since then and do
+            not wait for changes of their former keys; those of a row that was folded several times count each time.
+        landed: Rows that had landed in the changelog, by all that lands there; None if that is not known.
     """
 
     changelog: str
@@ -78,6 +81,8 @@ class MirrorStamp:
     others: tuple[int, ...] = ()
     numbers: str = ""
     too_late: int = 0
+    unresolved: int = 0
+    landed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What stands in the stamp."""
@@ -102,6 +107,10 @@ class MirrorStamp:
             document["numbers"] = self.numbers
         if self.too_late:
             document["too_late"] = self.too_late
+        if self.unresolved:
+            document["unresolved"] = self.unresolved
+        if self.landed is not None:
+            document["landed"] = self.landed
         return document
 
     @staticmethod
@@ -125,6 +134,8 @@ class MirrorStamp:
             tuple(document.get("others", ())),
             document.get("numbers", ""),
             document.get("too_late", 0),
+            document.get("unresolved", 0),
+            document.get("landed"),
         )
 
 

@@ -44,8 +44,8 @@ class Histories:
             found.setdefault(tuple(change[name] for name in key), []).append(change)
         return Histories(tuple(key), tuple(columns), found)
 
-    def folded(self, key: Key) -> tuple[dict[str, Any], int]:
-        """The folded row of a key, and how many of its values nobody knows for sure.
+    def folded(self, key: Key) -> tuple[dict[str, Any], int, set[Key]]:
+        """The folded row of a key, how many of its values nobody knows for sure, and the former keys that may say them.
 
         Such a value is null, or the last one that is known: the deletion of the former key, which the source writes
         first, is not there yet, nor may changes before it be.
@@ -58,29 +58,35 @@ class Histories:
             FROM_TARGET_COLUMN: [],
             REFOLD_COLUMN: False,
         }
-        unknown = 0
+        unknown, awaited = 0, set[Key]()
         for name in self.columns:
             if name in self.key or last[OP_COLUMN] == "d":
                 row[name] = last[name]
                 continue
-            row[name], sure = self._value(changes, len(changes), name, _DEEPEST)
+            row[name], sure = self._value(changes, len(changes), name, _DEEPEST, awaited)
             unknown += not sure
-        return row, unknown
+        return row, unknown, awaited
 
-    def _value(self, changes: Sequence[Change], end: int, name: str, deepest: int) -> tuple[Any, bool]:
-        """The value of a column after the first changes of a key, and whether that is sure; null if it is not known."""
+    def _value(
+        self, changes: Sequence[Change], end: int, name: str, deepest: int, awaited: set[Key]
+    ) -> tuple[Any, bool]:
+        """The value of a column after the first changes of a key, and whether that is sure; null if it is not known.
+
+        Args:
+            awaited: Gets the former keys whose deletion is not there.
+        """
         for change in reversed(changes[:end]):
             if change[OP_COLUMN] == "d":
                 break
             if name not in (change[UNAVAILABLE_COLUMN] or ()):
                 return change[name], True
             if (former := self._former(change)) is not None and deepest:
-                return self._before(former, change[ORDER_COLUMN], name, deepest - 1)
+                return self._before(former, change[ORDER_COLUMN], name, deepest - 1, awaited)
             if change[OP_COLUMN] in ("c", "r"):
                 break
         return None, False
 
-    def _before(self, former: Key, token: str, name: str, deepest: int) -> tuple[Any, bool]:
+    def _before(self, former: Key, token: str, name: str, deepest: int, awaited: set[Key]) -> tuple[Any, bool]:
         """The value of a column in the row that had another key until a change."""
         changes = self.changes.get(former, ())
         end = sum(each[ORDER_COLUMN] < token for each in changes)
@@ -88,7 +94,9 @@ class Histories:
         rest = end
         while rest and changes[rest - 1][OP_COLUMN] == "d":
             rest -= 1
-        value, sure = self._value(changes, rest, name, deepest)
+        if rest == end:
+            awaited.add(former)
+        value, sure = self._value(changes, rest, name, deepest, awaited)
         return value, sure and rest < end
 
     def _former(self, change: Change) -> Key | None:

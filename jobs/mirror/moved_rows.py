@@ -16,20 +16,22 @@ from pyiceberg.types import StructType as IcebergStruct
 
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.change_frame import OLD_KEY, session_cores
-from jobs.mirror.fold import UNAVAILABLE_COLUMN, folded_schema
+from jobs.mirror.fold import REFOLD_COLUMN, UNAVAILABLE_COLUMN, folded_schema
 from jobs.mirror.fold_tasks import Batches, KeptTables, whole_keys
 from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging_session import folded_kinds
-from jobs.mirror.moved_keys import Histories
-from jobs.mirror.refold import History
+from jobs.mirror.moved_keys import Histories, Key
+from jobs.mirror.refold import History, without_keys
 from jobs.mirror.row_filter import RowFilter
+from jobs.mirror.waiting_rows import MOST_WAITING, WaitingRow, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNKNOWN_COLUMN = "_change_unknown"
 """Of a moved row: how many of its values nobody knows for sure."""
+_AWAITED_COLUMN = "_change_awaited"
 _ROW, _OWN = "_change_row", "_change_own"
 _ROUNDS = 50
 
@@ -41,10 +43,14 @@ class MovedRows:
     Attributes:
         frame: One for each key that has a change, as `FoldTask` gives them, with `_change_unknown`.
         unresolved: How many values no change has for sure.
+        awaited: Of these, those of `waiting`.
+        waiting: The newest rows that wait for changes of their former keys.
     """
 
     frame: DataFrame
     unresolved: int
+    awaited: int
+    waiting: tuple[WaitingRow, ...]
 
 
 def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> MovedRows:
@@ -54,7 +60,7 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Move
         keys: Distinct, in the key's columns; kept.
     """
     from pyspark.sql import functions as sql
-    from pyspark.sql.types import LongType, StructField, StructType
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
     names, plan = list(history.plan.key), history.plan
     needed = _needed(history, keys)
@@ -65,10 +71,73 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Move
         _ROW, *map(_column, names), ORDER_COLUMN
     )
     task = MovedTask(plan.key, plan.columns, row_filter, history.prepared(kinds, (_ROW, *plan.key)))
-    folded = StructType([*folded_kinds(rows, plan.columns).fields, StructField(UNKNOWN_COLUMN, LongType())])
+    more = StructField(UNKNOWN_COLUMN, LongType()), StructField(_AWAITED_COLUMN, ArrayType(ArrayType(StringType())))
+    folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
     found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
-    unknown = found.agg(sql.sum(UNKNOWN_COLUMN)).toArrow()[0][0].as_py()
-    return MovedRows(found, unknown or 0)
+    unresolved = found.agg(sql.coalesce(sql.sum(UNKNOWN_COLUMN), sql.lit(0))).toArrow()[0][0].as_py()
+    waits = found.where(sql.size(_AWAITED_COLUMN) > 0)
+    return MovedRows(found, unresolved, *(_waiting(waits, plan.key) if unresolved else (0, ())))
+
+
+def _waiting(rows: DataFrame, key: tuple[str, ...]) -> tuple[int, tuple[WaitingRow, ...]]:
+    """The newest of rows that wait, and how many of their values are not known."""
+    from pyspark.sql import functions as sql
+
+    newest = rows.orderBy(sql.col(ORDER_COLUMN).desc()).limit(MOST_WAITING)
+    found = newest.select(*map(_column, key), ORDER_COLUMN, UNKNOWN_COLUMN, _AWAITED_COLUMN).toArrow()
+    own, orders, former = texts_of(found, key), found[ORDER_COLUMN].to_pylist(), found[_AWAITED_COLUMN].to_pylist()
+    named = (
+        WaitingRow(order, key, tuple(map(tuple, keys))) for key, order, keys in zip(own, orders, former, strict=True)
+    )
+    return sum(found[UNKNOWN_COLUMN].to_pylist()), tuple(named)
+
+
+def with_moved_rows(history: History, folded: DataFrame, part: Column | None, row_filter: RowFilter) -> DataFrame:
+    """The folded rows of all keys, those that have moved with the values of their former keys.
+
+    Args:
+        folded: What `folded_where` gives.
+        part: Over the key's columns, which keys it has; None: all.
+
+    Returns:
+        The same columns; `_refold` is true of rows of which no change has a value for sure.
+    """
+    from pyspark.sql import functions as sql
+
+    steps = moves(history)
+    if steps is None:
+        return folded
+    names, until = list(map(_column, history.plan.key)), history.until
+    moved = kept_frame((steps if part is None else steps.where(part)).select(*names).distinct(), until)
+    again = history.folded(moved, moved.count(), row_filter)
+    lost = kept_frame(again.where(REFOLD_COLUMN).select(*names), until)
+    if not (count := lost.count()):
+        return folded
+    rows = moved_rows(history, lost, row_filter).frame.withColumn(REFOLD_COLUMN, sql.col(UNKNOWN_COLUMN) > 0)
+    return without_keys(folded, lost, count).unionByName(rows.select(*folded.columns))
+
+
+def moved_from(history: History, keys: DataFrame) -> DataFrame | None:
+    """The keys of rows that had one of some keys before, and whose changes left values out as the key changed.
+
+    None where no row of the changelog has moved so.
+    """
+    from pyspark.sql import functions as sql
+
+    steps = moves(history)
+    if steps is None:
+        return None
+    names, until = list(history.plan.key), history.until
+    start = fresh = kept_frame(keys.select(*map(_column, names)).distinct(), until)
+    steps, found = kept_frame(steps, until), start
+    for _ in range(_ROUNDS):
+        former = fresh.select(*[_column(name).alias(_former(n)) for n, name in enumerate(names)])
+        later = steps.join(former, former.columns).select(*map(_column, names)).distinct()
+        fresh = kept_frame(later.join(found, names, "left_anti"), until)
+        if fresh.isEmpty():
+            break
+        found = found.unionByName(fresh)
+    return found.join(start, names, "left_anti").select(*map(sql.col, found.columns))
 
 
 def _needed(history: History, keys: DataFrame) -> DataFrame:
@@ -139,16 +208,27 @@ class MovedTask:
             by_row: dict[int, list[dict[str, Any]]] = {}
             for change in rows.to_pylist():
                 by_row.setdefault(change[_ROW], []).append(change)
-            found, unknown = list[dict[str, Any]](), list[int]()
+            found, unknown, awaited = list[dict[str, Any]](), list[int](), list[list[Key]]()
             for of_row in by_row.values():
                 own = next((change for change in of_row if change[_OWN]), None)
                 if own is None:
                     continue
-                row, missing = Histories.of(self.key, self.columns, of_row).folded(tuple(own[n] for n in self.key))
+                row, missing, former = Histories.of(self.key, self.columns, of_row).folded(
+                    tuple(own[n] for n in self.key)
+                )
                 found.append(row)
                 unknown.append(missing)
+                awaited.append(sorted(former, key=repr))
             folded = self.row_filter.judged(pa.Table.from_pylist(found, folded_schema(rows.schema, self.columns)))
-            yield from folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64())).to_batches()
+            folded = folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64()))
+            yield from folded.append_column(_AWAITED_COLUMN, self._texts(awaited, rows.schema)).to_batches()
+
+    def _texts(self, keys: list[list[Key]], kinds: pa.Schema) -> pa.Array:
+        """Lists of keys as texts."""
+        flat = [each for of_row in keys for each in of_row]
+        columns = [pa.array([each[n] for each in flat], kinds.field(name).type) for n, name in enumerate(self.key)]
+        texts = iter(texts_of(pa.table(columns, names=list(self.key)), self.key))
+        return pa.array([[next(texts) for _ in of_row] for of_row in keys], pa.list_(pa.list_(pa.string())))
 
 
 def _former(number: int) -> str:

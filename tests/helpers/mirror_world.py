@@ -20,8 +20,9 @@ from pyiceberg.transforms import BucketTransform
 
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, HistoryStart, MergePlan, MergeResult, MirrorState, Scope
+from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
 from jobs.mirror.mirror_run import IncrementMerger
 from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
@@ -151,9 +152,14 @@ class MirrorWorld:
         files: Sequence[DataFile] | None = None,
         state: MirrorState | None = None,
         anew: bool = False,
+        landed: int | None = None,
         by: By = "spark",
     ) -> MergeResult:
-        """What landed since the last time is merged, and published."""
+        """What landed since the last time is merged, and published.
+
+        Args:
+            landed: How many changes that is, where `files` are those of the whole changelog.
+        """
         self.attempts += 1
         branch = f"frazil-mirror-1-{self.attempts}"
         head = self.mirror.current_snapshot()
@@ -172,6 +178,7 @@ class MirrorWorld:
             self.scope,
             self.scattered,
             start=self.start,
+            landed=landed,
             anew=anew,
         )
         if anew:

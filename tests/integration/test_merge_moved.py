@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,12 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.mirror import refold
-from jobs.mirror.merge_plan import MirrorState
+from jobs.mirror.merge_plan import MergePlan, MirrorState
+from jobs.mirror.merging_session import merging_session
+from jobs.mirror.moved_rows import with_moved_rows
+from jobs.mirror.order import Order
+from jobs.mirror.refold import History
+from jobs.mirror.row_filter import RowFilter
 from tests.helpers.mirror_changes import SMALL
 from tests.helpers.mirror_world import MirrorWorld, Row, change
 
@@ -48,7 +54,15 @@ def test_rows_that_have_moved_may_be_many(
     world.land([change("u", 1_500, id=600, name="new", unavailable=["note"])])
     files = [task.file for task in world.changelog.scan(AlwaysTrue()).plan_files()]
     assert world.merged(files=files).counts.unresolved == 0
-    assert world.rows() == expected | {(600,): {"id": 600, "name": "new", "note": "note 0"}}
+    expected[600,] = {"id": 600, "name": "new", "note": "note 0"}
+    assert world.rows() == expected
+    # Where nothing but what the mirror has is from before its offsets, no key is folded again.
+    world.land([change("d", 1_501, id=601)])
+    files = [task.file for task in world.changelog.scan(AlwaysTrue()).plan_files()]
+    counts = world.merged(files=files, landed=1).counts
+    assert (counts.late, counts.refolded, counts.upserts, counts.deletes) == (0, 0, 0, 1)
+    del expected[601,]
+    assert world.rows() == expected
 
 
 def test_a_changelog_that_begins_with_updates_without_all_values(
@@ -60,3 +74,74 @@ def test_a_changelog_that_begins_with_updates_without_all_values(
     result = world.merged(state=MirrorState())
     assert (result.counts.upserts, result.counts.unresolved) == (20, 20)
     assert {row["name"] for row in world.rows().values()} == {f"n{n}" for n in range(20)}
+
+
+def _notes(world: MirrorWorld) -> dict[int, str | None]:
+    return {key: row["note"] for (key,), row in world.rows().items()}
+
+
+def _move(key: int, former: int, offset: int, position: int, partition: int) -> Row:
+    return change(
+        "c", offset, position, partition=partition, id=key, name="moved", unavailable=["note"], old_key={"id": former}
+    )
+
+
+def test_a_row_that_has_moved_gets_the_values_that_come_for_its_former_keys_later(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """The partition of the former key lags: its last changes are merged behind the row with the new key."""
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    world.land([change("r", n, 0, id=n, name="first", note="old") for n in (1, 5)])
+    world.merged()
+    # The row has moved twice, and another one once.
+    moved = [_move(2, 1, 0, 12, 1), change("d", 1, 13, partition=1, id=2), _move(3, 2, 2, 14, 1), _move(6, 5, 3, 16, 1)]
+    world.land(moved)
+    first = world.merged(by="either")
+    assert (world.small, first.counts.unresolved, first.counts.awaited) == (0, 2, 2)
+    assert _notes(world) == {1: "old", 3: "old", 5: "old", 6: "old"}
+    # A comparison tells which rows there is nothing to compare with.
+    assert _said(world) == {1: ("old", False), 3: ("old", True), 5: ("old", False), 6: ("old", True)}
+    assert [(each.key, each.former) for each in first.state.waiting] == [(("3",), (("1",),)), (("6",), (("5",),))]
+    # What concerns none of them, and a row that waits and goes, need no Spark.
+    world.land([change("d", 4, 17, partition=1, id=6), change("c", 5, 18, partition=1, id=9, note="nine")])
+    still = world.merged(by="process")
+    assert [each.key for each in still.state.waiting] == [("3",)]
+    # Nor does the row itself; its former key does.
+    world.land([change("u", 6, 19, partition=1, id=3, name="new", unavailable=["note"])])
+    world.merged(by="process")
+    world.land([change("u", 7, 10, id=1, name="first", note="NEW"), change("d", 8, 11, id=1)])
+    last = world.merged(by="either")
+    assert world.small == 2 and last.state.waiting == () and last.counts.unresolved == 0
+    assert _notes(world) == {3: "NEW", 5: "old", 9: "nine"}
+    assert world.rows()[(3,)]["name"] == "new"
+    assert _said(world) == {3: ("NEW", False), 5: ("old", False), 9: ("nine", False)}
+
+
+def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """A dead letter of the former key is replayed after the row has moved, and moved again."""
+    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
+    world.land([change("r", 0, id=1, name="n", note="old"), change("c", 1, id=7, note="seven")])
+    world.land([change("d", 3, id=1), _move(2, 1, 4, 4, 0)])
+    assert world.merged().counts.unresolved == 0
+    world.land([change("d", 5, id=2), _move(3, 2, 6, 6, 0)])
+    world.merged()
+    assert _notes(world) == {3: "old", 7: "seven"}
+    world.land([change("u", 2, id=1, name="n", note="NEW")])
+    late = world.merged()
+    assert (late.counts.late, late.counts.refolded) == (1, 3)
+    assert _notes(world) == {3: "NEW", 7: "seven"}
+
+
+def _said(world: MirrorWorld) -> dict[int, tuple[str | None, bool]]:
+    """By key the note that all changes make, and whether it is not known for sure."""
+    assert world.session is not None
+    head = world.changelog.current_snapshot()
+    plan = MergePlan("shop", world.key, world.columns, world.state, head.snapshot_id if head else 0)
+    with contextlib.ExitStack() as until:
+        session, order = merging_session(world.session, world.settings), Order(world.state, {})
+        history = History(session, world.settings, world.changelog, world.mirror, plan, order, until)
+        rows = with_moved_rows(history, history.folded_where(None, RowFilter()), None, RowFilter())
+        found = rows.where("_fold_op = 'upsert'").toArrow().to_pylist()
+    return {row["id"]: (row["note"], row["_refold"]) for row in found}

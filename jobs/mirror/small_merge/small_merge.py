@@ -30,6 +30,7 @@ from jobs.mirror.change_frame import log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergeCounts, MergePlan, MergeResult
+from jobs.mirror.merge_planning import late_changes
 from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import Order
 from jobs.mirror.removed_keys import rows_behind
@@ -42,6 +43,7 @@ from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_del
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
+from jobs.mirror.waiting_rows import WaitingRow, met, named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
@@ -130,7 +132,7 @@ class _Merge:
             repeats=sum(scan.repeated_rows for scan in scans.values()),
             truncates=sum(scan.truncate_rows for scan in scans.values()),
         )
-        if any(scan.late_rows for scan in scans.values()):
+        if late_changes(plan, scans.values()):
             raise NotSmallError("changes have come late")
         if order.state.floors != plan.state.floors:
             raise NotSmallError("the source was truncated")
@@ -154,7 +156,7 @@ class _Merge:
             deletes=deletes,
             filtered=pc.sum(folded[FILTERED_COLUMN]).as_py(),
         )
-        state = replace(order.state, removed=max(order.state.removed, removed))
+        state = replace(order.state, removed=max(order.state.removed, removed), waiting=self._waiting(folded, gone))
         return MergeResult(state, counts, self._merged(folded))
 
     def _folded(self, order: Order) -> pa.Table | None:
@@ -165,6 +167,17 @@ class _Merge:
         row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
         folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
+
+    def _waiting(self, folded: pa.Table, gone: pa.ChunkedArray) -> tuple[WaitingRow, ...]:
+        """The rows that wait for changes of their former keys, of which there are none."""
+        waiting, key = self.plan.state.waiting, self.plan.key
+        if not waiting:
+            return ()
+        rows = with_first(folded.select([*key]).append_column("_gone", gone), key[0], named_keys(waiting))
+        come, still = met(waiting, dict(zip(texts_of(rows, key), rows["_gone"].to_pylist(), strict=True)))
+        if come:
+            raise NotSmallError("changes have come to keys that rows had before")
+        return still
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
         """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""

@@ -54,7 +54,8 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
         "left out, from before changes that have expired": counts.too_late,
         "truncates": counts.truncates,
         "rows outside of the filter": counts.filtered,
-        "values that no change in the changelog has": counts.unresolved,
+        "values that no change in the changelog has": counts.unresolved - counts.awaited,
+        "values of rows that wait for changes of their former keys": counts.awaited,
     }
     said = "; ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
     if said:
@@ -80,6 +81,8 @@ def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
         "letters_pending": found.letters,
         "letters_at_merge": stamp.letters if stamp else None,
         "too_late": stamp.too_late if stamp else None,
+        "rows_waiting": len(stamp.state.waiting) if stamp else None,
+        "values_unresolved": stamp.unresolved if stamp else None,
         "others_wrote": list(found.others),
         "problem": found.problem.message if found.problem else None,
         "fix": found.problem.fix if found.problem else None,
@@ -109,6 +112,13 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
         )
     if stamp is not None and stamp.too_late:
         yield f"  too late    {stamp.too_late:,} changes from before those that expired came late: they are left out"
+    if stamp is not None and stamp.state.waiting:
+        yield f"  waiting     {len(stamp.state.waiting):,} rows whose key changed wait for changes of their former keys"
+    if stamp is not None and stamp.unresolved:
+        yield (
+            f"  not sent    {stamp.unresolved:,} values were not sent, and no change has them: they are null, or as "
+            "they were before the key changed"
+        )
     if found.others:
         yield (
             f"  others      somebody else has changed rows, in snapshots {', '.join(map(str, found.others))}: "

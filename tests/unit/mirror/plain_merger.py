@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResult, MirrorState, PartitionState
+from jobs.mirror.waiting_rows import WaitingRow
 
 P0 = TopicPartition("customers", 0)
 
@@ -81,3 +82,14 @@ class PlainMerger:
     def clear(self, mirror: Table, branch: str) -> None:
         with copy_on_write():
             mirror.delete(AlwaysTrue(), branch=branch)
+
+
+class WaitingMerger(PlainMerger):
+    """The same, of rows of which three values are not known: one row waits for a change of its former key."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        done = super().merge(changelog, files, mirror, branch, plan)
+        state = replace(done.state, waiting=(WaitingRow("0000", ("1",), (("9",),)),))
+        return replace(done, state=state, counts=replace(done.counts, unresolved=3, awaited=1))

@@ -27,7 +27,7 @@ from jobs.mirror.changelog_hold import hold_changelog, hold_property
 from jobs.mirror.errors import RestoredSourceError
 from jobs.mirror.main import Due, merge_while
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merging import Merged
+from jobs.mirror.merging import Merged, Merger
 from jobs.mirror.mirror_problem import note_problem, noted_problem
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.mirror.mirror_stamp import abandoned_branches, refuse_other_rows
@@ -41,8 +41,21 @@ def world(tmp_path: Path) -> MirrorWorld:
     return MirrorWorld(tmp_path)
 
 
-def run(world: MirrorWorld) -> Merged:
-    return run_mirror(world.spec, world.mirror, world.settings, world.catalog(), PlainMerger())
+def run(world: MirrorWorld, merger: Merger | None = None) -> Merged:
+    return run_mirror(world.spec, world.mirror, world.settings, world.catalog(), merger or PlainMerger())
+
+
+class Recorder(PlainMerger):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.plans: list[MergePlan] = []
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        self.plans.append(plan)
+        return super().merge(changelog, files, mirror, branch, plan)
 
 
 def status(world: MirrorWorld) -> MirrorStatus:
@@ -78,8 +91,10 @@ def test_snapshots_of_the_changelog_have_expired(world: MirrorWorld) -> None:
     world.land(Change(1, "anna"), Change(2, "bob"))
     world.land(Change(2, None), Change(3, "cid"))
     expire(world)
-    done = run(world)
+    recorder = Recorder()
+    done = run(world, recorder)
     assert "have expired" in done.increment.why
+    assert [plan.landed for plan in recorder.plans] == [4], "all but the first one have landed since"
     assert world.rows() == world.source() == {1: "anna", 3: "cid"}
     expire(world)
     assert run(world).snapshot_id is None, "nothing came since"

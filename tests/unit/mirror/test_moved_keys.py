@@ -15,7 +15,7 @@ def told(token: str, op: str, key: int, *, left_out: tuple[str, ...] = (), old: 
 
 
 def folded(key: int, *changes: Any) -> tuple[Any, Any, int]:
-    row, unknown = Histories.of(["id"], ["id", "a", "b"], changes).folded((key,))
+    row, unknown, _ = Histories.of(["id"], ["id", "a", "b"], changes).folded((key,))
     return row["a"], row["b"], unknown
 
 
@@ -49,6 +49,19 @@ def test_what_nobody_knows_is_null_and_counted() -> None:
 
 def test_a_former_key_that_is_not_deleted_yet_may_still_have_changed() -> None:
     assert folded(2, MOVE[0], MOVE[1], MOVE[3]) == ("a2", "b1", 2)
+
+
+def test_the_former_keys_whose_deletion_has_not_come_are_waited_for() -> None:
+    def awaited(key: int, *changes: Any) -> set[Any]:
+        return Histories.of(["id"], ["id", "a", "b"], changes).folded((key,))[2]
+
+    again = told("6", "c", 3, a="x", left_out=("b",), old=2)
+    assert awaited(2, *MOVE) == set() == awaited(2, *MOVE[2:])
+    assert awaited(2, MOVE[0], MOVE[3]) == {(1,)} == awaited(2, MOVE[3])
+    assert awaited(3, MOVE[0], MOVE[3], again) == {(1,), (2,)}
+    assert awaited(3, MOVE[0], MOVE[3], told("5", "d", 2), again) == {(1,)}
+    # What the row has itself is not asked of others.
+    assert awaited(2, MOVE[3], told("5", "u", 2, a="new", b="new")) == set()
 
 
 def test_keys_that_change_in_a_circle_come_to_an_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -18,6 +19,7 @@ from pyiceberg.types import LongType, StringType
 
 from jobs.mirror.merge_plan import Deletes
 from jobs.mirror.small_merge import new_rows, rows_there, small_increment, small_merge
+from jobs.mirror.waiting_rows import WaitingRow
 from tests.helpers.mirror_changes import CHANGED_ROWS, CHANGES, REPEATS, SMALL, rows_of
 from tests.helpers.mirror_world import BEGIN, MirrorWorld, Row, change
 from tests.helpers.source_table import KEY, ROW, SourceTable, state_after
@@ -73,6 +75,21 @@ def test_changes_of_rows(tmp_path: Path) -> None:
     assert (repeats.counts.repeats, repeats.counts.upserts, repeats.snapshots) == (2, 0, ())
     assert world.merged(by="process").snapshots == ()
     assert world.rows() == CHANGED_ROWS
+
+
+def test_where_all_is_read_again_changes_that_the_mirror_has_are_left_out(tmp_path: Path) -> None:
+    """As where snapshots of the changelog have expired since the last merge."""
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+    world.land(rows_of(6))
+    world.merged(by="process")
+    world.land(CHANGES)
+    every = [task.file for task in world.changelog.scan().plan_files()]
+    result = world.merged(files=every, landed=len(CHANGES), by="process")
+    assert (result.counts.read, result.counts.late, result.counts.upserts) == (14, 0, 3)
+    assert world.rows() == CHANGED_ROWS
+    # One that has landed since is none behind the others: it came late, from a replay.
+    with pytest.raises(AssertionError, match="left to Spark"):
+        world.merged(files=every, landed=1, by="process")
 
 
 def test_rows_of_one_key_that_stand_there_twice_are_all_changed(tmp_path: Path) -> None:
@@ -153,12 +170,17 @@ def _few(module: Any, name: str) -> Callable[[MirrorWorld, pytest.MonkeyPatch], 
     return lambda world, patch: patch.setattr(module, name, 1)
 
 
+def _waits(world: MirrorWorld, patch: pytest.MonkeyPatch) -> None:
+    world.state = replace(world.state, waiting=(WaitingRow("0000", ("3",), (("9",), ("1",))),))
+
+
 NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], list[Row]]] = {
     "changes have come late": (_none, [change("u", 2, 60, id=1)]),
     "the source was truncated": (_none, [change("t", 50)]),
     "values were sent before": (_none, [change("c", 51, id=99, unavailable=["note"])]),
     "stands in no row": (_none, [change("u", 51, id=99, unavailable=["note"])]),
     "removed by a later change": (_none, [change("u", 51, 40, id=99, partition=1)]),
+    "keys that rows had before": (_waits, [change("u", 51, id=1, name="x"), change("u", 52, id=2)]),
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),
     "there are many changes": (_few(small_increment, "MOST_ROWS"), rows_of(2, 60)),

@@ -12,12 +12,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.errors import FrazilError
 from jobs.mirror.merge_plan import Break
+from jobs.mirror.merging import Merger
 from jobs.mirror.mirror_problem import note_problem
 from jobs.mirror.mirror_run import rebuild_mirror, run_mirror
 from orchestration.cli.main import main
 from orchestration.cli.mirror.output import merged_facts, merged_lines
 from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
-from tests.unit.mirror.plain_merger import P0, PlainMerger
+from tests.unit.mirror.plain_merger import P0, PlainMerger, WaitingMerger
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def frazil(world: MirrorWorld, *words: str) -> Result:
     return CliRunner().invoke(main, ["--home", str(world.home), "mirror", *words])
 
 
-def merge(world: MirrorWorld) -> list[str]:
-    done = run_mirror(world.spec, world.mirror, world.settings, world.catalog(), PlainMerger())
+def merge(world: MirrorWorld, merger: Merger | None = None) -> list[str]:
+    done = run_mirror(world.spec, world.mirror, world.settings, world.catalog(), merger or PlainMerger())
     assert merged_facts(world.spec, world.mirror, done)["snapshot_id"] == done.snapshot_id
     return list(merged_lines(world.spec, world.mirror, done))
 
@@ -58,6 +59,25 @@ def test_status_before_and_after(world: MirrorWorld) -> None:
     note_problem(world.settings, "customers", MIRROR, "It stopped.", "do this")
     again = json.loads(frazil(world, "status", "customers", "--json").stdout)["mirrors"][0]
     assert (again["problem"], again["fix"], again["lag_rows"]) == ("It stopped.", "do this", 0)
+
+
+def test_values_that_were_not_sent_and_are_not_known_are_told(
+    world: MirrorWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.land(Change(1, "ann"))
+    lines = merge(world, WaitingMerger())
+    assert "2 values that no change in the changelog has; 1 values of rows that wait for changes" in lines[1]
+    assert "3 values were not sent" in caplog.text and "1 of them are of rows that wait" in caplog.text
+    after = frazil(world, "status", "customers").output
+    assert "waiting     1 rows whose key changed wait for changes of their former keys" in after
+    assert "not sent    2 values were not sent, and no change has them" in after
+    told = json.loads(frazil(world, "status", "customers", "--json").stdout)["mirrors"][0]
+    assert (told["rows_waiting"], told["values_unresolved"]) == (1, 2)
+    # What came later in the same merges is added; what was waited for has come.
+    world.land(Change(2, "bob"))
+    merge(world)
+    told = json.loads(frazil(world, "status", "customers", "--json").stdout)["mirrors"][0]
+    assert (told["rows_waiting"], told["values_unresolved"]) == (0, 2)
 
 
 def test_an_answer_begins_a_generation(world: MirrorWorld) -> None:

@@ -1,0 +1,132 @@
+"""Waiting rows: rows whose key changed, with values of a former key of which not all changes had come when merged.
+
+Such a row may be merged before the last changes of its former key, as these stand in another partition. The mirror's
+stamp names it with the keys that it waits for, so that the merge which brings a change of one of them folds it again.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.spec.changes import DELETION_MEMORY
+
+MOST_WAITING = 1_000
+"""So many rows are named in a stamp, the newest by their order."""
+KeyTexts = tuple[str, ...]
+_LONGEST_MS = DELETION_MEMORY.days * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A row that is folded again once a change of a former key comes.
+
+    Attributes:
+        order: Its order token.
+        key: As texts.
+        former: The keys that it waits for, as texts.
+        since_ms: The time of the first changelog snapshot by which it waited; milliseconds since 1970, 0 if not set.
+    """
+
+    order: str
+    key: KeyTexts
+    former: tuple[KeyTexts, ...]
+    since_ms: int = 0
+
+    def to_json(self) -> list[Any]:
+        """What stands in the stamp."""
+        return [self.order, self.since_ms, list(self.key), *map(list, self.former)]
+
+    @staticmethod
+    def from_json(packed: Sequence[Any]) -> WaitingRow:
+        """The inverse of `to_json`."""
+        order, since, key, *former = packed
+        return WaitingRow(order, tuple(key), tuple(map(tuple, former)), since)
+
+
+def joined(waiting: Iterable[WaitingRow], fresh: Iterable[WaitingRow]) -> tuple[WaitingRow, ...]:
+    """Rows that wait, with those of a merge, at most `MOST_WAITING`; of one that waited before, what is said now."""
+    by_key = {each.key: each for each in waiting}
+    for each in fresh:
+        before = by_key.get(each.key)
+        by_key[each.key] = replace(each, since_ms=before.since_ms) if before else each
+    return tuple(sorted(by_key.values(), key=lambda each: (each.order, each.key)))[-MOST_WAITING:]
+
+
+def aged(waiting: Iterable[WaitingRow], now_ms: int) -> tuple[WaitingRow, ...]:
+    """Rows that wait, without those that have waited for a week: what has not come since then is not waited for.
+
+    Args:
+        now_ms: The time of the changelog's snapshot, as `since_ms`.
+    """
+    dated = (replace(each, since_ms=each.since_ms or now_ms) for each in waiting)
+    return tuple(each for each in dated if now_ms - each.since_ms < _LONGEST_MS)
+
+
+def met(
+    waiting: Iterable[WaitingRow], changed: Mapping[KeyTexts, bool]
+) -> tuple[tuple[WaitingRow, ...], tuple[WaitingRow, ...]]:
+    """Rows that have a change of a former key now, and those that still wait.
+
+    Args:
+        changed: Keys with changes, and whether each is deleted by them: such a row waits no more.
+    """
+    rows = [*waiting]
+    come = tuple(each for each in rows if any(former in changed for former in each.former))
+    still = tuple(each for each in rows if each not in come and not changed.get(each.key, False))
+    return come, still
+
+
+def named_keys(waiting: Iterable[WaitingRow]) -> list[KeyTexts]:
+    """The keys of rows that wait, and those that they wait for."""
+    return sorted({key for each in waiting for key in (each.key, *each.former)})
+
+
+def texts_of(rows: pa.Table, key: Sequence[str]) -> list[KeyTexts]:
+    """Keys of rows as texts, the same whichever type a value comes in."""
+    return list(zip(*(_texts(rows[name]) for name in key), strict=True))
+
+
+def keys_of(texts: Sequence[KeyTexts], schema: pa.Schema) -> pa.Table:
+    """The inverse of `texts_of`.
+
+    Args:
+        schema: Of the key's columns.
+    """
+    return pa.table(
+        [_values([each[n] for each in texts], field.type) for n, field in enumerate(schema)],
+        schema=schema,
+    )
+
+
+def with_first(rows: pa.Table, name: str, texts: Iterable[KeyTexts]) -> pa.Table:
+    """Rows whose value of the key's first column is one of those of some keys.
+
+    Args:
+        name: The column's.
+    """
+    values = _values(sorted({each[0] for each in texts}), rows[name].type)
+    return rows.filter(pc.is_in(rows[name], values))
+
+
+def _texts(values: pa.Array | pa.ChunkedArray) -> list[str]:
+    if _is_binary(values.type):
+        return [value.hex() for value in values.to_pylist()]
+    return values.cast(pa.string()).to_pylist()
+
+
+def _values(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
+    if _is_binary(kind):
+        return pa.array([bytes.fromhex(text) for text in texts], kind)
+    return pa.array(texts, pa.string()).cast(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)

@@ -1,0 +1,77 @@
+"""Rows that wait for changes of their former keys: which a merge folds again, and how keys stand in a stamp."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.mirror.merge_plan import MirrorState
+from jobs.mirror.waiting_rows import (
+    MOST_WAITING,
+    WaitingRow,
+    aged,
+    joined,
+    keys_of,
+    met,
+    named_keys,
+    texts_of,
+    with_first,
+)
+
+A = WaitingRow("01", ("2", "p"), (("1", "p"),))
+B = WaitingRow("02", ("4", "p"), (("3", "p"), ("3", "q")), 7)
+DAY_MS = 86_400_000
+
+
+def test_a_row_is_folded_again_by_any_of_its_former_keys() -> None:
+    assert met([A, B], {("1", "p"): True}) == ((A,), (B,))
+    assert met([A, B], {("3", "q"): False}) == ((B,), (A,))
+    assert met([A, B], {("1", "p"): False, ("3", "p"): False}) == ((A, B), ())
+    # A change of the row itself does not end it, unless the row is gone; another key is none of theirs.
+    assert met([A, B], {("2", "p"): False, ("1", "q"): True}) == ((), (A, B))
+    assert met([A, B], {("2", "p"): True}) == ((), (B,))
+    assert named_keys([A, B]) == [("1", "p"), ("2", "p"), ("3", "p"), ("3", "q"), ("4", "p")]
+
+
+def test_they_are_bounded_in_number_and_in_time() -> None:
+    again = WaitingRow("09", B.key, (("5", "p"),))
+    assert joined([A, B], [again]) == (A, WaitingRow("09", B.key, (("5", "p"),), 7))
+    many = [WaitingRow(f"{n:06}", (str(n),), ((str(-n),),)) for n in range(MOST_WAITING + 5)]
+    assert joined(many[:10], many[10:]) == tuple(many[5:])
+    dated = aged([A, B], 6 * DAY_MS)
+    assert [each.since_ms for each in dated] == [6 * DAY_MS, 7]
+    assert [each.key for each in aged(dated, 8 * DAY_MS)] == [A.key]
+
+
+def test_they_stand_in_the_state_of_a_stamp() -> None:
+    state = MirrorState(waiting=(A, B))
+    assert MirrorState.from_json(state.to_json()) == state
+    assert "waiting" not in MirrorState().to_json()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int32(), -5),
+        (pa.int64(), 2**62),
+        (pa.string(), "ä, \x00"),
+        (pa.decimal128(12, 2), Decimal("1.20")),
+        (pa.date32(), date(2026, 3, 1)),
+        (pa.timestamp("us", "UTC"), datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)),
+        (pa.timestamp("us"), datetime(2026, 3, 1, 12)),
+        (pa.bool_(), True),
+        (pa.float64(), 0.1),
+        (pa.binary(), b"\xff\x00"),
+        (pa.binary(2), b"\xff\x00"),
+    ],
+)
+def test_keys_come_back_from_their_texts(kind: pa.DataType, value: Any) -> None:
+    schema = pa.schema([("k", kind), ("n", pa.int64())])
+    rows = pa.table([pa.array([value, value], kind), pa.array([1, 2])], schema=schema)
+    texts = texts_of(rows, ("k", "n"))
+    assert keys_of(texts, schema) == rows
+    assert with_first(rows, "k", texts[:1]) == rows
