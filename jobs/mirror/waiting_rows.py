@@ -20,7 +20,10 @@ from jobs.spec.changes import DELETION_MEMORY
 
 MOST_WAITING = 1_000
 """So many rows are named in a stamp, the newest by their order."""
+MOST_FOR_LONG = 50
+"""And so many of those that have waited for more than an hour: the stamp stands in each snapshot of the mirror."""
 KeyTexts = tuple[str, ...]
+_LONG_MS = 3_600_000
 _LONGEST_MS = DELETION_MEMORY.days * 86_400_000
 
 
@@ -61,13 +64,16 @@ def joined(waiting: Iterable[WaitingRow], fresh: Iterable[WaitingRow]) -> tuple[
 
 
 def aged(waiting: Iterable[WaitingRow], now_ms: int) -> tuple[WaitingRow, ...]:
-    """Rows that wait, without those that have waited for a week: what has not come since then is not waited for.
+    """Rows that wait, without those that have waited for a week, or are too many of those that wait for long.
+
+    Changes of a partition that lags come within minutes; what has not come within a week is not waited for.
 
     Args:
         now_ms: The time of the changelog's snapshot, as `since_ms`.
     """
-    dated = (replace(each, since_ms=each.since_ms or now_ms) for each in waiting)
-    return tuple(each for each in dated if now_ms - each.since_ms < _LONGEST_MS)
+    dated = [replace(each, since_ms=each.since_ms or now_ms) for each in waiting]
+    for_long = [each for each in dated if _LONG_MS <= now_ms - each.since_ms < _LONGEST_MS][-MOST_FOR_LONG:]
+    return tuple(each for each in dated if now_ms - each.since_ms < _LONG_MS or each in for_long)
 
 
 def met(

@@ -11,6 +11,7 @@ import pytest
 
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.waiting_rows import (
+    MOST_FOR_LONG,
     MOST_WAITING,
     WaitingRow,
     aged,
@@ -45,6 +46,11 @@ def test_they_are_bounded_in_number_and_in_time() -> None:
     dated = aged([A, B], 6 * DAY_MS)
     assert [each.since_ms for each in dated] == [6 * DAY_MS, 7]
     assert [each.key for each in aged(dated, 8 * DAY_MS)] == [A.key]
+    few = many[: MOST_FOR_LONG + 5]
+    soon = aged(few, DAY_MS)
+    assert [each.key for each in aged(soon, DAY_MS + 3_599_999)] == [each.key for each in few]
+    assert [each.key for each in aged(soon, DAY_MS + 3_600_000)] == [each.key for each in few[5:]]
+    assert len(aged([*soon, *aged(many[-MOST_FOR_LONG:], 2 * DAY_MS)], 2 * DAY_MS)) == 2 * MOST_FOR_LONG
 
 
 def test_they_stand_in_the_state_of_a_stamp() -> None:
