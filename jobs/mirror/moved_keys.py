@@ -17,6 +17,7 @@ from jobs.mirror.fold import (
     UPSERT,
 )
 from jobs.mirror.merge_plan import ORDER_COLUMN
+from jobs.mirror.order_token import token_place
 
 Key = tuple[Any, ...]
 Change = Mapping[str, Any]
@@ -94,6 +95,8 @@ class Histories:
         rest = end
         while rest and changes[rest - 1][OP_COLUMN] == "d":
             rest -= 1
+        if rest == end and (beside := _deletion_beside(changes[end:], token)) is not None:
+            rest, end = end + beside, end + beside + 1
         if rest == end:
             awaited.add(former)
         value, sure = self._value(changes, rest, name, deepest, awaited)
@@ -105,3 +108,14 @@ class Histories:
             return None
         key = tuple(former[name] for name in self.key)
         return None if None in key or key == tuple(change[name] for name in self.key) else key
+
+
+def _deletion_beside(changes: Sequence[Change], token: str) -> int | None:
+    """Which of some changes is the deletion of a key, that a change of another partition made at the same place.
+
+    Offsets of two partitions do not say which came first. None where there is no such deletion, or more than one.
+    """
+    place = token_place(token)
+    beside = [each for each in changes if place is not None and token_place(each[ORDER_COLUMN]) == place]
+    deletions = [number for number, each in enumerate(beside) if each[OP_COLUMN] == "d"]
+    return deletions[0] if len(deletions) == 1 else None

@@ -21,6 +21,12 @@ def order_token(generation: int, position: str | None, kind: str, offset: int) -
     return f"{generation:04x}.{position or NO_POSITION}.{kind}.{offset:016x}"
 
 
+def token_place(token: str) -> str | None:
+    """The generation and position of a token: changes of one place happened at once; None without a position."""
+    place, *behind = token.rsplit(".", 2)
+    return None if len(behind) < 2 or place.partition(".")[2] == NO_POSITION else place
+
+
 def hex_text(numbers: np.ndarray[Any, Any], width: int) -> pa.Array:
     """Numbers in so many hexadecimal digits."""
     shifts = np.arange(4 * (width - 1), -1, -4, dtype=np.int64)

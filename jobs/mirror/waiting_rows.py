@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.spec.changes import DELETION_MEMORY
 
-MOST_WAITING = 1_000
+MOST_WAITING = 200
 """So many rows are named in a stamp, the newest by their order."""
 MOST_FOR_LONG = 50
 """And so many of those that have waited for more than an hour: the stamp stands in each snapshot of the mirror."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jobs.mirror.moved_keys import Histories
+from jobs.mirror.order_token import STREAMED, order_token
 
 
 def told(token: str, op: str, key: int, *, left_out: tuple[str, ...] = (), old: int | None = None, **v: Any) -> Any:
@@ -49,6 +52,37 @@ def test_what_nobody_knows_is_null_and_counted() -> None:
 
 def test_a_former_key_that_is_not_deleted_yet_may_still_have_changed() -> None:
     assert folded(2, MOVE[0], MOVE[1], MOVE[3]) == ("a2", "b1", 2)
+
+
+def at(position: str | None, offset: int) -> str:
+    return order_token(0, position, STREAMED, offset)
+
+
+@pytest.mark.parametrize("deleted_at", [3, 100])
+@pytest.mark.parametrize("updated", [False, True], ids=["", "updated at the same place"])
+def test_a_deletion_in_another_partition_is_at_the_place_of_its_change(deleted_at: int, updated: bool) -> None:
+    """Offsets of two partitions say nothing of which came first."""
+    changes = [told(at("05", 2), "c", 1, a="a1", b="b1"), told(at("09", 50), "c", 2, left_out=("a", "b"), old=1)]
+    if updated:
+        changes.append(told(at("09", deleted_at - 1), "u", 1, a="a2", left_out=("b",)))
+    changes.append(told(at("09", deleted_at), "d", 1))
+    row, unknown, awaited = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
+    assert (row["a"], row["b"], unknown, awaited) == ("a2" if updated else "a1", "b1", 0, set())
+
+
+def test_a_deletion_at_another_place_is_of_a_later_row() -> None:
+    moved = told(at("09", 50), "c", 2, left_out=("a", "b"), old=1)
+    for position, offset in (("0a", 100), (None, 100)):
+        place = None if position is None else "09"
+        changes = [told(at("05", 2), "c", 1, a="a1", b="b1"), {**moved, "_change_order": at(place, 50)}]
+        changes.append(told(at(position, offset), "d", 1))
+        row, unknown, awaited = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
+        assert (row["a"], unknown) == ("a1" if position else None, 2)
+        assert awaited == {(1,)}
+    # In one partition what stands behind the deletion and the change that it is of is later, at the same place too.
+    again = [told(at("09", 51), "c", 1, a="x", b="x"), told(at("09", 52), "d", 1)]
+    changes = [told(at("05", 2), "c", 1, a="a1", b="b1"), told(at("09", 49), "d", 1), moved, *again]
+    assert folded(2, *changes) == ("a1", "b1", 0)
 
 
 def test_the_former_keys_whose_deletion_has_not_come_are_waited_for() -> None:
