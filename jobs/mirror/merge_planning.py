@@ -15,7 +15,7 @@ from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.mirror_table import KEY_COLUMN, row_columns
-from jobs.mirror.rebuilding import landed_rows
+from jobs.mirror.rebuilding import landed_rows, rows_there
 from jobs.mirror.waiting_rows import aged
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -61,10 +61,13 @@ def merge_plan(
 
 def landed_now(spec: StreamSpec, changelog: Table) -> int | None:
     """How many changes have landed in a changelog; None where that is not known, or says nothing of offsets, as those
-    of a topic have begun anew.
+    of a topic have begun anew, or somebody else has added or removed rows.
     """
     metadata = changelog.metadata
-    return None if other_logs(metadata, spec.stream, 0) else landed_rows(metadata, spec.stream)
+    landed = landed_rows(metadata, spec.stream)
+    if landed != rows_there(metadata, spec.table.name) or other_logs(metadata, spec.stream, 0):
+        return None
+    return landed
 
 
 def landed_since(known: MirrorStamp | None, found: ChangelogIncrement, landed: int | None) -> int | None:

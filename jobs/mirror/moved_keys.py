@@ -31,19 +31,21 @@ class Histories:
     Attributes:
         key, columns: Names.
         changes: By key, in the order of their tokens.
+        placed: Whether the deletion of a former key has the position of the change of the row that has another one.
     """
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
     changes: Mapping[Key, Sequence[Change]]
+    placed: bool = True
 
     @staticmethod
-    def of(key: Sequence[str], columns: Sequence[str], changes: Iterable[Change]) -> Histories:
+    def of(key: Sequence[str], columns: Sequence[str], changes: Iterable[Change], *, placed: bool = True) -> Histories:
         """Histories of changes in any sequence; no truncates, and none that a truncate removed."""
         found: dict[Key, list[Change]] = {}
         for change in sorted(changes, key=lambda each: each[ORDER_COLUMN]):
             found.setdefault(tuple(change[name] for name in key), []).append(change)
-        return Histories(tuple(key), tuple(columns), found)
+        return Histories(tuple(key), tuple(columns), found, placed)
 
     def folded(self, key: Key) -> tuple[dict[str, Any], int, set[Key]]:
         """The folded row of a key, how many of its values nobody knows for sure, and the former keys that may say them.
@@ -91,16 +93,12 @@ class Histories:
         """The value of a column in the row that had another key until a change."""
         changes = self.changes.get(former, ())
         end = sum(each[ORDER_COLUMN] < token for each in changes)
-        # The source deletes the former key as a part of the same change, and may have said so twice.
-        rest = end
-        while rest and changes[rest - 1][OP_COLUMN] == "d":
-            rest -= 1
-        if rest == end and (beside := _deletion_beside(changes[end:], token)) is not None:
-            rest, end = end + beside, end + beside + 1
-        if rest == end:
+        place = token_place(token) if self.placed else None
+        rest = _before_deletion(changes, end) if place is None else _before_deletion_at(changes, end, place)
+        if rest is None:
             awaited.add(former)
-        value, sure = self._value(changes, rest, name, deepest, awaited)
-        return value, sure and rest < end
+        value, sure = self._value(changes, end if rest is None else rest, name, deepest, awaited)
+        return value, sure and rest is not None
 
     def _former(self, change: Change) -> Key | None:
         former = change.get(OLD_KEY)
@@ -110,12 +108,32 @@ class Histories:
         return None if None in key or key == tuple(change[name] for name in self.key) else key
 
 
-def _deletion_beside(changes: Sequence[Change], token: str) -> int | None:
-    """Which of some changes is the deletion of a key, that a change of another partition made at the same place.
+def _before_deletion(changes: Sequence[Change], end: int) -> int | None:
+    """How many changes were before the deletion that stands last of the first ones; None without it.
 
-    Offsets of two partitions do not say which came first. None where there is no such deletion, or more than one.
+    The source deletes the former key as a part of the same change, and may have said so twice.
     """
-    place = token_place(token)
-    beside = [each for each in changes if place is not None and token_place(each[ORDER_COLUMN]) == place]
-    deletions = [number for number, each in enumerate(beside) if each[OP_COLUMN] == "d"]
-    return deletions[0] if len(deletions) == 1 else None
+    rest = end
+    while rest and changes[rest - 1][OP_COLUMN] == "d":
+        rest -= 1
+    return rest if rest < end else None
+
+
+def _before_deletion_at(changes: Sequence[Change], end: int, place: str) -> int | None:
+    """How many changes were before the deletion at a place, that of the change which it is a part of.
+
+    One at another place is of an earlier row with that key. Where both are in two partitions, their offsets do not say
+    which came first. Of several deletions at the place the last is meant that the offsets have before the change, else
+    the first.
+    """
+    there = [number for number, each in enumerate(changes) if each[OP_COLUMN] == "d" and _is_at(each, place)]
+    if not there:
+        return None
+    rest = max((number for number in there if number < end), default=there[0])
+    while rest and rest - 1 in there:
+        rest -= 1
+    return rest
+
+
+def _is_at(change: Change, place: str) -> bool:
+    return token_place(change[ORDER_COLUMN]) == place

@@ -70,7 +70,8 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Move
     sorted_rows = mine.repartition(session_cores(rows), _ROW).sortWithinPartitions(
         _ROW, *map(_column, names), ORDER_COLUMN
     )
-    task = MovedTask(plan.key, plan.columns, row_filter, history.prepared(kinds, (_ROW, *plan.key)))
+    prepared = history.prepared(kinds, (_ROW, *plan.key))
+    task = MovedTask(plan.key, plan.columns, row_filter, prepared, plan.scope == "source")
     more = StructField(UNKNOWN_COLUMN, LongType()), StructField(_AWAITED_COLUMN, ArrayType(ArrayType(StringType())))
     folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
     found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
@@ -195,12 +196,14 @@ class MovedTask:
         key, columns: As `fold` takes them.
         row_filter: Says which rows the mirror has.
         prepared: What is done before with the changes of some rows.
+        placed: As `Histories` has it.
     """
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
     row_filter: RowFilter
     prepared: KeptTables
+    placed: bool
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for changes in whole_keys(batches, (_ROW,)):
@@ -213,9 +216,8 @@ class MovedTask:
                 own = next((change for change in of_row if change[_OWN]), None)
                 if own is None:
                     continue
-                row, missing, former = Histories.of(self.key, self.columns, of_row).folded(
-                    tuple(own[n] for n in self.key)
-                )
+                histories = Histories.of(self.key, self.columns, of_row, placed=self.placed)
+                row, missing, former = histories.folded(tuple(own[n] for n in self.key))
                 found.append(row)
                 unknown.append(missing)
                 awaited.append(sorted(former, key=repr))

@@ -22,10 +22,9 @@ def refuse_incomplete(spec: StreamSpec, mirror: Mirror, changelog: Table) -> Non
     Raises:
         FrazilError: It has.
     """
-    landed, there = landed_rows(changelog.metadata, spec.stream), _rows(changelog.metadata)
-    expired = expired_changes(changelog.metadata.properties, spec.table.name)
-    there += expired.rows if expired else 0
+    landed, there = landed_rows(changelog.metadata, spec.stream), rows_there(changelog.metadata, spec.table.name)
     if landed is not None and there < landed:
+        expired = expired_changes(changelog.metadata.properties, spec.table.name)
         raise FrazilError(
             f"stream {spec.stream}: changelog {spec.table.name} has {there:,} rows{_with(expired)}, and {landed:,} "
             f"were landed there: somebody has removed some, so mirror {mirror.table} made of the rest may lack rows.",
@@ -55,6 +54,12 @@ def landed_rows(metadata: TableMetadata, stream: str) -> int | None:
     return total
 
 
-def _rows(metadata: TableMetadata) -> int:
-    head = metadata.current_snapshot()
-    return int(head.summary["total-records"] or 0) if head and head.summary else 0
+def rows_there(metadata: TableMetadata, table: str) -> int:
+    """How many rows a changelog has, whoever wrote them, with those that have expired.
+
+    Args:
+        table: Its name.
+    """
+    head, expired = metadata.current_snapshot(), expired_changes(metadata.properties, table)
+    there = int(head.summary["total-records"] or 0) if head and head.summary else 0
+    return there + (expired.rows if expired else 0)

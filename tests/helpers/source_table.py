@@ -102,6 +102,8 @@ class SourceTable:
         left_out = [name for name in LARGE if self.random.random() < 0.6]
         del self.rows[key]
         self._tell("d", key, dict.fromkeys(there) | {"id": key[0], "part": key[1]})
+        # Both have one position in the source's log.
+        self.position -= 1
         self.rows[new] = there | self._row(new, {"name": f"moved {self.position}"})
         self._tell("c", new, self.rows[new], left_out, old_key={"id": key[0], "part": key[1]})
 
@@ -134,10 +136,11 @@ class SourceTable:
 
 def state_after(changes: Iterable[Row]) -> dict[Any, Row]:
     """The rows after changes, whatever they were sent in, one change at a time by their positions."""
-    once = {each["_change_position"]: each for each in changes}
+    # The deletion of a former key is at the place of the change that it is a part of.
+    once = {(each["_change_position"], each["_change_op"] != "d"): each for each in changes}
     rows: dict[Any, Row] = {}
     moved: dict[Any, Row] = {}
-    for _, told in sorted(once.items()):
+    for _, told in sorted(once.items(), key=lambda each: each[0]):
         key = (told["id"], told["part"])
         if told["_change_op"] == "t":
             rows.clear()

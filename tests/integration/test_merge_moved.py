@@ -32,9 +32,7 @@ def _moved(count: int) -> list[Row]:
         for n in range(count):
             former, place = (step - 1) * count + n, len(made)
             made.append(change("d", place, id=former))
-            made.append(
-                change("c", place + 1, id=step * count + n, name="moved", unavailable=["note"], old_key={"id": former})
-            )
+            made.append(_move(step * count + n, former, place + 1, place, 0))
     return made
 
 
@@ -94,7 +92,7 @@ def test_a_row_that_has_moved_gets_the_values_that_come_for_its_former_keys_late
     world.land([change("r", n, 0, id=n, name="first", note="old") for n in (1, 5)])
     world.merged()
     # The row has moved twice, and another one once.
-    moved = [_move(2, 1, 0, 12, 1), change("d", 1, 13, partition=1, id=2), _move(3, 2, 2, 14, 1), _move(6, 5, 3, 16, 1)]
+    moved = [_move(2, 1, 0, 11, 1), change("d", 1, 14, partition=1, id=2), _move(3, 2, 2, 14, 1), _move(6, 5, 3, 16, 1)]
     world.land(moved)
     first = world.merged(by="either")
     assert (world.small, first.counts.unresolved, first.counts.awaited) == (0, 2, 2)
@@ -123,9 +121,9 @@ def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
     """A dead letter of the former key is replayed after the row has moved, and moved again."""
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     world.land([change("r", 0, id=1, name="n", note="old"), change("c", 1, id=7, note="seven")])
-    world.land([change("d", 3, id=1), _move(2, 1, 4, 4, 0)])
+    world.land([change("d", 3, id=1), _move(2, 1, 4, 3, 0)])
     assert world.merged().counts.unresolved == 0
-    world.land([change("d", 5, id=2), _move(3, 2, 6, 6, 0)])
+    world.land([change("d", 5, id=2), _move(3, 2, 6, 5, 0)])
     world.merged()
     assert _notes(world) == {3: "old", 7: "seven"}
     world.land([change("u", 2, id=1, name="n", note="NEW")])

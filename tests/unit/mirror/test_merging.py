@@ -13,6 +13,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.errors import FencedError
+from jobs.commit.operations import Append
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError, changelog_increment
 from jobs.mirror.merge_plan import MergePlan, MergeResult
@@ -319,6 +321,22 @@ def test_a_branch_that_somebody_else_has_written_is_not_published(world: MirrorW
     assert world.rows() == {1: "ann"}
     world.merge()
     assert world.rows() == {1: "ann", 2: "bob"}
+
+
+def test_how_many_changes_have_landed_is_known_while_nobody_else_adds_some(world: MirrorWorld) -> None:
+    for changes in ([Change(1, "ann"), Change(2, "bob")], [Change(1, "anna")]):
+        world.land(*changes)
+        world.merge()
+        stamp = world.stamp()
+        assert stamp is not None and stamp.landed == len(world.changes)
+    # One more by somebody else could stand for one that a replay brings.
+    changelog = world.changelog()
+    rows = world.data_files(changelog, [{"id": 9, "name": "x", "_change_op": "u", "_kafka_offset": 7}])
+    commit_once(changelog, Append(rows), summary={}, properties={})
+    world.land(Change(2, "bobby"))
+    world.merge()
+    stamp = world.stamp()
+    assert stamp is not None and stamp.landed is None
 
 
 def test_a_branch_of_another_is_not_begun_again(world: MirrorWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,19 @@ def test_a_deletion_in_another_partition_is_at_the_place_of_its_change(deleted_a
     changes.append(told(at("09", deleted_at), "d", 1))
     row, unknown, awaited = Histories.of(["id"], ["id", "a", "b"], changes).folded((2,))
     assert (row["a"], row["b"], unknown, awaited) == ("a2" if updated else "a1", "b1", 0, set())
+
+
+def test_the_deletion_of_an_earlier_row_with_that_key_is_not_that_of_the_change() -> None:
+    earlier = [told(at("02", 2), "c", 1, a="a0", b="b0"), told(at("03", 3), "d", 1)]
+    moved = told(at("09", 50), "c", 2, left_out=("a", "b"), old=1)
+    found = Histories.of(["id"], ["id", "a", "b"], [*earlier, moved])
+    row, unknown, awaited = found.folded((2,))
+    assert (row["a"], unknown, awaited) == (None, 2, {(1,)})
+    later = [told(at("08", 4), "c", 1, a="a1", b="b1"), told(at("09", 5), "d", 1), told(at("09", 6), "d", 1)]
+    assert folded(2, *earlier, moved, *later) == ("a1", "b1", 0)
+    # Versions of a row are those of each key by itself.
+    row, unknown, awaited = replace(found, placed=False).folded((2,))
+    assert (row["a"], unknown, awaited) == ("a0", 0, set())
 
 
 def test_a_deletion_at_another_place_is_of_a_later_row() -> None:

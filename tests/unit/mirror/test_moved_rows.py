@@ -33,7 +33,7 @@ def told(row: int, own: bool, op: str, key: int, order: int, note: str | None = 
 
 def folded(changes: list[Any], batch: int) -> list[dict[str, Any]]:
     table = sorted_rows(pa.Table.from_pylist(changes, SCHEMA), ("_change_row", "id", "_change_order"))
-    task = MovedTask(("id",), ("id", "note"), RowFilter(), lambda rows: rows)
+    task = MovedTask(("id",), ("id", "note"), RowFilter(), lambda rows: rows, placed=True)
     return [row for part in task(table.combine_chunks().to_batches(batch)) for row in part.to_pylist()]
 
 
