@@ -117,9 +117,8 @@ def removed_later(history: History, rows: DataFrame, count: int, since: datetime
     if plan.where is None:
         # A row that does not fulfil a condition is gone by whichever change made it so.
         changes = changes.where(sql.col(OP_COLUMN) == "d")
-    ordered = changes.mapInArrow(
-        OrderTask(history.whole_order(), plan.key, late=True), ordered_kinds(changes, plan.key)
-    )
+    # By the generations that the stamp has no change is lower than by all of them: at worst a key is folded again.
+    ordered = changes.mapInArrow(OrderTask(history.order, plan.key, late=True), ordered_kinds(changes, plan.key))
     mine = rows.select(*key, sql.col(ORDER_COLUMN).alias("_mine"))
     later = ordered.join(mine, list(plan.key)).where(sql.col(ORDER_COLUMN) > sql.col("_mine"))
     return later.select(*key).distinct()
