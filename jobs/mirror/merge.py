@@ -113,13 +113,15 @@ class _Merge:
             here = changes.toArrow() if folds_here(files, changes) else None
             count = sum(file.record_count for file in files)
             scans = log_scans(changes, count, plan) if here is None else log_scans_here(here, plan)
-            order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered)
-            if plan.start is not None:
-                order = replace(order, begins=plan.start.offsets)
+            late, begins = late_changes(plan, scans.values()), plan.start.offsets if plan.start else {}
+            order = Order.of(
+                plan.stream, plan.key, plan.state, scans, plan.scope,
+                scattered=plan.scattered, begins=begins, late=late > 0,
+            )  # fmt: skip
             counts = MergeCounts(
                 read=sum(scan.rows for scan in scans.values()),
                 repeats=sum(scan.repeated_rows for scan in scans.values()),
-                late=late_changes(plan, scans.values()),
+                late=late,
                 truncates=sum(scan.truncate_rows for scan in scans.values()),
             )
             self._truncate(order.state)
@@ -144,9 +146,9 @@ class _Merge:
                 self.session, plan, self.target, history, row_filter, until,
                 remembered=lambda: memory_begins(columns, plan.timestamp, files, time.time()),
             )  # fmt: skip
-            late = changes.mapInArrow(LateTask(order), changes.schema) if counts.late > counts.too_late else None
+            again = changes.mapInArrow(LateTask(order), changes.schema) if counts.late > counts.too_late else None
             facts = self._facts(folded)
-            source = rows.of(folded, facts, late)
+            source = rows.of(folded, facts, again)
             if source.changed:
                 facts = self._facts(source.frame)
             self._merge(source.frame, facts)

@@ -10,7 +10,7 @@ another partition of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,6 +84,8 @@ class Order:
         scope: Scope,
         *,
         scattered: bool = False,
+        begins: Mapping[TopicPartition, int] | None = None,
+        late: bool = True,
     ) -> Order:
         """The order of an increment.
 
@@ -92,6 +94,8 @@ class Order:
             before: The mirror's state.
             scans: By partition, of all changes of the increment.
             scattered: Whether changes of one key may be in several partitions.
+            begins: As the order has it.
+            late: Whether there may be late changes that the mirror does not have.
 
         Raises:
             NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
@@ -114,8 +118,12 @@ class Order:
             raise TooManyGenerationsError(stream)
         if scattered:
             _refuse_scattered(stream, state)
-        floors = _floors(stream, state, scans, known_since(before))
-        return Order(replace(state, floors=floors), scans, scope)
+        begins = begins or {}
+        since = known_since(before)
+        # A base stands for what is older, and what is merged again has been seen.
+        unknown = {each: range(begins.get(each, 0), first) if late else range(0) for each, first in since.items()}
+        floors = _floors(stream, state, scans, since, unknown)
+        return Order(replace(state, floors=floors), scans, scope, begins)
 
     def of_rows(
         self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array, ops: pa.Array, positions: pa.Array
@@ -165,14 +173,19 @@ def _refuse_scattered(stream: str, state: MirrorState) -> None:
 
 
 def _floors(
-    stream: str, state: MirrorState, scans: Mapping[TopicPartition, LogScan], known: Mapping[TopicPartition, int]
+    stream: str,
+    state: MirrorState,
+    scans: Mapping[TopicPartition, LogScan],
+    since: Mapping[TopicPartition, int],
+    unknown: Mapping[TopicPartition, range],
 ) -> dict[str, TruncateFloor]:
     """The newest truncates.
 
     Args:
-        known: By partition, the first offset whose generation is known, where that of others may not be.
+        since: By partition, the first offset whose generation is known, where that of others may not be.
+        unknown: Of these partitions, the offsets of truncates that the mirror may not have.
     """
-    floors = dict(state.floors)
+    floors, older = dict(state.floors), list[tuple[TopicPartition, int, str]]()
     topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
@@ -183,13 +196,37 @@ def _floors(
                 raise UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
-            if offset < known.get(partition, 0):
-                # It is of an earlier generation than the first that is known: later ones stand above it anyway.
-                if there is None or there.token[:4] < token[:4]:
-                    raise UnknownGenerationError(stream, partition, offset)
+            if offset < since.get(partition, 0):
+                older.append((partition, offset, token))
             elif there is None or token > there.token:
                 floors[partition.topic] = TruncateFloor(token)
+    # Of an earlier generation than the first that is known: a floor in that one or a later one stands above it anyway.
+    above = [
+        (p, offset) for p, offset, token in older if p.topic not in floors or floors[p.topic].token[:4] < token[:4]
+    ]
+    seen = _floor_places(state, older)
+    for partition, offset in above:
+        if offset in unknown[partition] and offset > seen.get(partition, -1):
+            raise UnknownGenerationError(stream, partition, offset)
     return floors
+
+
+def _floor_places(state: MirrorState, older: Sequence[tuple[TopicPartition, int, str]]) -> dict[TopicPartition, int]:
+    """By partition in which the newest truncate that a mirror has is known to stand, its offset.
+
+    Args:
+        older: Truncates as `(partition, offset, token)`, in which the generation is another one than they have.
+    """
+    found = {
+        partition: offset
+        for partition, offset, token in older
+        if partition.topic in state.floors and state.floors[partition.topic].token[4:] == token[4:]
+    }
+    for topic, floor in state.floors.items():
+        of_topic = [each for each in state.partitions if each.topic == topic]
+        if len(of_topic) == 1:
+            found[of_topic[0]] = int(floor.token[-16:], 16)
+    return found
 
 
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:

@@ -124,15 +124,17 @@ class _Merge:
     def run(self) -> MergeResult:
         plan = self.plan
         scans = log_scans_here(self.changes, plan)
-        order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered)
-        if plan.start is not None:
-            order = replace(order, begins=plan.start.offsets)
+        late, begins = late_changes(plan, scans.values()), plan.start.offsets if plan.start else {}
+        order = Order.of(
+            plan.stream, plan.key, plan.state, scans, plan.scope,
+            scattered=plan.scattered, begins=begins, late=late > 0,
+        )  # fmt: skip
         counts = MergeCounts(
             read=self.changes.num_rows,
             repeats=sum(scan.repeated_rows for scan in scans.values()),
             truncates=sum(scan.truncate_rows for scan in scans.values()),
         )
-        if late_changes(plan, scans.values()):
+        if late:
             raise NotSmallError("changes have come late")
         if order.state.floors != plan.state.floors:
             raise NotSmallError("the source was truncated")

@@ -73,6 +73,16 @@ def test_older_generations_have_the_numbers_that_they_had(lineages: list[str], c
     assert found == {P0: log.tokens}
 
 
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=80), st.lists(st.integers(0, 80), max_size=5))
+def test_by_the_generations_of_a_stamp_no_change_is_lower(lineages: list[str], cuts: list[int]) -> None:
+    """So a later change that has removed a row is found by them, too."""
+    logs = {P0: [at(n, "5", lineage) for n, lineage in enumerate(lineages)]}
+    state = merged(logs[P0], cuts)
+    whole, stamped = kept(whole_order(state, logs), logs)[P0], kept(Order(state, {}), logs)[P0]
+    since = state.partitions[P0].generations[0].since
+    assert all(stamped[n] == whole[n] if n >= since else stamped[n] >= whole[n] for n in range(len(lineages)))
+
+
 def test_changes_of_two_partitions_are_each_in_their_order() -> None:
     logs = {P0: failovers(41), P1: failovers(30, 1)}
     state = MirrorState()
@@ -104,6 +114,42 @@ def test_a_late_truncate_of_an_older_generation() -> None:
     # All of the log at once knows it.
     whole = [*failovers(3), *late[P0], *failovers(36, 4)]
     assert ordered(MirrorState(), {P0: whole}).state.floors["shop"].token == "0003.1.1.0000000000000003"
+
+
+def test_a_truncate_of_an_older_generation_that_the_mirror_has() -> None:
+    """Snapshots of the changelog have expired, so all of it is read; or the mirror is made anew of a base."""
+    log = failovers(36)
+    log[2], log[3] = at(2, "1", "s0", op="t"), at(3, "1", "s1", op="t")
+    state = merged(log, [10, 20, 30])
+    more = {P0: [*log, *failovers(3, 36)]}
+    order = ordered(state, more)
+    assert order.state.floors == state.floors == {"shop": TruncateFloor("0003.1.1.0000000000000003")}
+    assert [*kept(order, {P0: more[P0][36:]})[P0]] == [36, 37, 38]
+    # One behind it may be a letter that has come back.
+    with pytest.raises(UnknownGenerationError, match="before offset 4"):
+        ordered(state, {P0: [*log[:4], at(4, "1", "s0", op="t")]})
+    # A later one, in the same increment, stands above both.
+    newest = ordered(state, {P0: [at(4, "1", "s0", op="t"), at(36, "900", "s0", op="t")]}).state.floors
+    assert newest == {"shop": TruncateFloor("0024.900.1.0000000000000024")}
+
+
+def test_a_truncate_of_an_older_generation_in_one_of_several_partitions() -> None:
+    logs = {P0: failovers(36), P1: failovers(36)}
+    logs[P0][3], logs[P1][1] = at(3, "9", "s1", op="t"), at(1, "3", "s1", op="t")
+    state = MirrorState()
+    for n in range(36):
+        part = {each: log[n : n + 1] for each, log in logs.items()}
+        state = MirrorState.from_json(ordered(state, part).state.to_json())
+    assert state.floors["shop"].token == "0003.9.1.0000000000000003"
+    assert ordered(state, {P0: logs[P0]}).state.floors == state.floors
+    with pytest.raises(UnknownGenerationError, match="partition 1"):
+        ordered(state, logs)
+    # All that comes late is what the mirror has, or a base stands for it.
+    scans = {each: LogScan.after(state.partitions[each]).scanned(chunk(log)) for each, log in logs.items()}
+    again = Order.of("shop", ("id",), state, scans, "source", late=False)
+    assert again.state.floors == state.floors
+    behind = Order.of("shop", ("id",), state, scans, "source", begins={P1: 2})
+    assert behind.state.floors == state.floors
 
 
 def test_more_older_stretches_than_there_were() -> None:
