@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.log_scan import LogScan
@@ -21,7 +21,7 @@ def generations_after(
     fresh = newest + 1
     for partition, scan in sorted(scans.items()):
         state = before.partitions.get(partition)
-        own = list(state.generations) if state else []
+        own = _begun_earlier(state.generations, scan) if state else []
         for since, lineage in scan.lineages:
             known = lineages.get(lineage)
             last = own[-1] if own else None
@@ -60,6 +60,12 @@ def _raise_to_newest(own: list[Generation], scan: LogScan, lineages: Mapping[str
         own[-1] = Generation(newest, last.since, last.lineage)
     else:
         own.append(Generation(newest, scan.first, last.lineage))
+
+
+def _begun_earlier(known: Sequence[Generation], scan: LogScan) -> list[Generation]:
+    """The generations, each from its first change on, if that has come late."""
+    since = {number: min(each for n, each in scan.earlier if n == number) for number, _ in scan.earlier}
+    return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
 
 
 def generation_at(state: PartitionState, offset: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.mirror.merge_plan import Break, PartitionState, Scope
+from jobs.mirror.merge_plan import Break, Generation, PartitionState, Scope
 from jobs.mirror.restored_lineage import restored_lineages
 
 SCANNED = pa.schema(
@@ -49,7 +49,9 @@ class LogScan:
         lineage, position, at: Since the last change of lineage: it, the greatest position, and the latest time of a
             change that is no repeat.
         lineages: `(offset, lineage)` wherever another lineage begins, the first one too.
-        first: The offset of the first change that is not late; None without one.
+        first, first_at: Offset and time of the first change that is not late; None without one.
+        known: The generations that are known of the partition.
+        earlier: `(number, offset)`: late changes of the lineage of that generation, before its first change so far.
         repeats: Offset ranges of what was sent before.
         carried: `(start, end, position)`: changes without a position of their own, and that of the change before them.
         truncates: `(offset, position)`, late ones too.
@@ -70,6 +72,9 @@ class LogScan:
     at: int | None = None
     lineages: tuple[tuple[int, str], ...] = ()
     first: int | None = None
+    first_at: int | None = None
+    known: tuple[Generation, ...] = ()
+    earlier: tuple[tuple[int, int], ...] = ()
     repeats: tuple[tuple[int, int], ...] = ()
     carried: tuple[tuple[int, int, str], ...] = ()
     truncates: tuple[tuple[int, str | None], ...] = ()
@@ -96,8 +101,8 @@ class LogScan:
         """A scan that goes on from what a mirror remembers of the partition."""
         if state is None:
             return LogScan(scope=scope, breaks=breaks)
-        next_offset = state.next_offset
-        found = LogScan(next_offset, next_offset, state.lineage, state.position, state.at)
+        begin = state.next_offset
+        found = LogScan(begin, begin, state.lineage, state.position, state.at, known=state.generations)
         return replace(found, scope=scope, breaks=breaks, other_log=other_log)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
@@ -122,18 +127,31 @@ class LogScan:
         gone = np.flatnonzero(_mask(truncates))
         positions = rows["position"].take(pa.array(gone)).to_pylist()
         told = list(zip(offsets[gone].tolist(), positions, strict=True))
+        if late and len(self.known) > 1:
+            found = found._behind_their_generation(rows.slice(0, late), offsets[:late])
         if late < rows.num_rows:
             found = found._in_order(rows.slice(late), offsets[late:])
         # A truncate that was sent twice is known already; one without a position has the position before it.
         kept = [(offset, position or _within(offset, found.carried)) for offset, position in told]
-        kept = [each for each in kept if each[0] < self.unseen or not _in(each[0], found.repeats)]
+        kept = [each for each in kept if each[0] < self.unseen or not any(a <= each[0] < b for a, b in found.repeats)]
         return replace(found, truncates=(*self.truncates, *kept), truncate_rows=self.truncate_rows + len(told))
+
+    def _behind_their_generation(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
+        """With late rows, those that a generation begins with: they were dead letters when it was seen to begin."""
+        lineages = restored_lineages(rows["lineage"], offsets, self.breaks)
+        found = [*self.earlier]
+        for before, after in pairwise(self.known):
+            if after.lineage not in (None, before.lineage):
+                mine = _mask(pc.fill_null(pc.equal(lineages, after.lineage), False))
+                begins = offsets[mine & (offsets >= before.since) & (offsets < after.since)]
+                found += [(after.number, int(each)) for each in begins[:1]]
+        return replace(self, earlier=tuple(found))
 
     def _in_order(self, rows: pa.Table | pa.RecordBatch, offsets: Ints) -> LogScan:
         """With rows that are not late."""
-        found = replace(
-            self, first=int(offsets[0]) if self.first is None else self.first, next_offset=int(offsets[-1]) + 1
-        )
+        found = replace(self, next_offset=int(offsets[-1]) + 1)
+        if self.first is None:
+            found = replace(found, first=int(offsets[0]), first_at=rows["at"][0].as_py())
         # What came before stands in front, as if it were a change.
         named = _behind(self.lineage, restored_lineages(rows["lineage"], offsets, self.breaks), pa.string())
         lineages = pc.fill_null_forward(named)
@@ -275,10 +293,6 @@ def _ints(values: pa.Array | pa.ChunkedArray) -> Ints:
 
 def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
     return values.to_numpy(zero_copy_only=False).astype(bool)
-
-
-def _in(offset: int, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return any(start <= offset < end for start, end in ranges)
 
 
 def _within(offset: int, carried: tuple[tuple[int, int, str], ...]) -> str | None:

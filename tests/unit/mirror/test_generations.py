@@ -152,6 +152,20 @@ def test_a_truncate_of_an_older_generation_in_one_of_several_partitions() -> Non
     assert behind.state.floors == state.floors
 
 
+def test_a_letter_that_was_the_first_change_behind_a_failover() -> None:
+    log = [at(0, "900"), at(1, "901"), at(2, "100", "b"), at(3, "101", "b"), at(4, "102", "b"), at(5, "50", "c")]
+    expected = kept(ordered(MirrorState(), {P0: log}), {P0: log})
+    state = merged([log[0], log[1], log[4], log[5]], [])
+    for letters in ([log[3], log[2]], [log[2], log[3]]):
+        found = state
+        for each in letters:
+            found = MirrorState.from_json(ordered(found, {P0: [each]}).state.to_json())
+        assert kept(Order(found, {}), {P0: log}) == expected
+    # Both at once, in chunks of one; what is known already moves nothing.
+    both = ordered(state, {P0: [log[2], log[3]]}, cut=1).state
+    assert both == found == ordered(found, {P0: log}).state
+
+
 def test_more_older_stretches_than_there_were() -> None:
     """Letters that came back are of a source of which nothing else has come."""
     log = [at(n, "5", "a") for n in range(9)] + failovers(MOST_GENERATIONS, 9)
