@@ -7,6 +7,7 @@ another process may have made a later base, which changes have expired by since.
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 import msgspec
 from pyiceberg.table import Table
@@ -25,6 +26,7 @@ from jobs.maintain.plan_changes import BaseForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.time_travel.tags import TAG_PREFIX, TagNote
@@ -59,7 +61,7 @@ def base_forecast(context: TableContext, table: Table) -> BaseForecast | None:
     """
     try:
         found = kept_mirror(context)
-        return None if found is None else _forecast(table, found[0].stream, _expired(context))
+        return None if found is None else _forecast(context, table, found[0].stream)
     except FrazilError as problem:
         return BaseForecast(refused=f"{problem.message} {problem.fix or ''}".strip())
     except Exception as problem:
@@ -81,8 +83,8 @@ def _expired(context: TableContext) -> ExpiredChanges | None:
     return None
 
 
-def _forecast(table: Table, stream: str, expired: ExpiredChanges | None) -> BaseForecast:
-    name = ".".join(table.name())
+def _forecast(context: TableContext, table: Table, stream: str) -> BaseForecast:
+    expired, name = _expired(context), ".".join(table.name())
     mirror_id, run = f"{stream}{MIRROR_PART}{name}", f"frazil mirror run {stream} --table {name}"
     past = history_of(table, mirror_id)
     stamped = past.newest.mirror if past.newest is not None else {}
@@ -96,7 +98,7 @@ def _forecast(table: Table, stream: str, expired: ExpiredChanges | None) -> Base
     if published.stamped.get("others"):
         said = "Somebody else has changed rows of the mirror, so what it has is not what its changelog says. Next: "
         return BaseForecast(refused=said + run.replace("mirror run", "mirror rebuild"))
-    if published.stamped.get("state", {}).get("waiting"):
+    if _waits(published, context.now()):
         said = "Rows whose key changed wait for changes of their former keys, for a week at most. Next: "
         return BaseForecast(refused=f"{said}frazil mirror status {stream}")
     newest = _newest(table, mirror_id, published)
@@ -106,6 +108,13 @@ def _forecast(table: Table, stream: str, expired: ExpiredChanges | None) -> Base
         newest.at if newest else None,
         newest is None or newest.sequence < published.sequence,
     )
+
+
+def _waits(published: MirrorBase, now: datetime) -> bool:
+    """Whether rows wait; no stamp may say that their week is over, as there is none while nothing comes."""
+    least = (now - DELETION_MEMORY).timestamp() * 1000
+    waiting = published.stamped.get("state", {}).get("waiting", ())
+    return any((since or published.stamped.get("at", 0)) > least for _, since, *_ in waiting)
 
 
 def _newest(table: Table, mirror_id: str, published: MirrorBase) -> MirrorBase | None:
@@ -126,7 +135,7 @@ def make_base(context: TableContext, step: Step) -> StepResult:
 
     def attempt() -> StepResult:
         table = context.load()
-        due = _forecast(table, stream, _expired(context))
+        due = _forecast(context, table, stream)
         if due.refused is not None:
             raise FrazilError(f"table {context.name}: {due.refused}", fix=f"frazil maintain {context.name}")
         if due.snapshot_id is None or not due.newer:

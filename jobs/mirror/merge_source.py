@@ -19,6 +19,7 @@ from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import JudgeTask
 from jobs.mirror.kept_frame import kept_frame
+from jobs.mirror.key_changes import SAID_COLUMNS, key_changes
 from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
@@ -26,7 +27,7 @@ from jobs.mirror.moved_rows import MovedRows, moved_from, moved_rows
 from jobs.mirror.refold import History, without_keys
 from jobs.mirror.removed_keys import may_be_behind, removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
-from jobs.mirror.waiting_rows import KeyTexts, WaitingRow, joined, keys_of, met, named_keys, texts_of
+from jobs.mirror.waiting_rows import KeyChange, KeyTexts, WaitingRow, above, joined, keys_of, met, named_keys, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -83,7 +84,9 @@ class SourceRows:
         """
         from pyspark.sql import functions as sql
 
-        parts, waiting = [] if late is None else [self._keys(late)], self.plan.state.waiting
+        parts = [] if late is None else [self._keys(late)]
+        floors = [floor.token for floor in self.history.order.state.floors.values()]
+        waiting = before = above(self.plan.state.waiting, floors)
         # What comes late to a key may say values of the rows that had it before.
         if parts and (moved := moved_from(self.history, parts[0])) is not None:
             parts.append(moved)
@@ -106,24 +109,35 @@ class SourceRows:
             return self._judged(MergeSource(rows, waiting=waiting), facts)
         log.info("%d keys are folded again from the changelog", count)
         rows, moved = self._refolded(again, count)
+        # What is folded again waits if that says so, and for no longer than it would have.
+        waiting = self._without(waiting, again)
         rest = without_keys(folded, again, count)
         source = rest.withColumn(SET_COLUMN, sql.lit(False)).unionByName(rows.withColumn(SET_COLUMN, sql.lit(True)))
         made = MergeSource(self._kept(source), count, waiting=waiting, changed=True)
         if moved is not None:
-            kept = joined(waiting, moved.waiting)
+            kept = joined(waiting, moved.waiting, before)
             unnamed = len({each.key for each in (*waiting, *moved.waiting)}) - len(kept)
             awaited = max(0, moved.awaited - unnamed)
             made = replace(made, unresolved=moved.unresolved, awaited=awaited, waiting=kept)
         return self._judged(made, None)
 
-    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> dict[KeyTexts, bool]:
-        """Of the keys that concern rows which wait, those with changes, and whether each is deleted by them."""
+    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> dict[KeyTexts, KeyChange]:
+        """Of the keys that concern rows which wait, those with changes."""
         from pyspark.sql import functions as sql
 
         names = list(self.plan.key)
         rows = folded.join(sql.broadcast(self._named(named_keys(waiting), folded)), names, "left_semi")
-        found = rows.select(*map(_column, names), (sql.col(FOLD_COLUMN) == DELETE).alias("_gone")).toArrow()
-        return dict(zip(texts_of(found, names), found["_gone"].to_pylist(), strict=True))
+        return key_changes(rows.select(*map(_column, (*names, *SAID_COLUMNS))).toArrow(), names)
+
+    def _without(self, waiting: Sequence[WaitingRow], keys: DataFrame) -> tuple[WaitingRow, ...]:
+        """Rows that wait and have none of some keys."""
+        from pyspark.sql import functions as sql
+
+        if not waiting:
+            return ()
+        own, names = self._named([each.key for each in waiting], keys), list(self.plan.key)
+        there = set(texts_of(keys.join(sql.broadcast(own), names, "left_semi").toArrow(), names))
+        return tuple(each for each in waiting if each.key not in there)
 
     def _named(self, texts: Sequence[KeyTexts], folded: DataFrame) -> DataFrame:
         """Keys that a stamp names, in the types of folded rows."""

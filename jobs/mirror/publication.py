@@ -19,6 +19,7 @@ from jobs.mirror.merge_plan import MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirror.other_writes import other_writes
 from jobs.mirror.session import MirrorSession
+from jobs.mirror.waiting_rows import aged
 
 STAMP_EVERY = timedelta(hours=1)
 
@@ -122,6 +123,8 @@ def publish_stamp(
     """
     until = found.until
     assert until is not None, "there is a snapshot"
+    # A row that is not waited for any more has one value at least that nobody knows.
+    waiting = aged(state.waiting, until.timestamp_ms)
     said = replace(
         known,
         snapshot_id=until.snapshot_id,
@@ -129,7 +132,8 @@ def publish_stamp(
         at_ms=until.timestamp_ms,
         letters=letters,
         positions=found.positions,
-        state=state,
+        unresolved=known.unresolved + len(state.waiting) - len(waiting),
+        state=replace(state, waiting=waiting),
     )
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:

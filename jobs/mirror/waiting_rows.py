@@ -9,7 +9,7 @@ stamp names it with the keys that it waits for, so that the merge which brings a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ MOST_WAITING = 200
 """So many rows are named in a stamp, the newest by their order."""
 MOST_FOR_LONG = 50
 """And so many of those that have waited for more than an hour: the stamp stands in each snapshot of the mirror."""
+MOST_COLUMNS = 8
+"""So many are named for each of them."""
 KeyTexts = tuple[str, ...]
 _LONG_MS = 3_600_000
 _LONGEST_MS = DELETION_MEMORY.days * 86_400_000
@@ -36,30 +38,55 @@ class WaitingRow:
         key: As texts.
         former: The keys that it waits for, as texts.
         since_ms: The time of the first changelog snapshot by which it waited; milliseconds since 1970, 0 if not set.
+        columns: Those whose values it waits for; none where that is not known, as in stamps of earlier
+            versions, or where they are many.
     """
 
     order: str
     key: KeyTexts
     former: tuple[KeyTexts, ...]
     since_ms: int = 0
+    columns: tuple[str, ...] = ()
 
     def to_json(self) -> list[Any]:
         """What stands in the stamp."""
-        return [self.order, self.since_ms, list(self.key), *map(list, self.former)]
+        order = [self.order, *self.columns] if self.columns else self.order
+        return [order, self.since_ms, list(self.key), *map(list, self.former)]
 
     @staticmethod
     def from_json(packed: Sequence[Any]) -> WaitingRow:
         """The inverse of `to_json`."""
-        order, since, key, *former = packed
-        return WaitingRow(order, tuple(key), tuple(map(tuple, former)), since)
+        told, since, key, *former = packed
+        order, *columns = told if isinstance(told, list) else [told]
+        return WaitingRow(order, tuple(key), tuple(map(tuple, former)), since, tuple(columns))
 
 
-def joined(waiting: Iterable[WaitingRow], fresh: Iterable[WaitingRow]) -> tuple[WaitingRow, ...]:
-    """Rows that wait, with those of a merge, at most `MOST_WAITING`; of one that waited before, what is said now."""
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What an increment says of a key.
+
+    Attributes:
+        order: The order token of its last change.
+        kept: Columns whose values are those of the mirror's row; None if the row is gone.
+        judged: Whether the filter could tell without values of that row.
+    """
+
+    order: str
+    kept: tuple[str, ...] | None
+    judged: bool = True
+
+
+def joined(
+    waiting: Iterable[WaitingRow], fresh: Iterable[WaitingRow], before: Iterable[WaitingRow] = ()
+) -> tuple[WaitingRow, ...]:
+    """Rows that wait, with those of a merge, at most `MOST_WAITING`; of one that waited before, what is said now.
+
+    Args:
+        before: Those that waited before the merge: their time goes on, also where they were folded again.
+    """
     by_key = {each.key: each for each in waiting}
-    for each in fresh:
-        before = by_key.get(each.key)
-        by_key[each.key] = replace(each, since_ms=before.since_ms) if before else each
+    since = {each.key: each.since_ms for each in (*before, *by_key.values())}
+    by_key |= {each.key: replace(each, since_ms=since.get(each.key, each.since_ms)) for each in fresh}
     return tuple(sorted(by_key.values(), key=lambda each: (each.order, each.key)))[-MOST_WAITING:]
 
 
@@ -69,7 +96,7 @@ def aged(waiting: Iterable[WaitingRow], now_ms: int) -> tuple[WaitingRow, ...]:
     Changes of a partition that lags come within minutes; what has not come within a week is not waited for.
 
     Args:
-        now_ms: The time of the changelog's snapshot, as `since_ms`.
+        now_ms: The time of the changelog's snapshot, or a later one, as `since_ms`.
     """
     dated = [replace(each, since_ms=each.since_ms or now_ms) for each in waiting]
     for_long = [each for each in dated if _LONG_MS <= now_ms - each.since_ms < _LONGEST_MS][-MOST_FOR_LONG:]
@@ -77,17 +104,43 @@ def aged(waiting: Iterable[WaitingRow], now_ms: int) -> tuple[WaitingRow, ...]:
 
 
 def met(
-    waiting: Iterable[WaitingRow], changed: Mapping[KeyTexts, bool]
+    waiting: Iterable[WaitingRow], changed: Mapping[KeyTexts, KeyChange]
 ) -> tuple[tuple[WaitingRow, ...], tuple[WaitingRow, ...]]:
-    """Rows that have a change of a former key now, and those that still wait.
+    """Rows that are to be folded again now, as a former key has a change, and those that still wait.
+
+    A row that is gone waits no more, nor does one whose values have come by a change of its own.
 
     Args:
-        changed: Keys with changes, and whether each is deleted by them: such a row waits no more.
+        changed: Keys with changes.
     """
-    rows = [*waiting]
-    come = tuple(each for each in rows if any(former in changed for former in each.former))
-    still = tuple(each for each in rows if each not in come and not changed.get(each.key, False))
-    return come, still
+    come, still = list[WaitingRow](), list[WaitingRow]()
+    for each in waiting:
+        own = changed.get(each.key)
+        if any(former in changed for former in each.former) or (own is not None and not own.judged):
+            come.append(each)
+        elif (row := each if own is None else _behind(each, own)) is not None:
+            still.append(row)
+    return tuple(come), tuple(still)
+
+
+def _behind(row: WaitingRow, own: KeyChange) -> WaitingRow | None:
+    """A row that waits, behind a change of its own; None if it waits no more."""
+    if own.order <= row.order:
+        # The mirror's row is newer, and stays.
+        return row
+    if not own.kept:
+        return None
+    columns = tuple(name for name in row.columns if name in own.kept)
+    return replace(row, order=own.order, columns=columns) if columns or not row.columns else None
+
+
+def above(waiting: Iterable[WaitingRow], floors: Collection[str]) -> tuple[WaitingRow, ...]:
+    """Rows that wait, without those that a truncate took.
+
+    Args:
+        floors: The order tokens of truncates; rows with a lower one are gone.
+    """
+    return tuple(each for each in waiting if not any(each.order < floor for floor in floors))
 
 
 def named_keys(waiting: Iterable[WaitingRow]) -> list[KeyTexts]:

@@ -29,6 +29,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.mirror.change_frame import log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
+from jobs.mirror.key_changes import SAID_COLUMNS, key_changes
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergeCounts, MergePlan, MergeResult
 from jobs.mirror.merge_planning import late_changes
 from jobs.mirror.mirror_table import refuse_unread
@@ -43,7 +44,7 @@ from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_del
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
-from jobs.mirror.waiting_rows import WaitingRow, met, named_keys, texts_of, with_first
+from jobs.mirror.waiting_rows import WaitingRow, met, named_keys, with_first
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
@@ -158,7 +159,7 @@ class _Merge:
             deletes=deletes,
             filtered=pc.sum(folded[FILTERED_COLUMN]).as_py(),
         )
-        state = replace(order.state, removed=max(order.state.removed, removed), waiting=self._waiting(folded, gone))
+        state = replace(order.state, removed=max(order.state.removed, removed), waiting=self._waiting(folded))
         return MergeResult(state, counts, self._merged(folded))
 
     def _folded(self, order: Order) -> pa.Table | None:
@@ -170,13 +171,13 @@ class _Merge:
         folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
 
-    def _waiting(self, folded: pa.Table, gone: pa.ChunkedArray) -> tuple[WaitingRow, ...]:
+    def _waiting(self, folded: pa.Table) -> tuple[WaitingRow, ...]:
         """The rows that wait for changes of their former keys, of which there are none."""
         waiting, key = self.plan.state.waiting, self.plan.key
         if not waiting:
             return ()
-        rows = with_first(folded.select([*key]).append_column("_gone", gone), key[0], named_keys(waiting))
-        come, still = met(waiting, dict(zip(texts_of(rows, key), rows["_gone"].to_pylist(), strict=True)))
+        rows = with_first(folded.select([*key, *SAID_COLUMNS]), key[0], named_keys(waiting))
+        come, still = met(waiting, key_changes(rows, key))
         if come:
             raise NotSmallError("changes have come to keys that rows had before")
         return still

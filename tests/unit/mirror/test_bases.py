@@ -22,14 +22,13 @@ from jobs.maintain.plan import Step
 from jobs.maintain.table_context import TableContext
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
 from jobs.mirror.history_start import history_start
-from jobs.mirror.merging import merge_new
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.spec.maintenance_policy import Policy
 from jobs.time_travel.tagging import delete_tag
 from jobs.time_travel.tags import tags_of
 from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
-from tests.unit.mirror.plain_merger import P0, WaitingMerger
+from tests.unit.mirror.plain_merger import P0
 from tests.unit.mirror.test_another_log import answer
 
 
@@ -90,19 +89,6 @@ def test_a_base_is_of_the_newest_merge_when_it_is_made(world: MirrorWorld) -> No
     assert bases(world) == before
     world.merge(how="anew")
     assert world.rows() == {1: "ann", 2: "bob"}
-
-
-def test_no_base_is_made_while_rows_wait_for_changes_of_their_former_keys(world: MirrorWorld) -> None:
-    """What they have now would stand for those changes for ever."""
-    world.land(Change(1, "ann"))
-    with world.session() as session:
-        merge_new(session, WaitingMerger())
-    assert "wait for changes of their former keys" in said(maintained(world, MIRROR))
-    assert bases(world) == []
-    world.land(Change(2, "bob"))
-    world.merge()
-    maintained(world, MIRROR)
-    assert len(bases(world)) == 1
 
 
 def test_no_property_of_the_table_lets_a_base_go(world: MirrorWorld) -> None:

@@ -174,6 +174,21 @@ def _waits(world: MirrorWorld, patch: pytest.MonkeyPatch) -> None:
     world.state = replace(world.state, waiting=(WaitingRow("0000", ("3",), (("9",), ("1",))),))
 
 
+def test_a_row_waits_until_a_change_of_its_own_has_the_values(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+    world.land(rows_of(3))
+    world.merged(by="process")
+    rows = tuple(WaitingRow("0000", (str(n),), (("9",),), 7, ("note",)) for n in range(3))
+    world.state = replace(world.state, waiting=rows)
+    world.land([change("u", 10, id=0, note="sent"), change("u", 11, id=1, unavailable=["note"]), change("d", 12, id=2)])
+    (left,) = world.merged(by="process").state.waiting
+    assert (left.key, left.since_ms, left.columns) == (("1",), 7, ("note",))
+    order = left.order
+    world.land([change("u", 13, 5, partition=1, id=1, note="older")])
+    (left,) = world.merged(by="process").state.waiting
+    assert left.order == order > "0000"
+
+
 NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], list[Row]]] = {
     "changes have come late": (_none, [change("u", 2, 60, id=1)]),
     "the source was truncated": (_none, [change("t", 50)]),
