@@ -38,6 +38,7 @@ from jobs.mirror.merge_plan import (
 )
 from jobs.mirror.older_generations import known_since
 from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_token
+from jobs.mirror.truncate_check import refuse_below_truncate
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -99,7 +100,7 @@ class Order:
 
         Raises:
             NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
-            ScatteredChangesError, UnknownGenerationError: The mirror has to stop.
+            ScatteredChangesError, UnknownGenerationError, BelowTruncateError: The mirror has to stop.
         """
         nulls = [(partition, scan) for partition, scan in sorted(scans.items()) if scan.null_key is not None]
         if nulls:
@@ -123,7 +124,9 @@ class Order:
         # A base stands for what is older, and what is merged again has been seen.
         unknown = {each: range(begins.get(each, 0), first) if late else range(0) for each, first in since.items()}
         floors = _floors(stream, state, scans, since, unknown)
-        return Order(replace(state, floors=floors), scans, scope, begins)
+        state = replace(state, floors=floors)
+        refuse_below_truncate(stream, before, state, scans)
+        return Order(state, scans, scope, begins)
 
     def of_rows(
         self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array, ops: pa.Array, positions: pa.Array

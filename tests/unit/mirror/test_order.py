@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
 from jobs.mirror.errors import (
+    BelowTruncateError,
     NullKeyError,
     RestoredSourceError,
     SharedTruncateError,
@@ -154,6 +155,41 @@ def test_a_truncate_takes_what_is_older_in_every_partition_and_whenever_it_comes
     assert {p: [*tokens] for p, tokens in kept(order, logs).items()} == {P0: [2], P1: [1]}
     late = {P2: [at(0, "4"), at(1, "9")]}
     assert kept(ordered(order.state, late), late) == {P2: {1: "0000.9.1.0000000000000001"}}
+
+
+SECOND = 1_000_000
+
+
+def test_a_source_that_takes_over_again_behind_a_truncate_of_another() -> None:
+    """A partition that saw nothing of the other one: its changes would be taken for those before the truncate."""
+    state = ordered(MirrorState(), {P0: [at(0, "0100")], P1: [at(0, "0101", when=SECOND)]}).state
+    other = [at(1, "0050", "b", when=100 * SECOND), at(2, "0051", "b", op="t", when=101 * SECOND)]
+    state = MirrorState.from_json(ordered(state, {P0: other}).state.to_json())
+    # What the former source sent before is gone, also where it is read later.
+    behind = {P1: [at(1, "0102", when=99 * SECOND)], P2: [at(0, "0103", when=2 * SECOND)]}
+    assert kept(ordered(state, behind), behind) == {P1: {}, P2: {}}
+    back = {P1: [at(1, "0200", when=200 * SECOND)]}
+    with pytest.raises(
+        BelowTruncateError, match=r"partition 1, from offset 1 on.*of 1970-01-01 00:01:41 UTC"
+    ) as stopped:
+        ordered(state, back)
+    assert stopped.value.fix == "frazil mirror accept shop --new-generation --at shop:1:1"
+    with pytest.raises(BelowTruncateError, match=r"--at shop:1:1 --at shop:2:0"):
+        ordered(state, back | {P2: [at(0, "0201", when=201 * SECOND)]})
+    accepted = state.accepted(stopped.value.breaks)
+    done = ordered(accepted, back)
+    assert [*kept(done, back)[P1]] == [1]
+    more = {P0: [at(3, "0201", when=201 * SECOND)], P1: [at(2, "0202", when=202 * SECOND)]}
+    after = MirrorState.from_json(done.state.to_json())
+    assert {each: [*found] for each, found in kept(ordered(after, more), more).items()} == {P0: [3], P1: [2]}
+    # Where both are in one increment the first one has to be looked up; made anew, it is the same.
+    both = {P1: [*behind[P1], at(2, "0200", when=200 * SECOND)]}
+    whole = {P0: [at(0, "0100"), *other], P1: [at(0, "0101", when=SECOND), *both[P1]]}
+    for known, logs in ((state, both), (MirrorState(), whole)):
+        with pytest.raises(BelowTruncateError, match=r"look up the offset .* --at TOPIC:PARTITION:OFFSET"):
+            ordered(known, logs)
+        again = known.accepted({P1: 2})
+        assert [*kept(ordered(again, logs), logs)[P1]] == [2]
 
 
 def test_a_truncate_of_one_topic_beside_others_stops_the_mirror() -> None:
