@@ -175,7 +175,7 @@ class BelowTruncateError(StreamStopped):
         time = datetime.fromtimestamp(latest / 1e6, UTC)
         super().__init__(
             f"stream {stream}: changes of topic {partition.topic}, partition {partition.partition}, from offset "
-            f"{first:,} on, are of a source before the one that truncated the table in another partition, and some "
+            f"{first} on, are of a source before the one that truncated the table in another partition, and some "
             f"happened later than the last that came of that one, of {time:%Y-%m-%d %H:%M:%S} UTC: the former source "
             "has taken over again. The truncate would take them, so the mirror stops.",
             fix=f"{look}frazil mirror accept {stream} --new-generation {at or '--at TOPIC:PARTITION:OFFSET'}",
