@@ -61,8 +61,8 @@ class LogScan:
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
-        other_log: Whether the state before may be that of a former log of the topic: a row that is read at a lower
-            position is no repeat there, whatever the clocks say, as a connector begins with it that reads anew.
+        behind_former: Whether the greatest position is that of a former log of the topic. A row of a snapshot that is
+            lower is no repeat there, whatever the clocks say: the connector may read the source anew.
     """
 
     unseen: int = 0
@@ -88,7 +88,7 @@ class LogScan:
     truncate_rows: int = 0
     scope: Scope = field(default="source")
     breaks: tuple[Break, ...] = ()
-    other_log: bool = False
+    behind_former: bool = False
 
     @staticmethod
     def after(
@@ -96,14 +96,14 @@ class LogScan:
         scope: Scope = "source",
         breaks: tuple[Break, ...] = (),
         *,
-        other_log: bool = False,
+        behind_former: bool = False,
     ) -> LogScan:
         """A scan that goes on from what a mirror remembers of the partition."""
         if state is None:
             return LogScan(scope=scope, breaks=breaks)
         begin = state.next_offset
         found = LogScan(begin, begin, state.lineage, state.position, state.at, known=state.generations)
-        return replace(found, scope=scope, breaks=breaks, other_log=other_log)
+        return replace(found, scope=scope, breaks=breaks, behind_former=behind_former)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
         """The scan with the next rows.
@@ -170,9 +170,14 @@ class LogScan:
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
         seen = _Compared.of(positions, times, run)
-        if self.other_log and self.first is None and seen.lower[1] and rows["op"][0].as_py() == "r":
-            told = (int(offsets[0]), positions[1].as_py(), self.position or "", False)
-            return replace(found, restored=told, restored_row=True)
+        if self.behind_former:
+            read = _mask(pc.fill_null(pc.equal(rows["op"], "r"), False))
+            anew = np.flatnonzero((seen.lower & (seen.holder == 0))[1:] & read)
+            if len(anew):
+                here = int(anew[0])
+                told = (int(offsets[here]), positions[here + 1].as_py(), self.position or "", False)
+                return replace(found, restored=told, restored_row=True)
+            found = replace(found, behind_former=bool(seen.holder[-1] == 0))
         found = found._compared(seen, offsets)
         if found.restored is None:
             return found

@@ -7,7 +7,7 @@ either log, so it is merged by itself, as changes that come late: their keys are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pyiceberg.table import Table
@@ -19,15 +19,15 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.other_logs import AnotherLog, other_logs
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp
-from jobs.mirror.another_log import ordered_by_row, refuse_mixed
-from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment, every_file, refuse_moved
-from jobs.mirror.merge_plan import MergeCounts, MergeResult, MirrorState, PartitionState
+from jobs.mirror.another_log import ordered_without_offsets, refuse_letters, refuse_mixed, refuse_other_partitions
+from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment, refuse_moved
+from jobs.mirror.former_log import FormerLog
+from jobs.mirror.merge_plan import MergeCounts, MergeResult, MirrorState
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.schema.long_properties import whole_property
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 
-_EXPIRED = "snapshots of the changelog since its last merge have expired, so all of the changelog is read"
 _BEHIND_ALL = 1 << 62
 """An offset that no change has: all of a replay is late."""
 
@@ -43,7 +43,6 @@ class LogStretch:
         last: Whether they reach up to the changelog's head.
         passed: Whether `known` is of a later snapshot than the stamp: another log begins in between.
         late: Whether all of them are of replays.
-        logs: Topics of which a mirror without a stamp gets the changes of several logs, ordered by their rows.
     """
 
     stream: str
@@ -52,19 +51,13 @@ class LogStretch:
     last: bool = True
     passed: bool = False
     late: bool = False
-    logs: frozenset[str] = frozenset()
 
     @property
     def state(self) -> MirrorState | None:
         """What the changes are put in order behind."""
-        if self.known is None or not self.known.state.logs:
+        if self.known is None or not self.late:
             return self.known.state if self.known else None
-        state = self.known.state
-        if self.late:
-            found = {p: _from(each, _BEHIND_ALL, p, state.logs) for p, each in state.partitions.items()}
-            return replace(state, partitions=found)
-        before, now = (each.positions.get(self.stream, {}) for each in (self.known, self.found))
-        return _with_other_partitions(state, before, now)
+        return _placed(self.known.state, self.known.state.logs, _BEHIND_ALL)
 
     def state_behind(self, state: MirrorState) -> MirrorState:
         """What the mirror knows once they are merged.
@@ -72,9 +65,14 @@ class LogStretch:
         Args:
             state: As the merge has it.
         """
-        logs = self.known.state.logs if self.known else self.logs | state.logs
-        logs &= {each.topic for each in state.partitions}
-        return _placed(replace(state, logs=logs), self.found.positions.get(self.stream, {})) if logs else state
+        if self.known is None or not self.known.state.logs:
+            return state
+        before = self.known.state
+        if self.late:
+            # Of a partition without a change, what the stream has landed there has been seen.
+            own = {**self.known.positions.get(self.stream, {}), **before.next_offsets}
+            state = _placed(state, before.logs, own)
+        return replace(state, logs={topic: _come_on(topic, log, before, state) for topic, log in before.logs.items()})
 
 
 def next_stretch(spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None) -> LogStretch:
@@ -84,28 +82,27 @@ def next_stretch(spec: StreamSpec, mirror: Mirror, changelog: Table, known: Mirr
         known: What the mirror's stamp says; None: it has nothing.
 
     Raises:
-        AnotherLogError: Snapshots in between have expired, so what is of which log is not known.
+        AnotherLogError: What is of which log is not known, or the new log has other partitions.
         ChangelogMovedError, FrazilError, FileNotFoundError: As `changelog_increment`.
     """
     metadata, stream = changelog.metadata, spec.stream
     answers = other_logs(metadata, stream, 0)
     if known is None or not (answers or known.state.logs):
-        found = changelog_increment(metadata, changelog.io, stream, mirror.table, known)
-        logs = frozenset(each.topic for each in answers) if ordered_by_row(spec) else frozenset[str]()
-        return LogStretch(stream, found, known, logs=logs)
+        return LogStretch(stream, changelog_increment(metadata, changelog.io, stream, mirror.table, known), known)
     known, passed = replace(known, state=_of_earlier_release(known, stream, answers)), False
-    expired = refuse_moved(metadata, stream, mirror.table, known)
-    begun = expired and any(each.sequence > known.sequence for each in answers)
+    if refuse_moved(metadata, stream, mirror.table, known):
+        # All of the changelog is merged at once.
+        found = changelog_increment(metadata, changelog.io, stream, mirror.table, known)
+        refuse_mixed(spec, mirror, changelog, known, answers, found)
+        return LogStretch(stream, found, known)
     while True:
         end, late = _end(metadata, stream, known, {each.sequence for each in answers})
         until = metadata if end is None else _as_of(metadata, stream, end)
         found = changelog_increment(until, changelog.io, stream, mirror.table, known)
-        if begun or found.why:
-            refuse_mixed(spec, mirror, known, answers)
-        if begun and found.until is not None:
-            # Which offsets have gone with the snapshots is not known where they begin anew.
-            found = replace(found, files=every_file(until, changelog.io, stream), why=_EXPIRED)
         if found.files or end is None or found.until is None:
+            refuse_other_partitions(spec, mirror, known, found.positions.get(stream, {}))
+            if late:
+                refuse_letters(spec, mirror, changelog, known, found.files)
             return LogStretch(stream, found, known, end is None, passed, late)
         known, passed = _passed(known, stream, found, answers), True
 
@@ -124,55 +121,57 @@ def _passed(known: MirrorStamp, stream: str, found: ChangelogIncrement, answers:
     assert until is not None, "it is behind something"
     sequence = until.sequence_number or 0
     begun = {each.topic for each in answers if known.sequence < each.sequence <= sequence}
-    logs = known.state.logs | (begun & {each.topic for each in known.state.partitions})
-    state = _placed(replace(known.state, logs=logs), found.positions.get(stream, {}))
+    before, now = (each.positions.get(stream, {}) for each in (known, found))
+    logs = dict(known.state.logs)
+    for topic in sorted(begun):
+        own = frozenset(each.partition for each in known.state.partitions if each.topic == topic)
+        ends = _ends(until, topic)
+        there = {each.partition for each in before if each.topic == topic} | {*(ends or ())}
+        log = FormerLog(bool(own), max(there, default=-1) + 1, own, ends)
+        logs[topic] = logs[topic].with_later(log) if topic in logs else log
     return replace(
         known,
         snapshot_id=until.snapshot_id,
         sequence=sequence,
         at_ms=until.timestamp_ms,
         positions=found.positions,
-        state=state,
+        state=replace(_placed(known.state, begun, now), logs=logs),
     )
 
 
+def _ends(answered: Snapshot, topic: str) -> dict[int, int] | None:
+    """Up to which offsets a topic's former log was read, by partition; None where its answer is of another snapshot."""
+    text = answered.summary.additional_properties.get(SUMMARY_KEY) if answered.summary else None
+    decision = Stamp.from_json(text).decision if text else None
+    found = {p.partition: each.end for p, each in decision.again.items() if p.topic == topic} if decision else {}
+    return found or None
+
+
 def _of_earlier_release(known: MirrorStamp, stream: str, answers: Sequence[AnotherLog]) -> MirrorState:
-    """The state of a stamp; one of an earlier release may have gone on by offsets of a former log."""
-    state, positions = known.state, known.positions.get(stream, {})
-    begun = {each.topic for each in answers if each.sequence <= known.sequence}
-    ahead = {p.topic for p, each in state.partitions.items() if each.next_offset > positions.get(p, 0)}
-    logs = state.logs | (begun & ahead)
-    return _placed(replace(state, logs=logs), positions)
-
-
-def _placed(state: MirrorState, positions: Positions) -> MirrorState:
-    """The state, of topics with several logs with the offsets up to which the stream has landed the present one."""
-    found = {p: _from(each, positions.get(p, 0), p, state.logs) for p, each in state.partitions.items()}
-    return replace(state, partitions=found)
-
-
-def _from(state: PartitionState, offset: int, partition: TopicPartition, logs: frozenset[str]) -> PartitionState:
-    return replace(state, next_offset=offset) if partition.topic in logs else state
-
-
-def _with_other_partitions(state: MirrorState, before: Positions, now: Positions) -> MirrorState:
-    """The state of topics that were made again with other partitions, by which keys come to another one.
-
-    What was sent again to one of these need not be what the mirror has, as another one may have been behind. So their
-    first change has to have no lower position than all of the former log, whenever it happened.
+    """The state of a stamp; one of an earlier release says nothing of other logs, and may have gone on by offsets of a
+    former one.
     """
-    found = dict(state.partitions)
-    for topic in sorted(state.logs):
-        former = {p: each for p, each in state.partitions.items() if p.topic == topic}
-        there = {p for p in now if p.topic == topic}
-        if there == {*former} or any(each.position is None for each in former.values()):
-            continue
-        greatest = max(former.values(), key=lambda each: each.position or "")
-        for partition in {*former, *there}:
-            if not before.get(partition, 0):
-                own = former.get(partition, greatest)
-                found[partition] = PartitionState(0, greatest.position, None, own.generations)
-    return replace(state, partitions=found)
+    state, positions = known.state, known.positions.get(stream, {})
+    begun = {each.topic for each in answers if each.sequence <= known.sequence} - {*state.logs}
+    there = {each.topic for each in state.partitions}
+    ahead = {p.topic for p, each in state.partitions.items() if each.next_offset > positions.get(p, 0)}
+    # Of one without an order by positions, whose offsets have been caught up, the mirror had no change before.
+    logs = {each: FormerLog(each in there) for each in begun if each in ahead or ordered_without_offsets(state, each)}
+    return replace(_placed(state, logs, positions), logs={**state.logs, **logs})
+
+
+def _placed(state: MirrorState, topics: Collection[str], offsets: Positions | int) -> MirrorState:
+    """The state, of some topics with other offsets up to which changes were seen; 0 where none is given."""
+    at = offsets if isinstance(offsets, Mapping) else dict.fromkeys(state.partitions, offsets)
+    own = {p: replace(each, next_offset=at.get(p, 0)) for p, each in state.partitions.items() if p.topic in topics}
+    return replace(state, partitions={**state.partitions, **own})
+
+
+def _come_on(topic: str, log: FormerLog, before: MirrorState, now: MirrorState) -> FormerLog:
+    """What is remembered of a former log once changes are merged."""
+    places = {n: TopicPartition(topic, n) for n in log.behind}
+    behind = {n for n, p in places.items() if now.partitions[p].position == before.partitions[p].position}
+    return replace(log, behind=frozenset(behind))
 
 
 def _end(metadata: TableMetadata, stream: str, known: MirrorStamp, answers: set[int]) -> tuple[Snapshot | None, bool]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.former_log import FormerLog, former_logs
 from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.waiting_rows import WaitingRow
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
@@ -110,7 +111,7 @@ class MirrorState:
         floors: By topic.
         breaks: By partition, by offset; they outlive a rebuild.
         removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
-        logs: Topics with changes of a former log beside the present one: offsets tell these alone apart.
+        logs: By topic that was made again, or cut: its former log. Offsets alone do not tell the changes of both apart.
         waiting: Rows that are folded again once a change of a former key comes.
     """
 
@@ -119,7 +120,7 @@ class MirrorState:
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
     removed: str = ""
-    logs: frozenset[str] = frozenset()
+    logs: Mapping[str, FormerLog] = field(default_factory=dict)
     waiting: tuple[WaitingRow, ...] = ()
 
     @property
@@ -154,7 +155,7 @@ class MirrorState:
                 for each, breaks in sorted(self.breaks.items())
             ],
             "removed": self.removed,
-            "logs": sorted(self.logs),
+            "logs": {topic: each.to_json() for topic, each in sorted(self.logs.items())},
             "waiting": [each.to_json() for each in self.waiting],
         }
         return {key: value for key, value in packed.items() if value}
@@ -179,7 +180,7 @@ class MirrorState:
             for topic, n, *found in packed.get("breaks", [])
         }
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
-        removed, logs = packed.get("removed", ""), frozenset(packed.get("logs", ()))
+        removed, logs = packed.get("removed", ""), former_logs(packed.get("logs", {}))
         waiting = tuple(map(WaitingRow.from_json, packed.get("waiting", [])))
         return MirrorState(partitions, lineages, floors, breaks, removed, logs, waiting)
 

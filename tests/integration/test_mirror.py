@@ -192,6 +192,7 @@ def test_letters_of_a_topic_that_was_made_again_count_where_they_were_in_the_sou
     tmp_path: Path, spark: SparkSession
 ) -> None:
     world = MirrorWorld(tmp_path)
+    world.lineage = "postgresql/shop/app"
     merges = Merges(world, spark)
     world.land(Change(1, "ann"), Change(2, "bob"), Change(3, "cid"))
     merges.run()
@@ -219,7 +220,7 @@ def replayed(world: MirrorWorld, letters: list[tuple[int, str, int]]) -> None:
     rows = [
         {
             "id": key, "name": text, "_change_op": "u", "_change_at": AT + timedelta(minutes=offset),
-            "_change_position": f"{offset:016x}", "_change_lineage": "db", "_change_key": {"id": key},
+            "_change_position": f"{offset:016x}", "_change_lineage": world.lineage, "_change_key": {"id": key},
             "_kafka_topic": "customers", "_kafka_partition": 0, "_kafka_offset": offset,
             "_kafka_timestamp": AT + timedelta(minutes=offset),
         }

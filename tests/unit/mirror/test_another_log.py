@@ -13,11 +13,10 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange
 from jobs.commit.other_logs import other_logs
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.target import Target
-from jobs.mirror.another_log import ordered_without_offsets
 from jobs.mirror.errors import AnotherLogError
 from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.merging import How, merge_new
@@ -73,17 +72,6 @@ def test_changes_that_offsets_order_are_not_mixed_with_those_of_another_log(
         with pytest.raises(AnotherLogError):
             merged(world, merger, how="anew")
     world.check()
-
-
-def test_changes_with_positions_go_on_behind_another_log(tmp_path: Path) -> None:
-    world = MirrorWorld(tmp_path)
-    world.land(Change(1, "ann"), Change(2, "bob"))
-    merged(world, PlainMerger())
-    answer(world, "recreated_topic", landed=2)
-    world.land(Change(1, "anna"))
-    merged(world, PlainMerger())
-    world.check()
-    assert world.rows() == {1: "anna", 2: "bob"}
 
 
 @pytest.mark.parametrize(("answered", "landed"), [("recreated_topic", 0), ("reset", 2)])
@@ -156,14 +144,3 @@ def test_an_answer_stays_whose_snapshot_is_kept_while_those_behind_it_have_expir
     gone = [each.snapshot_id for each in changelog.metadata.snapshots if each.snapshot_id not in kept]
     changelog.maintenance.expire_snapshots().by_ids(gone).commit()
     assert [each.topic for each in other_logs(world.changelog().metadata, "customers", 0)] == ["customers"]
-
-
-def test_positions_order_changes_within_one_generation() -> None:
-    p1, first, second = TopicPartition("customers", 1), Generation(0, 0, "db"), Generation(1, 9, "db2")
-    with_position = PartitionState(9, "5", 0, (first,))
-    assert ordered_without_offsets(MirrorState(), "customers")
-    assert ordered_without_offsets(MirrorState({P0: with_position}), "customers")
-    for other in (PartitionState(9, None, None, (first,)), PartitionState(9, "5", 0, (first, second))):
-        state = MirrorState({P0: with_position, p1: other})
-        assert not ordered_without_offsets(state, "customers")
-        assert ordered_without_offsets(state, "orders")

@@ -7,25 +7,21 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.accept import signed_answer
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.offsets import OffsetRange
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.mirror.another_log import merged_behind_logs
-from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.errors import AnotherLogError
-from jobs.mirror.log_scan import SCANNED, LogScan
-from jobs.mirror.log_stretch import LogStretch
+from jobs.mirror.former_log import FormerLog
 from jobs.mirror.merge_plan import Generation, MergePlan, MergeResult, MirrorState, PartitionState
 from jobs.mirror.merging import How, Merged, merge_new
-from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.mirror_status import mirror_status
 from jobs.mirror.mirror_table import ensure_mirror
 from jobs.mirror.session import mirror_session
@@ -51,7 +47,9 @@ HOWS: tuple[How, ...] = ("on", "anew", "incomplete")
 
 @pytest.fixture
 def world(tmp_path: Path) -> MirrorWorld:
-    return MirrorWorld(tmp_path)
+    world = MirrorWorld(tmp_path)
+    world.lineage = "postgresql/shop/app"
+    return world
 
 
 def merge(world: MirrorWorld, *, how: How = "on") -> Merged:
@@ -121,7 +119,7 @@ def test_an_answer_is_known_before_a_change_of_the_new_log(world: MirrorWorld) -
     done = merge(world)
     assert (done.result, done.stamp and done.stamp.state.next_offsets) == (None, {P0: 0})
     stamp = world.stamp()
-    assert stamp is not None and stamp.state.logs == {"customers"} and stamp.state.next_offsets == {P0: 0}
+    assert stamp is not None and {*stamp.state.logs} == {"customers"} and stamp.state.next_offsets == {P0: 0}
     world.land(Change(1, "new"))
     merge(world)
     assert world.rows() == world.source()
@@ -229,7 +227,7 @@ def test_a_stamp_of_an_earlier_release_goes_on_with_the_new_log(world: MirrorWor
     assert stamp is not None
     # It had gone on, with the offsets of the former log.
     partitions = {P0: replace(stamp.state.partitions[P0], next_offset=10)}
-    earlier = replace(stamp, state=replace(stamp.state, partitions=partitions, logs=frozenset()))
+    earlier = replace(stamp, state=replace(stamp.state, partitions=partitions, logs={}))
     target = Target(world.catalog(), MIRROR, f"customers~mirror~{MIRROR}")
     newest = target.read()
     assert newest is not None
@@ -238,21 +236,6 @@ def test_a_stamp_of_an_earlier_release_goes_on_with_the_new_log(world: MirrorWor
     done = merge(world)
     assert done.stamp is not None and done.stamp.state.next_offsets == {P0: 2}
     assert world.rows() == world.source()
-
-
-def test_rows_with_versions_go_on_with_the_offsets_of_the_new_log(world: MirrorWorld) -> None:
-    decode = {"value": "json", "schema": "id long, name string, __op string, v long"}
-    changes = {"envelope": "columns", "op": "__op", "order_by": "v"}
-    key = {"format": "json", "schema": "id long", "into": "_change_key"}
-    world.write(decode={**decode, "key": key}, changes=changes)
-    world.land(*ten("old"))
-    merge(world)
-    made_again(world)
-    world.position_shift -= 5
-    world.land(Change(1, "new 1"), Change(7, "older 7"))
-    done = merge(world)
-    assert done.stamp is not None and done.stamp.state.next_offsets == {P0: 2}
-    assert world.rows() == {**{n: f"old {n}" for n in range(10)}, 1: "new 1"}
 
 
 def test_where_snapshots_between_two_logs_have_expired_nothing_is_mixed(world: MirrorWorld) -> None:
@@ -270,40 +253,13 @@ def test_where_snapshots_between_two_logs_have_expired_nothing_is_mixed(world: M
     assert world.rows()[1] == "old 1"
 
 
-def stretch(state: MirrorState, before: Positions, now: Positions) -> LogStretch:
-    known = MirrorStamp("uuid", 1, 1, 0, ("id",), state=state, positions={"customers": before})
-    return LogStretch("customers", ChangelogIncrement(None, positions={"customers": now}), known)
-
-
-def test_a_log_with_other_partitions_has_to_begin_behind_all_of_the_former_one() -> None:
-    p1, p2, one = TopicPartition("customers", 1), TopicPartition("customers", 2), (Generation(0, 4, "db"),)
-    own = {P0: PartitionState(9, "5", 50, one), p1: PartitionState(9, "8", 80, one)}
-    state = MirrorState(own, logs=frozenset({"customers"}))
-    behind = PartitionState(0, "8", None, one)
-    # Keys stay where they were, so each partition goes on from what it had.
-    same = {P0: 3, p1: 3}
-    assert stretch(state, {}, same).state == state
-    more = stretch(state, {}, {**same, p2: 3}).state
-    assert more is not None and more.partitions == {P0: behind, p1: behind, p2: behind}
-    fewer = stretch(state, {}, {P0: 3}).state
-    assert fewer is not None and fewer.partitions == {P0: behind, p1: behind}
-    # One that has had changes of the new log has been compared.
-    begun = stretch(state, {P0: 3}, {P0: 4, p2: 3}).state
-    assert begun is not None and begun.partitions == {P0: own[P0], p1: behind, p2: behind}
-    # Without a change, a partition's first one is compared by its position alone.
-    lower = pa.Table.from_pylist(
-        [{"offset": 0, "op": "u", "at": 10, "position": "7", "lineage": "db", "null_key": False}], schema=SCANNED
-    )
-    assert LogScan.after(behind).scanned(lower).restored == (0, "7", "8", False)
-    assert LogScan.after(replace(own[p1], next_offset=0)).scanned(lower).repeated_rows == 1
-
-
 def test_another_source_behind_a_topic_that_was_made_again_stops_the_mirror(world: MirrorWorld) -> None:
-    one, two = (Generation(0, 0, "db"),), (Generation(0, 0, "db"), Generation(1, 5, "db2"))
-    before = MirrorState({P0: PartitionState(3, "5", 50, one)}, logs=frozenset({"customers"}))
+    one = (Generation(0, 0, "postgresql/shop/app"),)
+    two = (*one, Generation(1, 5, "postgresql/shop/other"))
+    before = MirrorState({P0: PartitionState(3, "5", 50, one)}, logs={"customers": FormerLog()})
     after = MergeResult(replace(before, partitions={P0: PartitionState(9, "5", 50, two)}))
     with pytest.raises(AnotherLogError, match="positions begin anew with another source"):
         merged_behind_logs(world.spec, world.mirror, before, lambda: after)
     # One that has gone on like that, by an earlier release, goes on.
     assert merged_behind_logs(world.spec, world.mirror, after.state, lambda: after) is after
-    assert merged_behind_logs(world.spec, world.mirror, replace(before, logs=frozenset()), lambda: after) is after
+    assert merged_behind_logs(world.spec, world.mirror, replace(before, logs={}), lambda: after) is after
