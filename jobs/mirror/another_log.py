@@ -31,11 +31,14 @@ _ONE_CHANGE = ("postgresql/", "mysql/", "mariadb/")
 """Begin the lineages of sources whose positions are those of single changes, and not of commits."""
 
 
-def refuse_another_log(spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None) -> None:
+def refuse_another_log(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, base: MirrorStamp | None = None
+) -> None:
     """Refuse to merge changes of a topic's new log behind those of the former one, where offsets have to order them.
 
     Args:
         known: Of the mirror; None: all of the changelog is merged.
+        base: Of the base that the mirror is made anew of beside the changes that are left; None without one.
 
     Raises:
         AnotherLogError: The changelog holds such an answer, or a topic is another one than when its changes expired.
@@ -43,6 +46,10 @@ def refuse_another_log(spec: StreamSpec, mirror: Mirror, changelog: Table, known
     expired = expired_changes(changelog.metadata.properties, spec.table.name)
     for topic in expired.replaced(stream_topics(changelog.metadata.properties, spec.stream)) if expired else ():
         raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
+    for topic, log in base.state.logs.items() if base else ():
+        if log.mixed:
+            raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, _EARLIER, None)
+    known = known or base
     gone = {partition.topic for partition in expired.offsets} if expired else set[str]()
     for each in other_logs(changelog.metadata, spec.stream, known.sequence if known else 0):
         # Which changes have expired is known by offsets, whatever orders the others.

@@ -171,12 +171,8 @@ class LogScan:
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
         seen = _Compared.of(positions, times, run)
         if self.behind_former:
-            read = _mask(pc.fill_null(pc.equal(rows["op"], "r"), False))
-            anew = np.flatnonzero((seen.lower & (seen.holder == 0))[1:] & read)
-            if len(anew):
-                here = int(anew[0])
-                told = (int(offsets[here]), positions[here + 1].as_py(), self.position or "", False)
-                return replace(found, restored=told, restored_row=True)
+            read = np.concatenate(([False], _mask(pc.fill_null(pc.equal(rows["op"], "r"), False))))
+            seen = replace(seen, restored=seen.restored | (seen.lower & (seen.holder == 0) & read))
             found = replace(found, behind_former=bool(seen.holder[-1] == 0))
         found = found._compared(seen, offsets)
         if found.restored is None:

@@ -133,7 +133,7 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         first = _beginning(session, changelog, how) if known is None else None
-        refuse_another_log(spec, mirror, changelog, known or (first.stamp if first else None))
+        refuse_another_log(spec, mirror, changelog, known, first.stamp if first else None)
         stretch = next_stretch(spec, mirror, changelog, known)
         stamped, known, found = known, stretch.known, stretch.found
         if anew and found.why:

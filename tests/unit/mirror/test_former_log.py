@@ -17,7 +17,8 @@ from jobs.mirror.former_log import FormerLog
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
 from jobs.mirror.merging import Merged, merge_new
 from jobs.mirror.mirror_stamp import source_position
-from tests.unit.mirror.mirror_world import MIRROR, Change, MirrorWorld
+from tests.unit.mirror.expiry import KEEP, LATER, maintained, said
+from tests.unit.mirror.mirror_world import CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0
 from tests.unit.mirror.test_log_stretch import made_again
 from tests.unit.mirror.two_logs import P1, P2, POSTGRESQL, OrderingMerger, answer_with, make_again, put
@@ -245,6 +246,25 @@ def test_where_the_snapshots_before_an_answer_have_expired_the_message_has_a_way
     gone = [each.snapshot_id for each in changelog.metadata.snapshots][:-3]
     changelog.maintenance.expire_snapshots().by_ids(gone).commit()
     assert "snapshots that say which change is of which log have expired" in stopped(world)
+
+
+def test_a_mirror_with_changes_of_two_logs_is_not_made_anew_of_its_base(world: MirrorWorld) -> None:
+    world.write(changes=KEEP)
+    world.land(Change(1, "old"))
+    world.land(Change(2, "left"))
+    merge(world)
+    made_again(world)
+    world.land(Change(1, "new"), Change(1, "newer"))
+    merge(world)
+    maintained(world, MIRROR, LATER)
+    gone = maintained(world, CHANGELOG, LATER)
+    assert gone.done and gone.done[0].detail["expired_changes"], said(gone)
+    with world.session() as session, pytest.raises(AnotherLogError):
+        merge_new(session, OrderingMerger(), how="anew")
+    world.at, world.position_shift = LATER, world.position_shift + 10
+    world.land(Change(2, "right"))
+    merge(world)
+    assert world.rows() == {1: "newer", 2: "right"}
 
 
 def test_what_is_remembered_of_former_logs_is_read_back() -> None:
