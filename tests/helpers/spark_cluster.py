@@ -142,8 +142,8 @@ class SparkCluster:
             return str(answer.read().decode())
 
     def alive_workers(self) -> int:
-        """How many the master has; 0 while it does not answer."""
-        with contextlib.suppress(OSError):
+        """How many the master has; 0 while it does not answer, or does not have all its pages yet."""
+        with contextlib.suppress(OSError, json.JSONDecodeError):
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
         return 0
 
