@@ -43,6 +43,7 @@ class LogStretch:
         last: Whether they reach up to the changelog's head.
         passed: Whether `known` is of a later snapshot than the stamp: another log begins in between.
         late: Whether all of them are of replays.
+        answered: Whether offsets of a topic have ever begun anew in the changelog.
     """
 
     stream: str
@@ -51,6 +52,7 @@ class LogStretch:
     last: bool = True
     passed: bool = False
     late: bool = False
+    answered: bool = False
 
     @property
     def state(self) -> MirrorState | None:
@@ -88,13 +90,14 @@ def next_stretch(spec: StreamSpec, mirror: Mirror, changelog: Table, known: Mirr
     metadata, stream = changelog.metadata, spec.stream
     answers = other_logs(metadata, stream, 0)
     if known is None or not (answers or known.state.logs):
-        return LogStretch(stream, changelog_increment(metadata, changelog.io, stream, mirror.table, known), known)
+        found = changelog_increment(metadata, changelog.io, stream, mirror.table, known)
+        return LogStretch(stream, found, known, answered=bool(answers))
     known, passed = replace(known, state=_of_earlier_release(known, stream, answers)), False
     if refuse_moved(metadata, stream, mirror.table, known):
         # All of the changelog is merged at once.
         found = changelog_increment(metadata, changelog.io, stream, mirror.table, known)
         refuse_mixed(spec, mirror, changelog, known, answers, found)
-        return LogStretch(stream, found, known)
+        return LogStretch(stream, found, known, answered=bool(answers))
     while True:
         end, late = _end(metadata, stream, known, {each.sequence for each in answers})
         until = metadata if end is None else _as_of(metadata, stream, end)
@@ -103,7 +106,7 @@ def next_stretch(spec: StreamSpec, mirror: Mirror, changelog: Table, known: Mirr
             refuse_other_partitions(spec, mirror, known, found.positions.get(stream, {}))
             if late:
                 refuse_letters(spec, mirror, changelog, known, found.files)
-            return LogStretch(stream, found, known, end is None, passed, late)
+            return LogStretch(stream, found, known, end is None, passed, late, bool(answers))
         known, passed = _passed(known, stream, found, answers), True
 
 

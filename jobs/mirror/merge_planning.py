@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pyiceberg.table import Table
 
-from jobs.commit.other_logs import other_logs
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.log_scan import LogScan
@@ -59,15 +58,17 @@ def merge_plan(
     )
 
 
-def landed_now(spec: StreamSpec, changelog: Table) -> int | None:
+def landed_now(spec: StreamSpec, changelog: Table, *, answered: bool) -> int | None:
     """How many changes have landed in a changelog; None where that is not known, or says nothing of offsets, as those
     of a topic have begun anew, or somebody else has added or removed rows.
+
+    Args:
+        answered: Whether offsets of a topic have.
     """
-    metadata = changelog.metadata
-    landed = landed_rows(metadata, spec.stream)
-    if landed != rows_there(metadata, spec.table.name) or other_logs(metadata, spec.stream, 0):
+    if answered:
         return None
-    return landed
+    landed = landed_rows(changelog.metadata, spec.stream)
+    return landed if landed == rows_there(changelog.metadata, spec.table.name) else None
 
 
 def landed_since(known: MirrorStamp | None, found: ChangelogIncrement, landed: int | None) -> int | None:

@@ -179,7 +179,7 @@ def merge_new(
             else:
                 begins = history_start(spec, changelog, table, known) if known else None
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            landed = landed_now(spec, changelog)
+            landed = landed_now(spec, changelog, answered=stretch.answered)
             plan = replace(plan, anew=first is not None, landed=landed_since(known, found, landed))
             merge = partial(merger.merge, changelog, found.files, table, branch, plan)
             result = merged_behind_logs(spec, mirror, state, merge)
