@@ -27,8 +27,8 @@ from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.stream_control import Action, StreamControl
 from jobs.system.processes import session_members, was_given
 
-_JOIN_SECONDS = 5.0
-_END_SECONDS = 20.0
+_JOIN_SECONDS = 60.0
+_END_SECONDS = 60.0
 # What an action, and all that it starts, carries in its environment.
 _MARK = "FRAZIL_CERTIFICATE"
 BY = "frazil certify"

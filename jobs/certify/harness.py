@@ -18,10 +18,10 @@ from jobs.certify.workspace import Workspace
 from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import read_heartbeat
 
-COMMIT_SECONDS = 180.0
-DEATH_SECONDS = 120.0
-END_SECONDS = 60.0
-ACTION_SECONDS = 180.0
+COMMIT_SECONDS = 600.0
+DEATH_SECONDS = 300.0
+END_SECONDS = 180.0
+ACTION_SECONDS = 600.0
 _POLL_SECONDS = 0.25
 _FEED_SECONDS = 0.75
 

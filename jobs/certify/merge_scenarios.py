@@ -20,7 +20,7 @@ _PROCESS = "jobs.mirror.main"
 _FENCED = "Nothing more is committed from here."
 _PUBLISHED = "mirror_after_publish"
 # One that slept before its merge makes that first.
-_WAKE_SECONDS = 120.0
+_WAKE_SECONDS = 300.0
 
 
 def die_of_merge(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:

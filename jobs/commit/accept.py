@@ -197,7 +197,9 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
 def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:
     """The stamp of an operator's answer, with who accepts and why."""
     times = stamp.event_time.bare() if stamp.event_time else None
-    return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={}, event_time=times)
+    return replace(
+        stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={}, event_time=times, coordinator=None
+    )
 
 
 def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:

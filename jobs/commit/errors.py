@@ -146,7 +146,21 @@ class HalfCommittedError(StreamStopped):
 
 
 class ToleranceError(StreamStopped):
-    """A record failed, and the stream tolerates none; or too many did."""
+    """A record failed, and the stream tolerates none; or too many did.
+
+    Args:
+        failed: Records of the batch that failed.
+        read: All of its records.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, failed: int = 0, read: int = 0) -> None:
+        super().__init__(message, fix=fix)
+        self.failed: int = failed
+        self.read: int = read
+
+
+class UnaccountedRecordsError(StreamStopped):
+    """A batch does not add up: records that were read neither landed nor are dead letters, tombstones or filtered."""
 
 
 class SchemaChangeError(StreamStopped):
@@ -159,6 +173,21 @@ class DamagedPropertyError(FrazilError):
 
 class NothingToAcceptError(FrazilError):
     """The stream is not stopped for the reason that was given."""
+
+
+def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:
+    """The error that stops a stream whose batch does not add up.
+
+    Args:
+        stream: Id of the stream.
+        difference: A clause that says what differs.
+    """
+    return UnaccountedRecordsError(
+        f"stream {stream}: the batch does not add up: {difference}. Nothing of it was committed, and no record is "
+        "lost. This is a fault of frazil.",
+        fix=f"frazil preview {stream}, which shows what each step makes of the next records; please report it. The "
+        f"stream goes on with `frazil start {stream}` once the step at fault is changed or left out",
+    )
 
 
 def table_gone(stream: str, table: str) -> TableGoneError:

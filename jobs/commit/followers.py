@@ -22,7 +22,7 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
-from jobs.schema.evolution import Evolution, protected_columns
+from jobs.schema.evolution import Evolution
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields
 from jobs.schema.needs import Coordinates
@@ -108,18 +108,8 @@ def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, nam
         FrazilError: As `follower_rows`.
     """
     rows, table = follower_rows(spec, own, name), follower.schema()
-    protected = protected_columns(
-        table, follower.partition_specs, follower.sort_order_by_id(follower.default_sort_order_id)
-    )
     kafka = spec.kafka_columns
-    fit = fitting(
-        rows,
-        table,
-        own=kafka.names,
-        protected=protected,
-        relax_missing=False,
-        maintained=spec.maintenance.enabled,
-    )
+    fit = fitting(rows, follower, own=kafka.names, relax_missing=False, maintained=spec.maintenance.enabled)
     if fit.refused:
         return fit
     after = changed_schema(table, fit.changes, follower.last_column_id, kafka.names)

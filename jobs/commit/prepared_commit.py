@@ -63,7 +63,7 @@ def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Except
             return False
         except Exception as again:
             if is_forbidden(again) and is_denied(problem):
-                # It is refused in every copy, and whether the table is there nobody may ask.
+                # Nobody may ask whether it landed. The manifests stay, so it does not matter.
                 return False
             if time.monotonic() > deadline:
                 raise CommitUnknownError(

@@ -70,7 +70,8 @@ def commit_once(
     Raises:
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
         CatalogFailedError: Nothing of that, and the catalog failed otherwise; nothing has landed so far.
-        CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing landed.
+        CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing has
+            landed so far.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
     metadata = table.metadata

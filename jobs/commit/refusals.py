@@ -27,15 +27,16 @@ def refusal(
 ) -> Exception:
     """The error of a commit that has not landed.
 
-    A client, a proxy or a load balancer may send a request twice, and one copy may be refused for the state of the
-    table, because the other is just changing it: so a conflict says nothing of the other copy, except where no network
-    is between. What is refused for what it asks, or for who asks, is refused in every copy.
+    A client, a proxy or a load balancer may send a request twice. One copy may be refused because the other is just
+    changing the table, or because credentials expired between the two. So a refusal says nothing about the other copy,
+    unless no network is between. The manifests of a commit that may still land stay; orphan removal takes them.
 
     Args:
         table: As the catalog has it now.
         requirements: What the commit asserted.
         problem: What the catalog's client raised.
-        clean_up: Deletes the commit's manifests; called only if no copy of the commit can land any more.
+        clean_up: Deletes the commit's manifests; called only if the catalog works in this process and refused the
+            commit for the state of the table.
         after_sequence: The table's last sequence number when the commit was made. A commit on another branch takes the
             next one, and catalogs tell that as a fault of the commit.
     """
@@ -48,11 +49,10 @@ def refusal(
             clean_up()
         return HeadMovedError(str(problem), final=final)
     if is_denied(problem):
-        clean_up()
         name = ".".join(table.name())
         return CommitDeniedError(
             f"table {name}: the catalog refuses to commit to it: {type(problem).__name__}: {first_line(problem)}. "
-            "Nothing of it landed.",
+            "Nothing of it has landed so far.",
             fix=f"let the user that frazil has in the catalog write to {name}, or change what the catalog names; then "
             "start again",
         )

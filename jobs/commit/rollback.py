@@ -6,15 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import described
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
 from jobs.commit.offsets import OffsetRange, Positions, describe_ranges
+from jobs.commit.publications import published_through
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
+from jobs.errors import FrazilError
 
 
 def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANCH) -> RolledBackError:
@@ -65,6 +68,31 @@ def rolled_back_aside(stream: str, table: str, past: History) -> RolledBackError
     )
 
 
+def refuse_unknown_publication(
+    stream: str, tables: Mapping[str, TableMetadata], histories: Mapping[str, History]
+) -> None:
+    """See that it is known what main has of a branch that was dropped, before its records are landed again.
+
+    Args:
+        tables: Metadata of the tables, by name.
+        histories: Stamp histories of the same tables.
+
+    Raises:
+        FrazilError: Something of the branch was published, and nothing says which records that were.
+    """
+    for name, past in histories.items():
+        branch = past.newest.branch if past.newest else ""
+        if not branch or branch in tables[name].refs or not past.rolled_back or past.stamped_ancestor is not None:
+            continue
+        if published_through(tables[name], stream, branch):
+            raise FrazilError(
+                f"stream {stream}: branch {branch} of table {name} was dropped, and its snapshots have expired, so "
+                "nobody can say which of its records main has. Landing all of them again would double those.",
+                fix=f"`frazil accept {stream} --rollback keep`, then `frazil reset-offsets {stream}` to the first "
+                "record that main lacks",
+            )
+
+
 def rollback(
     histories: Mapping[str, History], anchor: str, answer: Literal["keep", "reland"], config: str
 ) -> dict[str, Stamp]:
@@ -91,10 +119,10 @@ def rollback(
                 new[name] = stamp.decided(_after_rollback(past, stamp.position, answer))
         else:
             kept = [_position_kept(histories[each]) for each in rolled]
+            # A partition that a rolled back table never stood in was complete there up to where the batch began.
             start = {
-                partition: min([offset, *(each[partition] for each in kept)])
+                partition: min([offset, *(each[partition] for each in kept if partition in each)])
                 for partition, offset in stamp.start.items()
-                if all(partition in each for each in kept)
             }
             position = _position_kept(past) if name in rolled else stamp.position
             rows = dict(stamp.rows)

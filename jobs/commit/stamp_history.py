@@ -6,7 +6,7 @@ Of a stream that writes another branch, main is that branch in the metadata that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pyiceberg.table import Table
@@ -19,8 +19,9 @@ from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_ver
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed
 from jobs.commit.retired_topics import returned_topics
-from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key
+from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key, sequences_key
 from jobs.schema.long_properties import whole_property
+from jobs.system.typed_json import decode_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,11 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     found = next((stamp for each in along if (stamp := _summary_stamp(metadata, each, stream))), None)
     if recorded is None:
         return History(found, found, {}, rolled_back=False)
+    if recorded.branch and recorded.branch not in metadata.refs:
+        published = _published_stamp(metadata, stream, recorded)
+        if published is not None and (found is None or found.sequence < published.sequence):
+            # The branch was dropped. The stream stands where main has it.
+            return _compared(metadata, stream, recorded, published, along)
     if found is not None or not along or _comes_before(along[-1], recorded):
         return _compared(metadata, stream, recorded, found, along)
     if _on_line(metadata, recorded):
@@ -90,6 +96,37 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     if ("~" in stream and not stream.endswith(PUBLISH_PART)) or not recorded.moved:
         return History(recorded, None, {}, rolled_back=False)
     return History(recorded, None, {}, rolled_back=older is not None, doubt=True)
+
+
+def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> Stamp | None:
+    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells.
+
+    Args:
+        recorded: The stream's newest stamp.
+    """
+    publication = _property_stamp(metadata, stream + PUBLISH_PART)
+    through = publication.published.get(recorded.branch, 0) if publication else 0
+    stamps = {
+        each.sequence_number or 0: stamp
+        for each in metadata.snapshots
+        if 0 < (each.sequence_number or 0) <= through
+        and (stamp := _summary_stamp(metadata, each, stream)) is not None
+        and stamp.branch == recorded.branch
+    }
+    if stamps:
+        return stamps[max(stamps)]
+    if publication is None or not publication.landed or through not in publication.position.values():
+        # Nothing says it, or only where the stream stood on another branch.
+        return None
+    return replace(
+        recorded,
+        start=publication.landed,
+        position=publication.landed,
+        valid_through_ms=publication.valid_through_ms,
+        event_time=None,
+        sequence=through,
+        moved=through,
+    )
 
 
 def _comes_before(ancestor: Snapshot, recorded: Stamp) -> bool:
@@ -111,6 +148,9 @@ def _compared(
     metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp | None, along: list[Snapshot]
 ) -> History:
     """What became of the records between the newest stamp that is an ancestor and the one that should be."""
+    moved = found is not None and found.sequence < (recorded.last_move or 0)
+    if found is not None and moved and _only_answers_lost(metadata, stream, recorded, found, along):
+        return History(recorded, found, {}, rolled_back=False)
     kept = _stands_by(found, recorded)
     # Both are written by the same commit, so they differ only when the branch was moved since.
     removed = {
@@ -124,17 +164,14 @@ def _compared(
         for partition, offset in kept.items()
         if offset > recorded.position.get(partition, offset)
     }
-    lost = False
-    if found is not None and found.sequence < (recorded.last_move or 0):
-        lost = True
+    if found is not None and moved:
         stands = recorded.position
         lowest = _lowest(metadata, stream, recorded, found, along)
         back = {p: at for p, at in lowest.items() if at < kept.get(p, 0) <= stands.get(p, 0)}
-        if not removed and not back:
-            # The stamps that would tell how far it was moved back have expired.
-            back = dict.fromkeys((p for p, at in stands.items() if at), 0)
         removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
-    return History(recorded, found, removed, rolled_back=bool(removed) or lost)
+        # Where stamps have expired, nobody knows whether the table was moved back in between.
+        return History(recorded, found, removed, rolled_back=True, doubt=not removed and bool(recorded.position))
+    return History(recorded, found, removed, rolled_back=bool(removed))
 
 
 def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
@@ -142,6 +179,28 @@ def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartiti
     if found is None:
         return {}
     return {**(returned_topics(found.retired, recorded.topics) if recorded else {}), **found.position}
+
+
+def _only_answers_lost(
+    metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp, along: list[Snapshot]
+) -> bool:
+    """Whether a rollback is known to have taken out nothing but answers and claims, which have no rows."""
+    ids = {each.snapshot_id for each in along}
+    lost = {
+        each.sequence_number: each
+        for each in metadata.snapshots
+        if each.snapshot_id not in ids and found.sequence < (each.sequence_number or 0) <= recorded.sequence
+    }
+    later = range(found.sequence + 1, recorded.sequence + 1)
+    on_branch = {each.sequence_number for each in along}
+    if not all(number in lost or number in on_branch for number in later):
+        return False
+    stamps = (_summary_stamp(metadata, each, stream) for each in lost.values())
+    return all(stamp is None or stamp.kind == "claim" or _is_answer(stamp) for stamp in stamps)
+
+
+def _is_answer(stamp: Stamp) -> bool:
+    return stamp.kind == "accept" and stamp.decision is not None
 
 
 def _lowest(
@@ -230,7 +289,11 @@ def as_written(metadata: TableMetadata, stream: str) -> TableMetadata:
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
     text = whole_property(metadata.properties, property_key(stream))
-    return Stamp.from_json(text, metadata.properties) if text else None
+    if not text:
+        return None
+    stamp = Stamp.from_json(text, metadata.properties)
+    sequences = whole_property(metadata.properties, sequences_key(stream))
+    return replace(stamp, sequences=decode_json(sequences, dict[str, int])) if sequences else stamp
 
 
 def _summary_stamp(metadata: TableMetadata, snapshot: Snapshot, stream: str) -> Stamp | None:

@@ -54,6 +54,11 @@ def property_key(stream: str) -> str:
     return PROPERTY_PREFIX + stream
 
 
+def sequences_key(stream: str) -> str:
+    """The property of a coordinator that holds the newest known sequence numbers of the other tables of `stream`."""
+    return f"frazil.sequences.{stream}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """One commit of one stream on one target.
@@ -106,6 +111,8 @@ class Stamp:
             Stamps of earlier versions have none.
         published: Of publications: by branch, the sequence number through which main has it. Stamps of earlier versions
             have none.
+        landed: With publications, the stream's positions in what main has of its branch. Stamps of earlier versions
+            have none.
         before_ms: With `batch`, on the anchor, of a gated stream: every record with an older timestamp
             was in before the batch, by its driver's word; milliseconds since 1970. A stream that stood at the end of
             its topics was complete for longer than `valid_through_ms` of the stamp before says.
@@ -116,6 +123,10 @@ class Stamp:
             without the table's properties, those of a stamp that holds bitmaps are not told.
         held: On the anchor: how many letters the place of each of them has, once all targets have the batch; read
             likewise. Stamps of earlier versions have none.
+        sequences: On the anchor, kept as a table property beside the stamp: by uuid of every other target, the sequence
+            number of the stream's newest commit there that is no claim. None: the property stays as it is.
+        coordinator: On every other target, with `batch`: uuid of the coordinator, and the sequence number of its
+            newest commit that is no claim. Stamps of earlier versions have neither.
         mirror: Of a mirror: through which snapshot of the changelog it is true, and what its next merge has to know,
             see `jobs.mirror.mirror_stamp`; stays with a claim, as `rows` does.
     """
@@ -153,10 +164,13 @@ class Stamp:
     branch: str = ""
     event_time: EventTimes | None = None
     published: Mapping[str, int] = field(default_factory=dict)
+    landed: Positions = field(default_factory=dict)
     before_ms: int | None = None
     batch_ms: int | None = None
     parked: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
+    sequences: Mapping[str, int] | None = None
+    coordinator: tuple[str, int] | None = None
     mirror: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -281,6 +295,7 @@ class Stamp:
             "branch": self.branch,
             "event": pack_event_times(self.event_time) if self.event_time else None,
             "published": dict(self.published),
+            "landed": by_topic(self.landed),
             "before": self.before_ms,
             "now": self.batch_ms,
             "unknown": list(self.unknown_ids),
@@ -290,6 +305,7 @@ class Stamp:
             "schemas": dict(self.schemas),
             "aliases": {name: pack_names(names) for name, names in self.further_names.items()},
             "decodes": dict(self.decoded_of),
+            "coordinator": self.coordinator,
             "mirror": dict(self.mirror),
         }
         if directory is not None and self.in_bitmaps:
@@ -371,9 +387,11 @@ class Stamp:
             branch=document.get("branch", ""),
             event_time=unpack_event_times(document["event"]) if "event" in document else None,
             published=document.get("published", {}),
+            landed=from_topics(document.get("landed", {})),
             before_ms=document.get("before"),
             batch_ms=document.get("now"),
             parked=document.get("parked", {}),
             held=document.get("held", {}),
+            coordinator=tuple(document["coordinator"]) if "coordinator" in document else None,
             mirror=document.get("mirror", {}),
         )

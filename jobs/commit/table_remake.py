@@ -26,6 +26,7 @@ from pyiceberg.table.update import (
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.write.table_creation import refuse_names
 from jobs.write.table_remaking import as_made_property, is_as_made
 from jobs.write.uuid_columns import uuid_properties
 
@@ -42,8 +43,12 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
 
     Returns:
         The table as it is now: if somebody committed meanwhile, as he left it.
+
+    Raises:
+        FrazilError: Engines would not read it.
     """
     name = ".".join(table.name())
+    refuse_names(name, schema, spec)
     try:
         if table.metadata.current_snapshot() is None:
             # Catalogs compare the number of a snapshot only if it has a parent.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -26,10 +27,11 @@ from jobs.commit.errors import (
     table_recreated,
 )
 from jobs.commit.former_branch import claim_former_branch, former_branch
-from jobs.commit.offsets import Positions, Ranges
+from jobs.commit.offsets import OffsetRange, Positions, Ranges
 from jobs.commit.operations import Append, Operation
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.restored import restored
 from jobs.commit.rollback import rolled_back
 from jobs.commit.stamp_properties import stamp_properties
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
@@ -41,6 +43,9 @@ from jobs.write.file_access import KeyAge, keys_of
 from jobs.write.renewed_file_io import RenewedFileIO
 
 log = logging.getLogger(__name__)
+
+# How long a catalog may answer with metadata that are older than those it gave before.
+STALE_SECONDS = 5.0
 
 NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
 
@@ -164,8 +169,32 @@ class Target:
         past = stamp_history.history_of(self.table, self.stream)
         if past.rolled_back:
             raise rolled_back(self.owner, self.name, past, self.branch)
+        if self._lacks_known_commit(past.newest):
+            past = self._read_again()
         self.newest, self._stale = past.newest, False
         return self.newest
+
+    def _lacks_known_commit(self, newest: Stamp | None) -> bool:
+        known, has = self.newest.last_move if self.newest else 0, newest.last_move if newest else 0
+        return has is not None and has < (known or 0)
+
+    def _read_again(self) -> stamp_history.History:
+        """The table once it has the commits that this process knows; a catalog's replica may lag for a moment.
+
+        Raises:
+            RolledBackError: It still lacks them: it was restored from older metadata.
+        """
+        deadline = time.monotonic() + STALE_SECONDS
+        while True:
+            past = stamp_history.history_of(self.table, self.stream)
+            if not self._lacks_known_commit(past.newest):
+                return past
+            if time.monotonic() > deadline:
+                known, has = self.newest.position if self.newest else {}, past.newest.position if past.newest else {}
+                lost = {p: OffsetRange(has.get(p, 0), at) for p, at in known.items() if at > has.get(p, 0)}
+                raise restored(self.owner, self.name, lost)
+            time.sleep(STALE_SECONDS / 10)
+            self._load()
 
     def history(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
@@ -306,7 +335,8 @@ class Target:
         if stamp is not None:
             # The next number on exactly this metadata: another commit in between, and this one is refused.
             stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest).on_branch(self.branch)
-            said[SUMMARY_KEY], own = stamp_properties(stamp, self.table.metadata.properties)
+            metadata = self.table.metadata
+            said[SUMMARY_KEY], own = stamp_properties(stamp, metadata.properties, metadata.snapshots)
             properties |= own
         try:
             snapshot_id = self._commit_once(

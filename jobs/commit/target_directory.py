@@ -2,15 +2,17 @@
 
 A stamp that named the tables of a batch would grow with their number, and there is one in every snapshot. So the
 coordinator's stamps of a stream with many targets hold bitmaps, whose bits are places in this directory. It is set in
-the commit that first needs an entry, and only grows: what an older stamp says is read by it as well.
+the commit that first needs an entry. Older stamps are read by it as well, so an entry stays while a stamp that is kept
+uses its place. After that a table recreated under the same name takes the place of its former entry.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import TypeVar
 
 import msgspec
@@ -51,17 +53,34 @@ class TargetDirectory:
         """The property's text."""
         return msgspec.json.encode(self.entries).decode()
 
-    def with_targets(self, uuids: Mapping[str, str], names: Collection[str]) -> TargetDirectory:
+    def with_targets(
+        self, uuids: Mapping[str, str], names: Collection[str], used: Callable[[], int] = lambda: -1
+    ) -> TargetDirectory:
         """The directory with entries for targets that it lacks.
 
         Args:
-            uuids: Of the targets, by name.
-            names: Of other tables that have to be told.
+            uuids: Uuids of the targets, by name.
+            names: Names of other tables that have to be named.
+            used: Returns the places that kept stamps use, as a number's bits; called if an entry is missing. Without
+                it all places are used.
         """
         known, named = set(self.entries), {name for name, _ in self.entries}
         new = [entry for entry in uuids.items() if entry not in known]
         new += [(name, "") for name in names if name not in named and name not in uuids]
-        return TargetDirectory((*self.entries, *new)) if new else self
+        if not new:
+            return self
+        entries, taken = list(self.entries), used() if named & {name for name, _ in new} else -1
+        free = {
+            entry[0]: place
+            for place, entry in enumerate(entries)
+            if not taken >> place & 1 and uuids.get(entry[0]) != entry[1]
+        }
+        for name, uuid in new:
+            if (place := free.pop(name, None)) is not None:
+                entries[place] = (name, uuid)
+            else:
+                entries.append((name, uuid))
+        return TargetDirectory(tuple(entries))
 
     def bitmap(self, names: Collection[str], uuids: Mapping[str, str]) -> str:
         """The ordinals of tables, as base64 of a number's bytes, the least significant first.
@@ -110,6 +129,16 @@ class TargetDirectory:
                 f"{len(self.entries)}: entries of it are gone"
             )
         return dict(entry for number, entry in enumerate(self.entries) if bits >> number & 1)
+
+
+def used_places(stamp: str) -> int:
+    """The places that a stamp uses, as a number's bits.
+
+    Args:
+        stamp: Text of a stamp, as a snapshot or a property carries it; empty for none.
+    """
+    bitmaps = msgspec.json.decode(stamp).get("of", ()) if stamp else ()
+    return reduce(or_, (int.from_bytes(base64.b64decode(each), "little") for each in bitmaps), 0)
 
 
 @lru_cache(maxsize=64)

@@ -16,6 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
 from jobs.errors import FrazilError
+from jobs.formats.columns.time_bounds import within_years
 
 KEYS = ("topic", "partition", "offset", "first_seen")
 DEAD_LETTER_ARROW = pa.schema(
@@ -206,6 +207,9 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
             arrays.append(pa.nulls(batch.num_rows, column.type))
             continue
         values = batch.column(index)
+        if column.name == "timestamp":
+            # Earlier versions kept any time that a producer gave.
+            values = within_years(values)
         arrays.append(values if values.type == column.type else values.cast(column.type))
     # Damage may have put nulls where none should be; that is reported letter by letter, not here.
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in DEAD_LETTER_ARROW]))

@@ -18,7 +18,7 @@ from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext
 from jobs.publish.remake import StillNeeded, remake, remaking
 from jobs.spark.jvm_calls import jvm_error_text
-from jobs.verify.ledger_checkpoints import fill_checkpoints_of
+from jobs.verify.ledger_checkpoints import valid_fill_checkpoints
 from jobs.verify.ledger_table import find_ledger
 
 
@@ -80,11 +80,10 @@ def still_needed(context: TableContext, table: Table, now: datetime) -> StillNee
     say what came late, for as long as snapshots are kept.
     """
     ledger = find_ledger(context.catalog, context.settings)
-    recorded = ledger.metadata.properties if ledger else {}
     uuid = str(table.metadata.table_uuid)
     needs: dict[str, Callable[[Snapshot, Stamp], bool]] = {}
     for spec in streams_writing_to(context.specs, context.name):
-        known = fill_checkpoints_of(recorded, spec.stream)
+        known = (valid_fill_checkpoints(ledger.metadata, spec.stream) if ledger else None) or {}
         filled = known[uuid].sequence if uuid in known else -1
         limit = spec.errors.stop_above
         window = now - limit.window.of if limit is not None and limit.window is not None else now

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,20 @@ class PartitionValue:
     value: Any
     text: str
     dropped: bool = False
+
+
+class MisnamedColumn(NamedTuple):
+    """A column on whose name's account Spark cannot work on a table.
+
+    Attributes:
+        name: Name of the column.
+        why: As a sentence without a full stop.
+        loads: Whether Spark loads the table nevertheless, and only rewrites no data file.
+    """
+
+    name: str
+    why: str
+    loads: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,7 @@ class TableFacts:
     Attributes:
         name: `namespace.table`.
         uuid: Of the table; stays when it is renamed.
+        location: Where its files lie.
         spec_id: The partition spec that new files get.
         measured_at: When this was read, UTC.
         snapshot_id: Of main's head; None in a table that has none.
@@ -135,6 +150,7 @@ class TableFacts:
         refs: Branches and tags other than main.
         branches: What each branch other than main keeps beside it.
         unread: Columns of types that Spark does not know, so that it cannot do anything to the table.
+        misnamed: Columns whose names do the same, or keep it from rewriting files.
         streams: frazil's streams that commit to the table, by their stamps.
         bytes_per_day, files_per_day: Appended by data commits over the kept snapshots; 0 where less than two are kept.
         commits_per_day: Snapshots a day over the same time.
@@ -167,11 +183,26 @@ class TableFacts:
     refs: tuple[str, ...] = ()
     branches: tuple[BranchFacts, ...] = ()
     unread: tuple[str, ...] = ()
+    misnamed: tuple[MisnamedColumn, ...] = ()
+    location: str = ""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     streams: tuple[str, ...] = ()
     bytes_per_day: float = 0.0
     files_per_day: float = 0.0
     commits_per_day: float = 0.0
+
+    def hindered(self, *, loads: bool) -> str | None:
+        """What a misnamed column keeps Spark from, with the way on; None without such a column.
+
+        Args:
+            loads: See `MisnamedColumn`.
+        """
+        for each in self.misnamed:
+            if each.loads is loads:
+                what = "rewrite no data file of" if loads else "do nothing to"
+                command = f"frazil schema apply {next(iter(self.streams), 'STREAM')} --rename {each.name}=NEW"
+                return f"Spark can {what} the table: {each.why}. `{command}` gives the column another name."
+        return None
 
     @property
     def average_file(self) -> float:

@@ -23,9 +23,11 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.errors import FrazilError
 from jobs.maintain.branch_measurement import measure_branches
-from jobs.maintain.health_facts import PartitionFacts, TableFacts
+from jobs.maintain.health_facts import MisnamedColumn, PartitionFacts, TableFacts
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.maintain.table_growth import growth
+from jobs.schema.column_names import partition_names, unreadable_names
+from jobs.schema.needs import column_name
 from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def is_healthy(facts: TableFacts, policy: Policy) -> bool:
 def _from_snapshots(table: Table, now: datetime) -> TableFacts:
     metadata, head = table.metadata, table.current_snapshot()
     times = tuple(sorted(_time(snapshot.timestamp_ms) for snapshot in metadata.snapshots))
-    metadata_bytes = 0
+    metadata_bytes, partitions = 0, partition_names(table.schema(), metadata.partition_specs)
     with contextlib.suppress(FileNotFoundError):
         metadata_bytes = len(table.io.new_input(table.metadata_location))
     return TableFacts(
@@ -124,7 +126,12 @@ def _from_snapshots(table: Table, now: datetime) -> TableFacts:
         metadata_bytes=metadata_bytes,
         created_at=_created_at(table),
         previous_metadata=len(metadata.metadata_log),
+        location=metadata.location,
         unread=tuple(unread_by_spark(table.schema())),
+        misnamed=tuple(
+            MisnamedColumn(name := column_name(path), why, loads=name not in partitions)
+            for path, why in unreadable_names(metadata)
+        ),
         refs=tuple(sorted(name for name in metadata.refs if name != MAIN_BRANCH)),
         properties=dict(metadata.properties),
         streams=tuple(

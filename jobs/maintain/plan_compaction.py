@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus, urlsplit
 
-from jobs.maintain.health_facts import PartitionFacts
+from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.maintenance_history import MAX_ENTRIES
 from jobs.maintain.plan import (
     UNDERSIZED_SHARE,
@@ -33,6 +34,8 @@ _OVERSIZED_SHARE = 1.8
 _FEW_EVERY = timedelta(hours=1)
 # Deletes may come to a partition with every merge, and each time all of it is rewritten.
 _DELETES_EVERY = timedelta(days=1)
+# Of a file system, and of an object store, in bytes; and what a key has beside the partition: the name of a file.
+_MOST_OF_NAME, _MOST_OF_KEY, _REST_OF_KEY = 255, 1_024, 100
 # Of a mirror they come with most merges: a day's would be thousands.
 _DELETES_OF_MIRRORS_EVERY = timedelta(hours=1)
 
@@ -42,6 +45,8 @@ def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], li
     facts, compact = at.facts, policy.compact
     if not compact.enabled:
         return [], [Skip("compact", "", "compact.enabled is false.")]
+    if (hindered := facts.hindered(loads=True)) is not None:
+        return [], [Skip("compact", "", hindered)]
     if facts.partitions is None:
         said = f"{facts.data_files:,} data files of {size_text(facts.average_file)} on average and no deletes"
         return [], [Skip("compact", "", f"Healthy: {said}; its partitions were not looked at.")]
@@ -50,7 +55,11 @@ def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], li
     for partition in facts.partitions:
         found = _of_partition(at, compact, partition)
         if isinstance(found, Candidate):
-            found = without_dropped_column(found, partition) or with_other_specs(found, partition, facts, policy.budget)
+            found = (
+                without_dropped_column(found, partition)
+                or _without_place(found, partition, facts)
+                or with_other_specs(found, partition, facts, policy.budget)
+            )
         if isinstance(found, Candidate):
             candidates.append(found)
         elif found is not None:
@@ -63,6 +72,33 @@ def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], li
         what = "the table" if whole else f"{healthy:,} partitions"
         skips.append(Skip("compact", "", f"Healthy: there is nothing to win in the files of {what}."))
     return sorted(candidates, key=lambda each: each.rank), skips
+
+
+def _without_place(found: Candidate, partition: PartitionFacts, facts: TableFacts) -> Skip | None:
+    """A partition into whose folder Spark cannot write, as its name is too long; frazil shortens those of its own."""
+    if (said := no_place(partition, facts)) is None:
+        return None
+    return Skip("compact", partition.name, f"{said} {found.step.reason}")
+
+
+def no_place(partition: PartitionFacts, facts: TableFacts) -> str | None:
+    """Why Spark cannot write files of a partition, with the way on; None if it can."""
+    switches = [facts.properties.get(f"write.object-storage.{each}") for each in ("enabled", "partitioned-paths")]
+    if partition.spec_id != facts.spec_id or switches == ["true", "false"]:
+        return None
+    names = [f"{quote_plus(value.name)}={quote_plus(value.text)}" for value in partition.values]
+    place = urlsplit(facts.properties.get("write.data.path", f"{facts.location}/data"))
+    if place.scheme in ("", "file", "hdfs"):
+        longest, most, what = max(map(len, names), default=0), _MOST_OF_NAME, "a folder's name"
+    else:
+        longest, most, what = len(place.path) + sum(map(len, names)) + _REST_OF_KEY, _MOST_OF_KEY, "a key"
+    if longest <= most:
+        return None
+    properties = "'write.object-storage.enabled' = 'true', 'write.object-storage.partitioned-paths' = 'false'"
+    return (
+        f"Spark cannot write its files: {what} would have {longest:,} bytes, and may have {most:,}. ALTER TABLE "
+        f"{facts.name} SET TBLPROPERTIES ({properties}) leaves the partition out of the paths of new files."
+    )
 
 
 def is_cold(partition: PartitionFacts, at: PlanInput, compact: Compact) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.plan import PlanInput, Skip, Step, is_mirror
-from jobs.maintain.plan_compaction import is_cold
+from jobs.maintain.plan_compaction import is_cold, no_place
 from jobs.maintain.text import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
         elif fewest and partition.delete_files >= fewest and partition.dropped is not None:
             gone = f"Its column was dropped ({partition.dropped}), so no condition tells its delete files from others."
             yield Skip("position_deletes", partition.name, gone)
+        elif fewest and partition.delete_files >= fewest and (why := no_place(partition, facts)) is not None:
+            yield Skip("position_deletes", partition.name, why)
         # Equality deletes are not rewritten, and nobody counts the two apart.
         elif fewest and partition.delete_files >= fewest and not partition.equality_deletes:
             said = f"{partition.delete_files:,} delete files of {size_text(partition.delete_bytes)}"

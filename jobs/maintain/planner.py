@@ -113,7 +113,7 @@ def _refused(facts: TableFacts, policy: Policy) -> str | None:
         return f"Format version {facts.format_version} is not supported; {known} and {_SUPPORTED[-1]} are."
     if facts.unread:
         return f"Spark does not know the type time, so it can do nothing to the table: {', '.join(facts.unread)}."
-    return None
+    return facts.hindered(loads=False)
 
 
 def _held_back(candidates: Sequence[Candidate], at: PlanInput, policy: Policy) -> tuple[list[Candidate], list[Skip]]:

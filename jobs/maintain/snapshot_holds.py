@@ -24,7 +24,7 @@ from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.system.typed_json import decode_json
 from jobs.verify import ledger_fill
-from jobs.verify.ledger_checkpoints import fill_checkpoints_of
+from jobs.verify.ledger_checkpoints import valid_fill_checkpoints
 from jobs.verify.ledger_table import find_ledger
 
 CEILING = timedelta(days=7)
@@ -82,13 +82,12 @@ def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_fil
     """The stamps that the ledger lacks; what replays and queues stamp it never has."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
     found = find_ledger(context.catalog, context.settings) if streams else None
-    recorded = found.metadata.properties if found else {}
     has_file = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
     uuid = str(table.metadata.table_uuid)
     for stream in streams:
         if to_be_filled and stream in has_file:
             continue
-        known = fill_checkpoints_of(recorded, stream)
+        known = (valid_fill_checkpoints(found.metadata, stream) if found else None) or {}
         after = known[uuid].sequence if uuid in known else -1
         lacking = [
             key

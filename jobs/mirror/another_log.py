@@ -27,8 +27,8 @@ from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 
 _EARLIER = "was made again, or was cut"
-_ONE_CHANGE = ("postgresql/", "mysql/", "mariadb/")
-"""Begin the lineages of sources whose positions are those of single changes, and not of commits."""
+_ONE_CHANGE = "postgresql/"
+"""Begins the lineages of the source whose positions are those of single changes, and not of commits or events."""
 
 
 def refuse_another_log(

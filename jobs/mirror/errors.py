@@ -64,13 +64,19 @@ class RestoredSourceError(StreamStopped):
 
 
 class TooManyGenerationsError(StreamStopped):
-    """The source has begun anew, or another one has come, so often that the order of changes has no digits for it."""
+    """Sources have come by turns so often that they are no failovers, and each turn needs a number in the order."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, lineages: Sequence[str]) -> None:
+        """`lineages`: The newest of them, by name."""
         super().__init__(
-            f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, with another source or "
-            "an answer each time. The mirror's _change_order has no number for the next, so it stops.",
-            fix="let each source have topics of its own, and land them in a new changelog for a new mirror",
+            f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
+            f"{', '.join(lineages)} (_change_lineage). Failovers are not so many: several servers write to the log "
+            "that the connector reads, or several connectors to one topic. Each turn counts as another source, and "
+            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops. The changelog goes on.",
+            fix="if one connector always reads the same server, let the lineage not name who wrote: transform: "
+            "[{compute: {_change_lineage: \"regexp_replace(_change_lineage, '/[0-9]*$', '')\"}}] of "
+            f"streams/{stream}.yaml; else let each source have topics of its own. Then land a new snapshot of the "
+            "source in another changelog, and make another mirror of that: table and mirrors of the same file",
         )
 
 
@@ -197,6 +203,19 @@ class UnknownGenerationError(StreamStopped):
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset
+
+
+class KeylessChangelogError(FrazilError):
+    """A changelog has no keys, and its mirror names none: no mirror is made of it. The changelog goes on."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str) -> None:
+        super().__init__(
+            f"stream {stream}: changelog {changelog} has no column _change_key, so nothing says which columns tell the "
+            f"rows of mirror {mirror} apart. The changelog lands all the same; only this mirror is not made.",
+            fix=f"name them in mirrors: key of streams/{stream}.yaml, or decode the records' keys: decode.key.into: "
+            "_change_key. If records have no keys, as of a table without a primary key, let the connector give them "
+            "some (message.key.columns), for a new changelog",
+        )
 
 
 class NoBaseError(FrazilError):

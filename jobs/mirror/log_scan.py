@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.mirror.merge_plan import Break, Generation, PartitionState, Scope
+from jobs.mirror.order_token import order_positions
 from jobs.mirror.restored_lineage import restored_lineages
 
 SCANNED = pa.schema(
@@ -113,6 +114,8 @@ class LogScan:
         """
         if not rows.num_rows or self.restored is not None:
             return self
+        at = rows.schema.get_field_index("position")
+        rows = rows.set_column(at, SCANNED.field("position"), order_positions(rows["position"]))
         offsets = _ints(rows["offset"])
         late = int(np.searchsorted(offsets, self.unseen))
         truncates = pc.fill_null(pc.equal(rows["op"], "t"), False)

@@ -24,8 +24,9 @@ from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.maintain.table_lock import TableBusyError
+from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merging import Merger
-from jobs.mirror.mirror_problem import note_problem
+from jobs.mirror.mirror_problem import forget_problem, note_problem
 from jobs.mirror.mirror_run import IncrementMerger, chosen_mirrors, run_mirror
 from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.end import end_spark, spark_is_over
@@ -113,17 +114,19 @@ def merge_while(
         pause: Called each minute while nothing is due.
     """
     due: dict[str, Due] = {}
+    keyless: set[str] = set()
     while not ending.is_set():
         try:
             with translate_errors(settings, spec.stream), connect_catalog(settings) as catalog:
-                for of, mirror in chosen_mirrors(spec, catalog):
+                chosen = chosen_mirrors(spec, catalog)
+                for of, mirror in chosen:
                     if mirror.every is None:
                         continue
                     at = due.setdefault(mirror.table, Due(0.0))
                     if clock() < at.at or ending.is_set():
                         continue
                     began = clock()
-                    merged = _merge(of, mirror, settings, catalog, merger)
+                    merged = _merge(of, mirror, settings, catalog, merger, keyless if len(chosen) > 1 else None)
                     # As often as the file says, however long a merge takes; what fails, or waits, is left alone for a
                     # while.
                     at.after(began if merged else clock(), mirror.every.total_seconds(), failed=merged is None)
@@ -136,8 +139,23 @@ def merge_while(
             left -= _PAUSE_SECONDS
 
 
-def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalog, merger: Merger) -> bool | None:
-    """Whether the mirror has what there is; False while somebody else has it; None after an error."""
+def _merge(
+    spec: StreamSpec,
+    mirror: Mirror,
+    settings: Settings,
+    catalog: Catalog,
+    merger: Merger,
+    keyless: set[str] | None,
+) -> bool | None:
+    """Merge into a mirror what it lacks.
+
+    Args:
+        keyless: Mirrors whose changelog was reported to have no key. None if the stream has one mirror: a missing key
+            is then an error.
+
+    Returns:
+        True if nothing is left to merge, False while another process has the mirror, None after an error.
+    """
     try:
         # Its first records may be yet to come.
         if not catalog.table_exists(spec.table.name):
@@ -149,6 +167,13 @@ def _merge(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
         log.info("mirror %s: %s", mirror.table, held.message)
         return False
     except Exception as problem:
+        if keyless is not None and isinstance(problem, KeylessChangelogError):
+            # Some tables of a database have no key. `frazil mirror run` of all mirrors does not fail for them either.
+            if mirror.table not in keyless:
+                log.info("mirror %s: %s", mirror.table, problem.message)
+                keyless.add(mirror.table)
+            forget_problem(settings, spec.stream, mirror.table)
+            return True
         said = redacted(settings, problem.message if isinstance(problem, FrazilError) else f"{problem!r}")
         fix = problem.fix if isinstance(problem, FrazilError) else None
         log.warning("mirror %s: %s Next: %s", mirror.table, said, fix or f"frazil mirror run {spec.stream}")

@@ -3,7 +3,8 @@
 An order token (the mirror's column `_change_order`) says which of two changes of one key is the later one. It is
 `GGGG.POSITION.K.OFFSET`: the generation in four hex digits, the position in the source, 0 for a row of a snapshot that
 has a position and 1 for all else, Kafka's offset in 16 hex digits. A generation is the stretch of a partition's log
-within which positions can be compared.
+within which positions can be compared. A position in a binlog stands there without its row
+(`order_token.order_positions`).
 
 Earlier releases gave a 0 to all rows of snapshots. A change's token is never below the one that they gave it, and a
 later change's is above both: so mirrors with their tokens go on.
@@ -27,7 +28,9 @@ Scope = Literal["source", "key"]
 
 MOST_GENERATIONS = 16
 """So many of a partition are in a stamp, the newest; the changelog tells of the others (`older_generations`)."""
-LAST_GENERATION = 0xFFFF
+LAST_GENERATION = 1_000
+"""No source fails over so often: several servers write by turns."""
+MOST_NUMBERED = 0xFFFF
 """The greatest number that an order token has digits for."""
 ORDER_COLUMN = "_change_order"
 DELETED_COLUMN = "_change_deleted"

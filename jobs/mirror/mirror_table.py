@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyiceberg import types as ice
 from pyiceberg.catalog import Catalog
@@ -22,11 +22,11 @@ from jobs.commit.stamps import PROPERTY_PREFIX, property_key
 from jobs.errors import FrazilError
 from jobs.expression.problem import ExpressionProblem
 from jobs.maintain.mirror_property import MIRROR_PROPERTY
+from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.table_properties import MIRROR_PROPERTIES
-from jobs.schema.evolution import protected_columns
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
 from jobs.schema.schema_change import SchemaChange, changed_schema
@@ -45,7 +45,8 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
     """The columns that tell the mirror's rows apart: those of the file, or of the changelog's keys.
 
     Raises:
-        FrazilError: Neither says any, the changelog has no such column, or they say different ones.
+        KeylessChangelogError: Neither says any.
+        FrazilError: The changelog has no such column, or they say different ones.
     """
     named = [
         each.name
@@ -56,11 +57,7 @@ def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str
     key = mirror.key or tuple(named)
     place = f"streams/{spec.stream}.yaml"
     if not key:
-        raise FrazilError(
-            f"stream {spec.stream}: changelog {spec.table.name} has no column {KEY_COLUMN}, so nothing says which "
-            f"columns tell the rows of mirror {mirror.table} apart.",
-            fix=f"name them in mirrors: key of {place}, or decode the records' keys: decode.key.into: {KEY_COLUMN}",
-        )
+        raise KeylessChangelogError(spec.stream, mirror.table, spec.table.name)
     rows = row_columns(spec, changelog)
     for name in key:
         if name not in rows:
@@ -132,18 +129,24 @@ def ensure_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog, changelog:
         FrazilError: Its columns cannot be those of a mirror.
     """
     schema = mirror_schema(spec, mirror, changelog)
-    first = mirror_key(spec, mirror, changelog)[0]
+    bucket, key = BucketTransform(mirror.buckets), map(schema.find_field, mirror_key(spec, mirror, changelog))
+    # Iceberg has no buckets of booleans. A key of these alone has few rows.
+    first = [each for each in key if bucket.can_transform(each.field_type)][:1]
+    taken = {each.name.casefold() for each in schema.fields}
     partitions = PartitionSpec(
-        PartitionField(
-            schema.find_field(first).field_id,
-            PARTITION_FIELD_ID_START,
-            BucketTransform(mirror.buckets),
-            f"{first}_bucket",
-        )
+        *(PartitionField(each.field_id, PARTITION_FIELD_ID_START, bucket, _unlike(taken, each.name)) for each in first)
     )
     properties = {**MIRROR_PROPERTIES, MIRROR_PROPERTY: _of(spec)}
     table = ensure_table(catalog, mirror.table, schema, partitions, create_table_properties(properties, schema))
     return table if refuse_table(spec, mirror, table, schema) else _adopted(spec, mirror, catalog, properties, schema)
+
+
+def _unlike(taken: Collection[str], column: str) -> str:
+    """Name of a column's bucket that is no column's name, without case."""
+    name = f"{column}_bucket"
+    while name.casefold() in taken:
+        name += "_"
+    return name
 
 
 def refuse_table(spec: StreamSpec, mirror: Mirror, table: Table, schema: Schema) -> bool:
@@ -203,9 +206,7 @@ def mirror_fitting(wanted: Schema, metadata: TableMetadata) -> Fitting:
         wanted: As `mirror_schema` gives them.
         metadata: The table's.
     """
-    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
-    protected = protected_columns(metadata.schema(), metadata.partition_specs, order)
-    return fitting(wanted, metadata.schema(), own=(), protected=protected, relax_missing=True, maintained=True)
+    return fitting(wanted, metadata, own=(), relax_missing=True, maintained=True)
 
 
 def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: TableMetadata) -> None:

@@ -32,12 +32,13 @@ from jobs.mirror.generations import generation_at, generations_after
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import (
     LAST_GENERATION,
+    MOST_NUMBERED,
     MirrorState,
     Scope,
     TruncateFloor,
 )
 from jobs.mirror.older_generations import known_since
-from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_token
+from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
 from jobs.mirror.truncate_check import refuse_below_truncate
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -115,8 +116,10 @@ class Order:
                 )
         partitions, lineages = generations_after(before, scans)
         state = replace(before, partitions=partitions, lineages=lineages)
-        if state.newest_generation > LAST_GENERATION:
-            raise TooManyGenerationsError(stream)
+        # A mirror that an earlier release has brought beyond that goes on while the token has digits.
+        last = LAST_GENERATION if before.newest_generation <= LAST_GENERATION else MOST_NUMBERED
+        if state.newest_generation > last:
+            raise TooManyGenerationsError(stream, sorted(lineages, key=lambda each: -lineages[each])[:2])
         if scattered:
             _refuse_scattered(stream, state)
         begins = begins or {}
@@ -142,7 +145,7 @@ class Order:
         generations, late, repeated = np.zeros(rows, np.int64), np.zeros(rows, bool), np.zeros(rows, bool)
         expired = np.zeros(rows, bool)
         codes, sources = _sources(topics, partitions)
-        own = _mask(pc.is_valid(positions))
+        own, positions = _mask(pc.is_valid(positions)), order_positions(positions)
         for code, source in enumerate(sources):
             mine = np.flatnonzero(codes == code)
             here = numbers[mine]

@@ -1,14 +1,20 @@
 """Order token: a text that sorts as the changes of one key happened; see `merge_plan`."""
 
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SNAPSHOT_ROW, STREAMED = "0", "1"
 NO_POSITION = "-"
+_BINLOG_WIDTH, _ROW_BEGINS, _ANY_ROW = 34, 25, "/ffffffff"
+"""Only positions in a binlog (`positions/binlog`) are so wide. Tokens of earlier releases have the row itself there."""
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -25,6 +31,28 @@ def token_place(token: str) -> str | None:
     """The generation and position of a token: changes of one place happened at once; None without a position."""
     place, *behind = token.rsplit(".", 2)
     return None if len(behind) < 2 or place.partition(".")[2] == NO_POSITION else place
+
+
+def order_positions(positions: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Positions as changes are ordered by them: those in a binlog without the row.
+
+    All events of a compressed transaction (`binlog_transaction_compression`) have one place, and the rows of each are
+    counted from 0. So Kafka's offsets order the changes of one place.
+    """
+    binlog = pc.equal(pc.binary_length(positions), _BINLOG_WIDTH)
+    if not pc.any(binlog).as_py():
+        return positions
+    anywhere = pc.utf8_replace_slice(positions, _ROW_BEGINS, _BINLOG_WIDTH, _ANY_ROW)
+    return pc.if_else(binlog, anywhere, positions)
+
+
+def least_position(order: str) -> str:
+    """The lowest position in the source that changes are ordered by as by this one.
+
+    Args:
+        order: Position as `order_positions` gives it.
+    """
+    return order.removesuffix(_ANY_ROW)
 
 
 def hex_text(numbers: np.ndarray[Any, Any], width: int) -> pa.Array:

@@ -30,6 +30,7 @@ from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
 from jobs.mirror.older_generations import known_since, may_be_older, older_sql, with_older
 from jobs.mirror.order import Order
+from jobs.mirror.order_token import order_positions
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.sorted_rows import sorted_rows
 from jobs.spec.settings import Settings
@@ -245,7 +246,7 @@ class CarriedPositions:
             values = by_log[name]
             differ = pc.not_equal(values.slice(1), values.slice(0, rows.num_rows - 1))
             begins[1:] |= differ.to_numpy(zero_copy_only=False).astype(bool)
-        positions = by_log[POSITION].combine_chunks()
+        positions = order_positions(by_log[POSITION].combine_chunks())
         carried = carried_positions(positions, np.cumsum(begins).astype(np.int64))
         rest = pc.utf8_slice_codeunits(by_log[ORDER_COLUMN], 7)
         made = pc.binary_join_element_wise(by_log["_generation"], carried, rest, ".")

@@ -29,7 +29,7 @@ from jobs.mirror.fold import FOLD_COLUMN, OP_COLUMN, UNAVAILABLE_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import OrderTask
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.merging_session import ordered_kinds
-from jobs.mirror.order_token import NO_POSITION
+from jobs.mirror.order_token import NO_POSITION, least_position
 from jobs.mirror.refold import History
 from jobs.spec.changes import DELETION_MEMORY
 
@@ -108,7 +108,7 @@ def removed_later(history: History, rows: DataFrame, count: int, since: datetime
         may_have = GreaterThanOrEqual(plan.timestamp, since.isoformat())
     least = rows.agg(sql.min(sql.split_part(sql.col(ORDER_COLUMN), sql.lit("."), sql.lit(2)))).toArrow()[0][0].as_py()
     # A later one has no lower position, so it is in few files unless positions are those of single rows.
-    may_have = And(may_have, Or(IsNull(POSITION), GreaterThanOrEqual(POSITION, least)))
+    may_have = And(may_have, Or(IsNull(POSITION), GreaterThanOrEqual(POSITION, least_position(least))))
     if plan.where is None:
         may_have = And(may_have, EqualTo(OP_COLUMN, "d"))
     place = (TOPIC, PARTITION, OFFSET, POSITION)

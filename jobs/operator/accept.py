@@ -12,14 +12,15 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError, table_gone
+from jobs.commit.log_state import LogState
 from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.parked_places import parked_places
 from jobs.commit.parked_target import ParkedTarget, past_their_letters
 from jobs.commit.pending_record import Pending
-from jobs.commit.rollback import rollback
-from jobs.commit.session import CommitSession
+from jobs.commit.restored import with_restored
+from jobs.commit.rollback import refuse_unknown_publication, rollback
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
@@ -28,12 +29,14 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.operator.take_over import take_over
 from jobs.operator.unpark import ensure_parked_table, refuse_unless_parked, unpark_table, with_lost
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.write.table_remaking import is_as_made
 
@@ -64,6 +67,11 @@ class Answer:
     recreated_topic: str | None = None
     recreated_table: str | None = None
     unpark: str | None = None
+
+    @property
+    def of_topics(self) -> bool:
+        """Whether the answer is about records in Kafka, and not about tables."""
+        return self.lost_offsets or self.lost_topic is not None or self.recreated_topic is not None
 
 
 def record_answer(
@@ -129,7 +137,7 @@ def _record(
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.
-    histories = {name: target.history() for name, target in targets.items()}
+    histories = _histories(spec, targets)[0]
     if answer.rollback == "reland" and aside and not any(past.rolled_back for past in histories.values()):
         raise NothingToAcceptError(
             f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}, or parked: its "
@@ -142,13 +150,22 @@ def _record(
         held = lease.read()
         identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
         _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
-    session = CommitSession(spec.stream, spec.config_hash, lease, targets)
+    session = OpenStream(
+        *(spec.stream, spec.config_hash, lease, targets),
+        spec=spec,
+        settings=settings,
+        folder=folder,
+        log=LogState({}, {}, {}),
+    )
     with session.held():
+        if answer.of_topics:
+            # What is about to be committed was read before the topic changed, and is in no log any more.
+            take_over(session, catalog)
         for record in folder.pending_records():
             content = folder.store.get(record)
             if content is not None and _takes_back(spec, answer, targets, content):
                 folder.store.delete(record)
-        histories = {name: target.history() for name, target in targets.items()}
+        histories, restored = _histories(spec, targets)
         lost = _lost_letters(spec, answer, anchored, targets)
         if answer.unpark:
             ensure = partial(ensure_parked_table, settings=settings, kafka=kafka)
@@ -159,6 +176,8 @@ def _record(
             _tell_lost(tell, anchored, lost)
             return stamped
         new = _decision(spec, kafka, answer, targets, histories)
+        if restored and answer.rollback:
+            new = with_restored_known(new, spec.coordinator, histories)
         session.answer({name: stamp.naming_only(spec.target_names) for name, stamp in new.items()}, note)
         _tell_lost(tell, anchored, lost)
         if answer.recreated_table == spec.coordinator and (letters := targets.get(spec.dead_letter_table)):
@@ -168,6 +187,27 @@ def _record(
         if answer.recreated_table:
             lease.remember({name: t.identity for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
+
+
+def _histories(spec: StreamSpec, targets: Mapping[str, Target]) -> tuple[dict[str, History], tuple[str, ...]]:
+    """The histories of the tables, in which a restored one counts as rolled back; and which those are."""
+    histories = {name: target.history() for name, target in targets.items()}
+    uuids = {name: target.uuid for name, target in targets.items() if target.identity == target.uuid}
+    return with_restored(histories, spec.coordinator, uuids)
+
+
+def with_restored_known(new: accept.NewStamps, coordinator: str, histories: Mapping[str, History]) -> accept.NewStamps:
+    """The stamps of an answer after which restored tables count as they are.
+
+    An answer's stamp does not say the coordinator's sequence number. The coordinator comes last and forgets those of
+    the other tables, so the stop stands until all of them are stamped.
+    """
+    found = dict(new)
+    for name, past in histories.items():
+        if name not in found and past.newest is not None:
+            found[name] = past.newest.decided(Decision("rollback_keep"))
+    anchor = found.pop(coordinator)
+    return {**found, coordinator: replace(anchor, sequences={})}
 
 
 def _lost_letters(
@@ -204,7 +244,7 @@ def _takes_back(spec: StreamSpec, answer: Answer, targets: Mapping[str, Target],
     A table that is begun anew takes nothing back from the others: those that lack a batch which the coordinator has get
     it from the record.
     """
-    if answer.rollback == "reland" or answer.recreated_topic or answer.recreated_table == spec.coordinator:
+    if answer.rollback == "reland" or answer.recreated_table == spec.coordinator:
         return True
     if answer.recreated_table is None:
         return False
@@ -226,6 +266,10 @@ def _decision(
     anchor = spec.coordinator
     stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
     if answer.rollback == "keep" or answer.rollback == "reland":
+        if answer.rollback == "reland":
+            refuse_unknown_publication(
+                spec.stream, {name: targets[name].table.metadata for name in histories}, histories
+            )
         return _with_kept_letters(rollback(histories, anchor, answer.rollback, spec.config_hash), targets, histories)
     if answer.recreated_table:
         if answer.recreated_table == anchor:

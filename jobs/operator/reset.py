@@ -28,6 +28,7 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.operator.reset_guard import control_lock, existing_targets, reset_refusal
 from jobs.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.operator.reset_request import ResetRequest
+from jobs.operator.take_over import take_over
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
@@ -35,7 +36,6 @@ from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.previous_targets import previous_stamps
-from jobs.stream.takeover import recover
 
 
 def plan_reset(
@@ -160,9 +160,9 @@ def move_positions(
         ResetRefusedError: Nothing moved.
     """
     anchor = stream.anchor.name
-    for name, target in stream.targets.items():
-        target.claim(stream.epoch, lambda newest, name=name: _claimed(stream, newest, name))
-    recover(stream, catalog)
+    if stream.anchor.newest is None:
+        complete_positions(stream.spec.stream, {}, anchor)
+    take_over(stream, catalog)
     step("after_reset_claims")
     stamps = _as_claimed(stream.targets, anchor)
     anchored = stamps[anchor]
@@ -186,14 +186,6 @@ def move_positions(
     ):
         _restamp(stream, stream.targets[name], stamp.naming_only(stream.targets))
     return made, text
-
-
-def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
-    """As a driver's claim, but under the configuration that ran last: nothing is run here."""
-    if newest is None and name == stream.anchor.name:
-        complete_positions(stream.spec.stream, {}, name)
-    claimed = stream.claim_of(newest, stream=stream.targets[name].stream)
-    return claimed if newest is None or name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
 
 
 def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp | None]:

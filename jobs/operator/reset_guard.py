@@ -21,7 +21,7 @@ from jobs.supervise.launchers.choice import looker
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
 
-_LOCK_SECONDS = 20.0
+_LOCK_SECONDS = 120.0
 
 
 @contextlib.contextmanager

@@ -117,8 +117,14 @@ class Block:
             warned: By rows of this block.
             routed: The rows for each of several tables, by records; without it, those that there are.
             unnamed: Those that wait for a table, by rows of this block.
+
+        Raises:
+            RuntimeError: The stage has more or fewer rows than records that it kept.
         """
         at = self.positions
+        if rows.num_rows != (count := len(at[kept])):
+            # Otherwise later rows would belong to other records.
+            raise RuntimeError(f"the stage has {rows.num_rows} rows of {count} records")
         if changed is None:
             changed, gone = self._changes_of(kept)
         moved = list(failures) if self.is_whole else [failure.at(int(at[failure.row])) for failure in failures]

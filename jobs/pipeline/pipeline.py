@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import ValueDecoder
+from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.record_columns import RecordColumns
@@ -21,6 +22,7 @@ from jobs.pipeline.route import Destinations, FitToRoutedTables
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.schema.needs import Need
 
 DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
 
@@ -56,8 +58,26 @@ class Pipeline:
             OSError, MemoryError: The machine or the network failed.
             ProjectionError: The table cannot hold rows of this stream at all.
         """
+        return self._through(records, self._stages)
+
+    def landing_needs(self, block: Block) -> tuple[Need, ...]:
+        """What those records of a block need whose values are decoded and which a later stage does not take out.
+
+        Args:
+            block: Behind the pipeline, with what else has become of its records.
+        """
+        gone = [*block.filtered, *block.dropped, *(each.row for each in block.failures if each.stage != DECODE_VALUE)]
+        if block.undecided or {need.row for need in block.needs}.isdisjoint(gone):
+            return block.needs
+        # A need names the first record that has it: others may need the same.
+        left = np.setdiff1d(np.arange(block.records.num_rows), gone)
+        decode = next(at for at, stage in enumerate(self._stages) if stage.name == DECODE_VALUE)
+        again = self._through(block.records.take(pa.array(left)), self._stages[: decode + 1])
+        return tuple(need.at(int(left[need.row])) for need in again.needs)
+
+    def _through(self, records: pa.RecordBatch, stages: Sequence[Stage]) -> Block:
         block = Block.of(records, self._destination)
-        for stage in self._stages:
+        for stage in stages:
             if not block.rows.num_rows:
                 break
             block = apply_stage(stage, block)

@@ -8,14 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.formats.decoder import DECODE_HEADER, DECODE_KEY, KEY_PATH, Failure, ValueDecoder
+from jobs.formats.decoder_spec import TableSchema
 from jobs.formats.header_values import header_values
-from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED
+from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS
 from jobs.formats.record_columns import HeaderColumn, KeyColumns, SchemaIdPlace
 from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.schema_ids import headed_decode, last_of, with_subject
 from jobs.schema.arrow_schema import arrow_type, rows_arrow_type
 from jobs.schema.declared import Primitive
+from jobs.transform.changes.changelog import KEY, OLD_KEY
+
+_WIDENED = {OUT_OF_RANGE: ("needs int,", "needs float,", "needs decimal("), PRECISION_LOSS: ("needs float,",)}
+"""By class, how messages begin of values that a wider type of Iceberg's holds."""
 
 
 class ReadHeaders:
@@ -60,6 +65,7 @@ class DecodeKey:
         ]
         # A key that is null has no columns; where one is required, or the struct of all, the record is refused.
         self._required: str | None = next((each.name for each in columns.fields if each.required), None)
+        self._undeclared: bool = isinstance(columns.decoder.schema, TableSchema)
 
     def apply(self, block: Block) -> Block:
         """The block with the key's columns behind its own; they are null where a record has no key."""
@@ -70,7 +76,7 @@ class DecodeKey:
         decoded = decode(records.column("key"))
         failures = [
             with_subject(
-                Failure(each.row, self.name, each.error_class, each.message, self._place(each.field)), block, "key"
+                Failure(each.row, self.name, each.error_class, self._said(each), self._place(each.field)), block, "key"
             )
             for each in decoded.failures
         ]
@@ -98,6 +104,17 @@ class DecodeKey:
             return columns
         indices = pa.array(at, mask=~there)
         return [column.take(indices) for column in columns]
+
+    def _said(self, failure: Failure) -> str:
+        """Why a key is refused, with the way on where its table has a narrower type: no key widens that by itself."""
+        if not self._undeclared or not failure.message.startswith(_WIDENED.get(failure.error_class, ())):
+            return failure.message
+        column = self._place(failure.field).removeprefix("$.")
+        beside = f" and {OLD_KEY}{column.removeprefix(KEY)}" if self._columns.into == KEY else ""
+        way = f"widen {column}{beside} by ALTER TABLE, start the stream again, then replay this letter"
+        # Where no value may be told, what stands before it still is.
+        needed, found, rest = failure.message.partition(", found ")
+        return f"{needed} as the table's keys are, which no record widens ({way}){found}{rest}"
 
     def _place(self, field: str | None) -> str:
         """Where in the row a failure is, of where in the key it is."""

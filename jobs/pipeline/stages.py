@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from jobs.formats.columns.time_bounds import refuse_beyond_years
 from jobs.formats.decoder import DECODE_VALUE, Decoded, ValueDecoder
 from jobs.formats.problems import ValueProblem, untold
 from jobs.formats.record_columns import SchemaIdPlace
@@ -164,7 +165,13 @@ def unfit(problem: UnfitValueError, *, hide_values: bool) -> ValueProblem:
 
 
 def with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
-    """A block's rows with the columns that they have of Kafka's own."""
+    """A block's rows with the columns that they have of Kafka's own.
+
+    Raises:
+        ValueProblem: A row has a time beyond the years 0001 to 9999.
+    """
+    for name, values in zip(block.rows.schema.names, block.rows.columns, strict=True):
+        refuse_beyond_years(values, f"$.{name}")
     if not kafka.columns:
         return block.rows
     indices = None if block.is_whole else pa.array(block.positions)

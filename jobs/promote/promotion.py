@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
+from jobs.schema.column_names import partition_names
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 from jobs.schema.evolution import judged
 from jobs.schema.evolution_policy import EvolutionPolicy
@@ -83,7 +84,8 @@ class Promotion:
         kind = iceberg_schema(_around(self.path[len(new) - 1 :], self.type)).fields[0].field_type
         need = RecordNeed("add", new, kind, _NOBODYS)
         policy = EvolutionPolicy(add="auto", columns=spec.evolution.columns, depth=spec.evolution.depth)
-        found = judged([need], schema, policy, maintained=spec.maintenance.enabled)
+        partitions = partition_names(schema, metadata.partition_specs)
+        found = judged([need], schema, policy, maintained=spec.maintenance.enabled, partitions=partitions)
         return Alteration(
             found.changes, refused=tuple(f"{column_name(each.path)}: {each.why}" for each in found.refused)
         )

@@ -212,7 +212,7 @@ def _finish(session: CommitSession, spec: StreamSpec, finished: Discard, whole: 
             # Main waits for nothing of it any more, and gets no late row of it either.
             event_time = whole.event_time.bare() if whole.event_time else None
             stamp = replace(stamp, position={THROUGH: finished.until}, published=published)
-            stamp = replace(stamp, valid_through_ms=through_ms, event_time=event_time)
+            stamp = replace(stamp, valid_through_ms=through_ms, event_time=event_time, landed=whole.landed)
         # Otherwise main was rolled back meanwhile, and lacks what came before, which is still to be published.
         gate = Gate.of(metadata.properties, spec.stream, spec.table.name).open()
         return Proposal(

@@ -83,6 +83,20 @@ class Held:
         """What was judged of it."""
         return Verdict(False, self.reasons, self.judged_by, self.rows)
 
+    @property
+    def sentence(self) -> str:
+        """How many rows are quarantined, since when, and the first reasons."""
+        why = "; ".join(self.reasons[:2])
+        return f"{self.rows:,} rows are quarantined since {self.since:%Y-%m-%d %H:%M} UTC: {why}"
+
+
+def answers_to_held(stream: str) -> str:
+    """The commands that go on with what a stream's gate holds."""
+    return (
+        f"frazil release {stream} --reason TEXT; or frazil discard {stream} --reason TEXT; or correct the contract, "
+        f"then frazil publish {stream}"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:

@@ -272,5 +272,5 @@ def holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None
     totals = newest.totals if newest else Counts()
     published = {**stamp.published, found.branch: found.after}
     through_ms = newest.valid_through_ms if newest else None
-    stamp = replace(stamp, valid_through_ms=through_ms, event_time=None)
+    stamp = replace(stamp, valid_through_ms=through_ms, event_time=None, landed=newest.landed if newest else {})
     return replace(stamp, position={THROUGH: found.after}, rows={}, counts=Counts(), totals=totals, published=published)

@@ -21,7 +21,7 @@ from jobs.commit.branch import begin_property
 from jobs.commit.discards import Discard, is_discarded
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
@@ -53,6 +53,7 @@ class Interval:
         others: Files of other streams on the branch, which publish them.
         valid_through_ms: What the stream's newest stamp of it says; milliseconds since 1970, None if nothing.
         event_time: The stream's event times over it, see `interval_event_times`.
+        landed: Where the stream's newest stamp of it says that the stream stood; empty without one.
     """
 
     branch: str
@@ -67,6 +68,7 @@ class Interval:
     others: int = 0
     valid_through_ms: int | None = None
     event_time: EventTimes | None = None
+    landed: Positions = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -126,6 +128,7 @@ def interval_since(
     times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
     stamps = [own[each.snapshot_id] for each in new if each.snapshot_id in taken and not _in_main(each)]
     through = [each.valid_through_ms for each in stamps if each.stream == stream]
+    stood = [each.position for each in own.values() if each.stream == stream]
     return Interval(
         branch,
         after,
@@ -139,6 +142,7 @@ def interval_since(
         others,
         through[-1] if through else None,
         interval_event_times(each for each in stamps if each.stream == stream),
+        stood[-1] if stood else {},
     )
 
 
@@ -234,9 +238,10 @@ def _files_of(
         elif snapshot_id not in out:
             raise UnpublishableError(
                 f"stream {stream}: branch {found.branch} has files of snapshot {snapshot_id}, which has expired, so "
-                "nobody can say whose rows they are.",
-                fix=f"in Spark: CALL system.fast_forward('<table>', '{MAIN_BRANCH}', '{found.branch}'), if "
-                f"{MAIN_BRANCH} has nothing that the branch lacks; and leave the expiry to `frazil maintain`",
+                f"nobody can say whose rows they are. {MAIN_BRANCH} is as it was published last.",
+                fix=f"`frazil stop {stream}`; in Spark: ALTER TABLE … DROP BRANCH {found.branch}; then `frazil accept "
+                f"{stream} --rollback reland`, which lands again what {MAIN_BRANCH} lacks, and start the stream. Leave "
+                "the expiry to `frazil maintain`",
             )
     return [file for _, file in sorted(mine, key=lambda each: each[0])], others
 

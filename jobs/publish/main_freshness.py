@@ -18,7 +18,12 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.publications import branch_through, publication_id
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
+from jobs.errors import FrazilError
+from jobs.publish.gate import Gate, answers_to_held
+from jobs.publish.interval import branch_begin, landed_snapshots
+
+# It is kept in the cursor of a sensor.
+MOST_TEXT = 400
 
 
 class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,18 +32,23 @@ class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         lacks: Whether main lacks records of the stream's topics that the branch has. If it does not, main is complete
             through whatever the branch is complete through.
-        rows: That the stream, its replays and its queues have landed, and main lacks.
+        rows: That the stream, its replays and its queues have landed, and main lacks; None if nobody can say.
         through_ms: Where main lacks some: every record with an older timestamp is in main; milliseconds since 1970,
             None if nobody can say.
         watermark_ms: Likewise, the watermark as it was before the first batch that main lacks.
         snapshot_id: Main's snapshot of the newest publication that brought rows; None if there is none, or none left.
+        held: Why none of it is published before a person acts: it is quarantined, or it cannot be told what is. Empty
+            if nothing stands in the way.
+        held_fix: The next command then.
     """
 
     lacks: bool = False
-    rows: int = 0
+    rows: int | None = 0
     through_ms: int | None = None
     watermark_ms: int | None = None
     snapshot_id: int | None = None
+    held: str = ""
+    held_fix: str = ""
 
     def through(self, landed: float | None) -> float | None:
         """Through when main is complete; seconds since 1970.
@@ -57,7 +67,7 @@ class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
         return _bounded(landed, self.watermark_ms) if self.lacks else landed
 
 
-UNKNOWN = MainFreshness(lacks=True)
+UNKNOWN = MainFreshness(lacks=True, rows=None)
 """Where nobody can say what main has of the branch."""
 
 
@@ -75,13 +85,21 @@ def main_freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFre
     """
     if branch == MAIN_BRANCH or branch not in metadata.refs:
         return None
+    found, why, fix = UNKNOWN, "", None
+    try:
+        found = _freshness(metadata, stream, branch)
+        if (held := Gate.standing(metadata, stream, branch).held) is not None:
+            why, fix = held.sentence, answers_to_held(stream)
+    except FrazilError as problem:
+        why, fix = problem.message, problem.fix or f"frazil publish {stream} --dry-run"
+    return msgspec.structs.replace(found, held=why[:MOST_TEXT], held_fix=(fix or "")[:MOST_TEXT])
+
+
+def _freshness(metadata: TableMetadata, stream: str, branch: str) -> MainFreshness:
     past = history(metadata, publication_id(stream))
     # Of a main that was rolled back the publication that it still stands on counts, not the one that was taken out.
     stands = past.stamped_ancestor if past.rolled_back else past.newest
-    try:
-        after = max(branch_through(stands, branch), branch_begin(metadata, branch))
-    except UnpublishableError:
-        return UNKNOWN
+    after = max(branch_through(stands, branch), branch_begin(metadata, branch))
     along = ancestors(metadata, metadata.refs[branch].snapshot_id)
     landed = landed_snapshots([each for each in along if (each.sequence_number or 0) > after][::-1], stream)
     stamps = [Stamp.from_json(each.summary.additional_properties[SUMMARY_KEY]) for each in landed if each.summary]

@@ -42,6 +42,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.steps import step
+from jobs.stream.settled_time import settled_through
 
 T = TypeVar("T")
 
@@ -130,6 +131,10 @@ def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | 
         newest: The stamp of the last one.
     """
     counts = Counts(found.rows, found.rows)
+    target = session.targets[spec.table.name]
+    through_ms = found.valid_through_ms
+    if through_ms is not None and (settled := settled_through(spec, target.catalog, target.table.metadata)) is not None:
+        through_ms = min(through_ms, settled)
     return Stamp(
         session.id,
         "batch",
@@ -142,7 +147,8 @@ def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | 
         counts=counts,
         totals=(newest.totals if newest else Counts()) + counts,
         published={**(newest.published if newest else {}), found.branch: found.until},
-        valid_through_ms=found.valid_through_ms or (newest.valid_through_ms if newest else None),
+        landed=found.landed or (newest.landed if newest else {}),
+        valid_through_ms=through_ms or (newest.valid_through_ms if newest else None),
         event_time=found.event_time,
     )
 
@@ -191,7 +197,7 @@ def answer_rollback(
             stands, published = kept_publication(spec.stream, branch, target.table, past)
         decision = Decision("rollback_keep" if answer == "leave-out" else "rollback_reland", removed=past.removed)
         newest = newest or Stamp(session.id, "accept", -1, session.epoch, spec.config_hash, start={}, position={})
-        decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands})
+        decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands}, landed={})
         left_out = {left_out_property(branch): str(stands)} if answer == "leave-out" else {}
         step("answer_before_commit")
         target.restamp(signed_answer(replace(decided, published=published), session.epoch, note), left_out)

@@ -13,6 +13,7 @@ from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.request import (
     MAX_LETTERS,
     ReplayRequest,
+    columns_left_null,
     finish_result,
     requested_batches,
     requested_tables,
@@ -45,12 +46,13 @@ def dry_run(
     sink, letters = requested_tables(spec, catalog, request)
     refuse_unlocated(spec, request.corrected(spec), sink)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
+    result.null_columns = columns_left_null(spec, catalog, request)
     result.selected = request.count(letters, spec.stream)
     tables, parked = ReadTables(spec, catalog), request.selection.parked
     pipeline = ReplayPipeline(request.corrected(spec), tables, schemas, parked)
     for batch in requested_batches(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(letters, batch)
-        result.add(outcome)
+        result.add(outcome, pipeline.unknown_fields)
         reasons.add_batch(batch, outcome.failures)
         on_progress(result.progress)
     return finish_result(result, reasons, began, letters)

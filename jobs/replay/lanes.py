@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -42,11 +43,13 @@ class LaneOutcome(NamedTuple):
         rows: Those that they become, by table.
         failures: Why others become none, by their places, ascending.
         dropped: The places of tombstones.
+        unknown_fields: Records by the path of a field that no column takes.
     """
 
     rows: list[LaneRows]
     failures: list[Failure]
     dropped: Indices
+    unknown_fields: Counter[str]
 
 
 class ReplayLanes:
@@ -64,13 +67,6 @@ class ReplayLanes:
         self._make: Callable[[StreamSpec, Table], Pipeline] = make
         self._there: frozenset[str] = frozenset(each.name for each in spec.targets if each.role == "rows")
         self._known: dict[str, tuple[tuple[Schema, PartitionSpec, str | None, str | None], Pipeline]] = {}
-
-    def run(
-        self, letters: pa.RecordBatch, only: str | None = None, parked: Collection[str] = ()
-    ) -> tuple[list[LaneRows], list[Failure]]:
-        """The rows that letters become, and why the others fail; as `outcome`, which says more."""
-        found = self.outcome(letters, only=only, parked=parked)
-        return found.rows, found.failures
 
     def outcome(
         self,
@@ -98,6 +94,7 @@ class ReplayLanes:
         empty = np.asarray(letters.column("value").is_null()) if tombstones else np.zeros(letters.num_rows, bool)
         dropped: list[Indices] = []
         by_table: dict[str, list[int]] = {}
+        unknown = Counter[str]()
         for row, topic in enumerate(topics):
             here = found[topic]
             if here.table is not None and here.table in parked:
@@ -114,11 +111,12 @@ class ReplayLanes:
         for name, rows in by_table.items():
             those = np.array(rows, np.int64)
             block = self._pipeline(name).run(letters.take(pa.array(those)))
+            unknown.update(block.unknown_fields)
             made.append(LaneRows(name, block.rows, those[block.positions]))
             failures += [failure.at(int(those[failure.row])) for failure in block.failures]
             dropped.append(those[block.dropped])
         gone = np.sort(np.concatenate([np.zeros(0, np.int64), *dropped]))
-        return LaneOutcome(made, sorted(failures, key=lambda each: each.row), gone)
+        return LaneOutcome(made, sorted(failures, key=lambda each: each.row), gone, unknown)
 
     def _failure(self, row: int, found: TopicTable) -> Failure:
         if found.table is not None:

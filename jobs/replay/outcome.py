@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.commit.errors import unaccounted
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.formats.decoder import Failure
 from jobs.replay.replay_state import attempts_after, replay_state_changes
@@ -44,6 +45,25 @@ class ReplayOutcome:
     landed: np.ndarray
     already_landed: np.ndarray
     failures: list[Failure]
+
+    def refuse_unaccounted(self, stream: str, count: int) -> None:
+        """Refuse a batch that does not add up, before anything of it is committed.
+
+        Args:
+            stream: Id of the stream.
+            count: Dead letters in the batch.
+
+        Raises:
+            UnaccountedRecordsError: They are not as many as landed, had landed already or failed.
+        """
+        parts = (len(self.landed), len(self.already_landed), len(self.failures))
+        if sum(parts) != count:
+            landed, before, failed = parts
+            raise unaccounted(
+                stream,
+                f"of {count:,} dead letters {landed:,} landed, {before:,} had landed already and {failed:,} failed, "
+                f"which is {sum(parts):,} in all",
+            )
 
 
 def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: ReplayAttempt) -> pa.Table:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -146,6 +147,7 @@ class ReplayPipeline:
 
     Attributes:
         batch_time: Of the run: what now() is in the stream's expressions.
+        unknown_fields: Records of the newest batch by the path of a field that no column takes.
     """
 
     def __init__(
@@ -156,6 +158,7 @@ class ReplayPipeline:
         parked: Collection[str] = (),
     ) -> None:
         self.batch_time: datetime = datetime.now(UTC).replace(microsecond=0)
+        self.unknown_fields: Counter[str] = Counter()
         self._spec: StreamSpec = spec
         self._tables: RowTables = tables
         self._schemas: SchemaLookup | None = schemas
@@ -181,8 +184,9 @@ class ReplayPipeline:
     def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
         if self._lanes is not None:
-            rows, failures = self._lanes.run(letters, only, self._parked)
-            return [_Rows(*each) for each in rows], failures
+            outcome = self._lanes.outcome(letters, only=only, parked=self._parked)
+            self.unknown_fields.update(outcome.unknown_fields)
+            return [_Rows(*each) for each in outcome.rows], outcome.failures
         own = self._spec.table.name
         records, rows = self._pipelines(self._tables.table(own), only)
         as_rows = are_rows(letters)
@@ -194,6 +198,7 @@ class ReplayPipeline:
             if number and not len(those):
                 continue
             block = pipeline.run(letters if len(those) == letters.num_rows else letters.take(pa.array(those)))
+            self.unknown_fields.update(block.unknown_fields)
             if number or self._spec.route is None:
                 made.append(_Rows(own, block.rows, those[block.positions]))
             else:
@@ -216,6 +221,7 @@ class ReplayPipeline:
             lacks. A letter of a record that another letter lands counts as already landed. One that waits for a table
             lands there alone.
         """
+        self.unknown_fields.clear()
         made, outcomes = list[_Rows](), list[ReplayOutcome]()
         first, taken = first_of(letters), dict[str, Indices]()
         for only, those in _by_target(letters):

@@ -5,6 +5,7 @@ Nothing here changes a table.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,11 @@ from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.replay.routing import refuse_other_tables, refuse_unfit
+from jobs.schema.difference import differences
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 from jobs.stream.source_topics import parked_tables
+from jobs.transform.chain import StepProblem
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
@@ -41,6 +44,7 @@ class ReplayRequest:
         rate: The most letters per second; None for what the spec says, which may be no limit.
         by: Who asks; kept in the letters.
         run_id: Dagster's run, if there is one.
+        fewer_columns: Whether the correction may leave out columns that the stream's rows fill.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -48,6 +52,7 @@ class ReplayRequest:
     rate: float | None = None
     by: str = ""
     run_id: str | None = None
+    fewer_columns: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "selection", replace(self.selection, left_out=ONLY_NAMED))
@@ -121,6 +126,37 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
         refuse_unfit(corrected, sink, request.correction)
     refuse_other_tables(spec, corrected)
     return sink, letters
+
+
+def columns_left_null(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[str, ...]:
+    """The columns that the stream's rows fill by its file, and that the request's correction leaves null.
+
+    Raises:
+        FrazilError: There are some, and the request does not allow it.
+    """
+    if request.correction is None:
+        return ()
+    names = [each.name for each in spec.targets if each.role == "rows"] if spec.own_columns else [spec.table.name]
+    found: dict[str, None] = {}
+    for name in names:
+        has_rows = name != spec.table.name or spec.coordinator_has_rows or not spec.own_columns
+        # Where the correction's steps cannot be taken, a letter for the table ends the replay.
+        with contextlib.suppress(StepProblem):
+            if has_rows and catalog.table_exists(name):
+                table = stream_table(catalog, spec, name)
+                by_file, corrected = (
+                    each.for_table(name).rows_for(table.schema(), name, properties=table.properties)
+                    for each in (spec, request.correction.spec)
+                )
+                found |= {each.column: None for each in differences(corrected, by_file) if each.kind == "gone"}
+    if found and not request.fewer_columns:
+        raise FrazilError(
+            f"stream {spec.stream}: the correction leaves out columns that the stream's file has: {', '.join(found)}. "
+            "Each row that comes back would have null there. Nothing was changed.",
+            fix="name all columns in the correction (its decode.schema takes the place of the file's); or run this "
+            "again with --fewer-columns (in Dagster `fewer_columns: true`) if null is meant",
+        )
+    return tuple(found)
 
 
 def requested_batches(

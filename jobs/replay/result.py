@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -10,9 +10,11 @@ import pyarrow as pa
 from jobs.deadletter.reader import DeadLetterCounts
 from jobs.formats.decoder import Failure
 from jobs.replay.outcome import ReplayOutcome
+from jobs.task.tally import count_unknown_fields
 
 Coordinates = tuple[str, int, int]
 COORDINATES = ("topic", "partition", "offset")
+_SHOWN_FIELDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class ReplayResult:
         problems: A sentence for each data file that cannot be read.
         snapshots: Of the stream's table, with the rows that landed.
         correction: The YAML that the spec was corrected with.
+        null_columns: Columns that it leaves out, which are null in the rows that come back.
+        unknown_fields: Records by the path of a field that no column takes, so that it was left out.
         there_is: All letters of the stream, told where the selection means none.
     """
 
@@ -112,11 +116,14 @@ class ReplayResult:
     problems: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
     correction: str | None = None
+    null_columns: tuple[str, ...] = ()
+    unknown_fields: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     there_is: DeadLetterCounts | None = None
 
-    def add(self, outcome: ReplayOutcome, parked: int = 0) -> None:
+    def add(self, outcome: ReplayOutcome, unknown_fields: Mapping[str, int], parked: int = 0) -> None:
         """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
+        count_unknown_fields(self.unknown_fields, unknown_fields)
         self.replayed += len(outcome.landed)
         self.standing += len(outcome.already_landed)
         self.parked += parked
@@ -143,6 +150,36 @@ class ReplayResult:
             came = f"of {self.selected:,} letters {self.replayed:,} would come back; nothing was changed"
             return f"{self.stream}: {came}"
         return f"{self.stream}: {self.replayed:,} of {self.selected:,} letters came back ({self.replay})"
+
+    @property
+    def details(self) -> list[str]:
+        """A sentence for each thing to know besides."""
+        found = left_out_sentences(self.null_columns, self.unknown_fields)
+        if self.standing:
+            found.append(f"{self.standing:,} whose record stands in the table already")
+        if self.null_columns or self.standing:
+            found.append(
+                "a row that is to land anew has to be deleted from its table first; then "
+                f"`frazil replay {self.stream} --state replayed`"
+            )
+        found += [reason.sentence for reason in self.reasons]
+        if self.parked:
+            found.append(f"{self.parked:,} of them are parked now, and are only tried again with --state parked")
+        return found + self.problems
+
+
+def left_out_sentences(null_columns: Sequence[str], unknown_fields: Mapping[str, int]) -> list[str]:
+    """What rows of a replay lack, in sentences.
+
+    Args:
+        null_columns: Columns that its correction leaves out.
+        unknown_fields: Records by the path of a field that no column takes; that of most records comes first.
+    """
+    null = f"null in these rows, as the correction leaves them out: {', '.join(null_columns)}"
+    ordered = sorted(unknown_fields.items(), key=lambda each: (-each[1], each[0]))
+    found = [f"left out of {count:,} records, as no column takes it: {path}" for path, count in ordered]
+    more = len(found) - _SHOWN_FIELDS
+    return [*([null] if null_columns else []), *found[:_SHOWN_FIELDS], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 @dataclass(slots=True)

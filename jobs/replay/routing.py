@@ -20,8 +20,10 @@ from jobs.pipeline.route import STAGE, Destinations
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.stages import Fit
 from jobs.replay.row_tables import RowTables
+from jobs.spec.base import field_path
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
+from jobs.transform.chain import StepProblem
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 
@@ -113,7 +115,13 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         FrazilError: It cannot; the message names each column.
     """
     name = ".".join(table.name())
-    if differences := spec.for_table(name).disagreements_with(table.schema(), name, properties=table.properties):
+    one, schema = spec.for_table(name), table.schema()
+    try:
+        differences = one.disagreements_with(schema, name, properties=table.properties)
+    except StepProblem:
+        found = one.problems_with(schema, table.properties)
+        differences = [f"{field_path(place)}: {problem}" for place, problem in found]
+    if differences:
         what = "the correction declares" if correction else "the spec declares"
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",

@@ -19,6 +19,7 @@ from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.request import (
     MAX_LETTERS,
     ReplayRequest,
+    columns_left_null,
     finish_result,
     requested_batches,
     requested_tables,
@@ -61,6 +62,7 @@ def replay(
     request = request.for_tables_of(spec, catalog)
     sink, letters = requested_tables(spec, catalog, request)
     refuse_unlocated(spec, request.corrected(spec), sink)
+    null_columns = columns_left_null(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     result = request.new_result(spec.stream)
@@ -70,7 +72,8 @@ def replay(
     with replay_session(spec, settings, catalog) as session:
         # Finishing what an earlier replay left may have changed letters.
         session.letters.read()
-        work = _Replay(session, request, schema_lookup(spec, settings))
+        work = _Replay(session, request, schema_lookup(request.corrected(spec), settings))
+        work.result.null_columns = null_columns
         work.result.selected = request.count(session.letters.table, spec.stream)
         # Also without a letter that can be read: it tells of the others.
         work.run(most, on_progress)
@@ -111,13 +114,15 @@ class _Replay:
         for _ in range(MAX_RUNS):
             self._tables.begin()
             made, outcome = self._pipeline.process(self._session.letters.table, letters)
+            outcome.refuse_unaccounted(self._spec.stream, letters.num_rows)
             parts = self._tables.written(made)
             step("replay_after_files")
             landed, failed = len(outcome.landed), len(outcome.failures)
             counts = Counts(landed + failed, landed, failed)
             changes = changes_after(letters, outcome, self._attempt)
             if self._session.land(self._spec.config_hash, parts, changes, counts, self._batch_ms):
-                self.result.add(outcome, changes.column("state").to_pylist().count("parked"))
+                parked = changes.column("state").to_pylist().count("parked")
+                self.result.add(outcome, self._pipeline.unknown_fields, parked)
                 self.reasons.add_batch(letters, outcome.failures)
                 if parts and self._session.snapshot is not None:
                     self.result.snapshots.append(self._session.snapshot)

@@ -236,6 +236,8 @@ class BatchRunner:
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
+            results.refuse_unwritten(stream.spec.stream)
+            self._refuse_unaccounted(results, ranges, needs)
             refuse_other_failures(stream, ranges, needs, results)
             if stream.schemas:
                 stream.schemas.learn(results.schemas)
@@ -266,12 +268,18 @@ class BatchRunner:
             schemas.learn(results.schemas)
         return tasks(survey)
 
+    def _refuse_unaccounted(self, results: TaskResults, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
+        anchor = self._stream.anchor.name
+        results.refuse_unaccounted(self._stream.spec.stream, ranges, self._stream.positions[anchor], anchor)
+
     def _judge(self, results: TaskResults) -> None:
         try:
             self._breaker.check(results)
         except ToleranceError as stop:
             if message := publish_stopped_record(self._stream, results):
-                raise type(stop)(f"{stop.message} {message}", fix=stop.fix) from None
+                raise type(stop)(
+                    f"{stop.message} {message}", fix=stop.fix, failed=stop.failed, read=stop.read
+                ) from None
             raise
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:

@@ -130,4 +130,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
     # Brokers that do not give an id now do not make one unknown that was known.
     there = {topic: now if has_id(now) else before.get(topic, now) for topic, now in stream.log.topics.items()}
+    others = (each for each in stream.targets.values() if each is not stream.anchor)
+    moves = {each.uuid: each.newest.last_move for each in others if each.newest and each.identity == each.uuid}
+    stamp = replace(stamp, sequences={uuid: move for uuid, move in moves.items() if move})
     return stamp.anchored(uuids, kept | there)

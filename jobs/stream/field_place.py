@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 
+from jobs.formats.decoder import WITHIN
 from jobs.formats.problems import shown_key
 from jobs.schema.needs import Path
 from jobs.schema.schema_change import columns_of
+
+
+def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
+    """The JSON paths by which decoders know a field that gets no column; of one in a new field with a mark, too.
+
+    Names may have points in them, so the path alone does not tell it from another field.
+
+    Args:
+        schema: The table's.
+        path: The column's.
+    """
+    place = field_place(schema, path)
+    return (place,) if not path[:-1] or path[:-1] in dict(columns_of(schema)) else (place, f"{place}{WITHIN}")
 
 
 def field_place(schema: Schema, path: Path) -> str:

@@ -20,7 +20,9 @@ from jobs.stream.first_records import RecordsAwaitedError, first_sample
 
 
 def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:
-    """The columns of the keys of a stream's first records; arguments as of `inferred_rows`.
+    """The columns of the keys of a stream's first records, none if these are changes of a table without a key.
+
+    Arguments as of `inferred_rows`.
 
     Raises:
         RecordsAwaitedError: None of them has a key with fields.
@@ -29,7 +31,7 @@ def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Pos
     key = spec.decode.key
     connect = key is not None and key.format == "connect_json"
     found = key_columns(first_sample(spec, settings, log, begin), connect=connect, events=spec.changes is not None)
-    if found is None:
+    if found is None or not (found.fields or may_be_keyless(spec)):
         raise RecordsAwaitedError(
             f"stream {spec.stream}: its topics hold no record yet whose key says which columns table {spec.table.name} "
             "has of it.",
@@ -38,26 +40,46 @@ def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Pos
     return found
 
 
+def may_be_keyless(spec: StreamSpec) -> bool:
+    """Whether records without keys land where the file leaves the columns of keys open: changes that say of what they
+    are. A file may ask for keys (`into: _change_key not null`).
+    """
+    key, changes = spec.record_columns.key, spec.changes
+    asked = key is not None and key.required
+    return spec.shapes and changes is not None and not changes.needs_keys and not asked
+
+
+def are_keyless(sample: Iterable[Sequence[SampleRecord]]) -> bool:
+    """Whether records are changes of a table without a key."""
+    found = key_columns(sample, connect=False, events=True)
+    return found is not None and not found.fields
+
+
 def key_columns(sample: Iterable[Sequence[SampleRecord]], *, connect: bool, events: bool) -> Schema | None:
-    """The columns of the keys of records; None if none has a key with fields.
+    """The columns of the keys of records, none if no record of a row has a key; None if that cannot be said.
 
     Args:
         sample: The records.
         connect: Whether keys say their schema themselves, in Connect's envelope.
         events: Whether the records are changes of a source: the keys of those that are of no row do not count.
     """
-    envelopes, values = SeenEnvelopes(), SeenValues()
+    envelopes, values, keys, bare = SeenEnvelopes(), SeenValues(), 0, 0
     for records in sample:
         for each in records:
-            if each.key is None or (events and _of_no_row(each.value)):
+            if events and _of_no_row(each.value):
+                continue
+            keys, bare = keys + (each.key is not None), bare + (each.key is None and each.value is not None)
+            if each.key is None:
                 continue
             place = Place(each.partition.topic, each.partition.partition, each.offset)
             if connect:
                 envelopes.add([(place, each.key)])
             elif (value := parsed(each.key)) is not None:
                 values.add(value, place)
+    if bare and not keys:
+        return Schema()
     if connect:
-        merged = [each.field for each in envelopes.merged()]
+        merged = [each.field for each, _ in envelopes.merged()]
         return fresh_schema(merged) if merged else None
     columns = first_columns(values)
     return None if columns is None else iceberg_schema(columns)

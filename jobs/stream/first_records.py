@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
@@ -15,9 +14,9 @@ from jobs.formats.json.first_columns import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
+from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.field_ids import fresh_schema
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -45,7 +44,9 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
     """
     sample = first_sample(spec, settings, log, begin)
     rows = _enveloped(sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
-    if rows is None:
+    # Fields that no column can have are dead letters once the table is there.
+    rows = rows and usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
+    if rows is None or not rows.fields:
         raise RecordsAwaitedError(
             f"stream {spec.stream}: its topics hold no record yet that says which columns table {spec.table.name} has.",
             fix=f"produce records, or declare the columns in streams/{spec.stream}.yaml",
@@ -83,15 +84,12 @@ def _of_json(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Sche
 
 
 def _enveloped(sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
-    """The columns that the schemas of the records say; names that only frazil's own may have are none."""
+    """The columns that the schemas of the records say."""
     seen = SeenEnvelopes()
     for records in sample:
         seen.add([(_place(each), each.value) for each in records if each.value is not None])
-    fields: dict[str, NestedField] = {}
-    for each in seen.merged():
-        if not each.field.name.lower().startswith(KAFKA_COLUMN_PREFIX):
-            fields.setdefault(each.field.name.casefold(), each.field)
-    return fresh_schema(fields.values()) if fields else None
+    fields = [each.field for each, _ in seen.merged()]
+    return fresh_schema(fields) if fields else None
 
 
 def _place(record: SampleRecord) -> Place:

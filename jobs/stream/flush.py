@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.errors import FrazilError
 from jobs.stream.heartbeat_thread import HeartbeatThread
@@ -16,12 +16,6 @@ from jobs.supervise.flush_request import FlushReader
 from jobs.supervise.heartbeat import Flush, Work
 
 log = logging.getLogger(__name__)
-
-
-class Ends(Protocol):
-    """Says where logs end."""
-
-    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
 class FlushWatch:
@@ -40,20 +34,27 @@ class FlushWatch:
         self._now: Callable[[], float] = now
         self._reader: FlushReader = FlushReader(heartbeat.store)
         self._target: Positions = {}
+        self._known: set[TopicPartition] = set()
         self._before: Work = Work()
         self._hastened: int | None = None
 
-    def look(self, kafka: Ends) -> bool:
-        """Take note of what is asked and of what is done; returns whether records of a flush have still to land."""
+    def look(self, log_state: Callable[[], LogState]) -> bool:
+        """Take note of what is asked and of what is done; returns whether records of a flush have still to land.
+
+        Args:
+            log_state: Asks for the subscribed topics as Kafka has them now, those included that the query does not
+                read yet.
+        """
         work = self._heartbeat.work
         flush = work.work(self._now()).flush
         if (number := self._reader.number()) > flush.number:
-            position = work.position()
             try:
-                self._target = kafka.latest(list(position)) if position else {}
+                now = log_state()
             except FrazilError as problem:
                 log.info("flush %d waits: %s", number, problem.message)
                 return False
+            self._known = set(work.position())
+            self._target = {p: at for p, at in now.latest.items() if p in self._known or at > now.earliest[p]}
             self._before = work.work(self._now())
             self._hastened = None
             flush = Flush(number)
@@ -71,8 +72,9 @@ class FlushWatch:
     def _told(self, flush: Flush) -> bool:
         work, before = self._heartbeat.work.work(self._now()), self._before
         position = self._heartbeat.work.position()
-        # A partition that is gone has nothing to land.
-        done = all(at >= self._target.get(partition, at) for partition, at in position.items())
+        # A partition that the query has read, and reads no more, is gone: it has nothing to land.
+        done = all(position.get(p, at if p in self._known else -1) >= at for p, at in self._target.items())
+        self._known |= position.keys()
         self._heartbeat.work.flushing(
             msgspec.structs.replace(
                 flush,

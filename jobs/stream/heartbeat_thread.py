@@ -110,11 +110,14 @@ class HeartbeatThread:
         self._work = work
 
     def change(self, **fields: Any) -> None:
-        """Change fields of the heartbeat, and write it at once if the state is another."""
+        """Change fields of the heartbeat, and write it at once if the state is another.
+
+        Another state counts from now on, unless `state_since` says since when.
+        """
         with self._guard:
             before = self._newest.state
             if fields.get("state", before) != before:
-                fields["state_since"] = time.time()
+                fields.setdefault("state_since", time.time())
             self._newest = msgspec.structs.replace(self._newest, **fields)
             changed = self._newest.state != before
         if changed:

@@ -7,20 +7,24 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Self
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
-from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.spec.models import StreamSpec
 from jobs.stream.progress import WorkLog
+from jobs.supervise.heartbeat import LastError
 from jobs.system.threads import background_thread
 
 log = logging.getLogger(__name__)
 
 _LAG_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
+"""What a look waits for the brokers at most. Brokers that are gone are so reported within half a minute."""
 
 
 @dataclass
@@ -49,6 +53,10 @@ class LagWatch:
         bootstrap: The brokers, for messages.
         work: Knows the position, and takes the lag.
         hanging_seconds: A transaction that holds a partition up for longer is reported.
+
+    Attributes:
+        away: Set while no broker answers, which Spark's own client takes minutes to notice; with the time of the first
+            look that got no answer.
     """
 
     def __init__(
@@ -59,6 +67,7 @@ class LagWatch:
         work: WorkLog,
         hanging_seconds: float = HANGING_SECONDS,
     ) -> None:
+        self.away: LastError | None = None
         self._spec: StreamSpec = spec
         self._query: _Query = _Query()
         self._bootstrap: str = bootstrap
@@ -95,15 +104,28 @@ class LagWatch:
     def _watch(self) -> None:
         reported: str | None = None
         while True:
-            try:
-                self._look()
-                reported = None
-            except FrazilError as problem:
-                if problem.message != reported:
-                    reported = problem.message
-                    log.warning("the lag is not known: %s", reported)
+            reported = self._report(reported)
             if self._stop.wait(_LAG_SECONDS):
                 return
+
+    def _report(self, reported: str | None) -> str | None:
+        """Look, and say why that fails unless that was reported before; returns why."""
+        began = time.time()
+        try:
+            self._look()
+            self.away = None
+            return None
+        except FrazilError as problem:
+            if problem.message != reported:
+                log.warning("the lag is not known: %s", problem.message)
+            if not self._stop.is_set():
+                self._work.lag_unknown(began)
+            if not (isinstance(problem, KafkaUnavailableError) and problem.unreachable):
+                self.away = None
+            elif self.away is None:
+                since = f"(since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+                self.away = LastError(f"{problem.message.rstrip('.')} {since}", "away", began, problem.fix)
+            return problem.message
 
     def _look(self) -> None:
         # A query that begins meanwhile may know more than this look finds: it is told to the query of now only.

@@ -56,6 +56,7 @@ def run_to_last_word(
 
 
 def _last_error(problem: FrazilError, kind: Literal["operator", "error"], redact: Callable[[str], str]) -> LastError:
-    question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
-    fix = redact(problem.fix) if problem.fix else None
-    return LastError(redact(problem.message), kind, time.time(), fix, question=question)
+    given = redact(problem.message), kind, time.time(), redact(problem.fix) if problem.fix else None
+    if isinstance(problem, ToleranceError):
+        return LastError(*given, question=False, failed=problem.failed, read=problem.read)
+    return LastError(*given, question=isinstance(problem, StreamStopped))

@@ -182,7 +182,7 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
     for path, count in sorted(work.unknown_fields.items()):
         unknown.add_metric([stream, path], count)
     yield unknown
-    if work.lag_at is not None:
+    if work.knows_lag:
         yield _by_partition(
             "frazil_consumer_lag_records",
             "Records between the position and the log's end.",

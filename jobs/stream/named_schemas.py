@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
-from jobs.formats.connect_json.inference import merged_type
+from jobs.formats.connect_json.inference import merged_columns
 from jobs.formats.decoder import Format
 from jobs.formats.problems import ValueProblem
 from jobs.formats.record_columns import SchemaIdPlace
-from jobs.formats.registry_wire import KEY_HEADER, VALUE_HEADER, WrittenAs, group_by_schema
+from jobs.formats.registry_wire import KEY_HEADER, USE_SCHEMA_ID, VALUE_HEADER, WrittenAs, group_by_schema
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.field_ids import fresh_schema
@@ -43,9 +42,8 @@ def named_rows(
 ) -> Schema | None:
     """The columns that hold the records of all writer schemas that a sample names; None where it names none.
 
-    A field is a column of the widest type that its schemas give it, and required if each has and requires it. Of types
-    that no type holds together that of the schema with most records counts. Ids that the registry does not know, and
-    schemas that are none of the format, are left out: their records fail one by one.
+    The columns are those of `merged_columns`, the schema of most records first. Ids that the registry does not know,
+    and schemas that are none of the format, are left out: their records fail one by one.
 
     Args:
         sample: The records.
@@ -59,7 +57,9 @@ def named_rows(
         OSError: The registry cannot be asked.
     """
     found: list[Schema] = []
-    for written, _ in _counted(sample, format_, part, named).most_common(MOST_SCHEMAS):
+    counts: list[int] = []
+    use_schema_id = options.get(USE_SCHEMA_ID)
+    for written, count in _counted(sample, format_, part, named, use_schema_id).most_common(MOST_SCHEMAS):
         try:
             schema = find(written.schema)
         except ValueProblem:
@@ -69,41 +69,22 @@ def named_rows(
         try:
             writer = WriterSchema(schema.schema.text, schema.schema.references, written.message)
             found.append(format_.writer_rows(writer, options))
+            counts.append(count)
         except BadWriterSchema:
             continue
-    return merged_rows(found, own_names=part == "key")
-
-
-def merged_rows(schemas: Sequence[Schema], *, own_names: bool = False) -> Schema | None:
-    """Columns that take what schemas say of each field, the first schema's first; None where none is left.
-
-    Args:
-        schemas: Of records, those that count most first.
-        own_names: Whether fields stay whose names only columns of frazil's own may have.
-    """
-    columns: dict[str, NestedField] = {}
-    seen: Counter[str] = Counter()
-    for schema in schemas:
-        for each in schema.fields:
-            name = each.name.casefold()
-            if not own_names and name.startswith(KAFKA_COLUMN_PREFIX):
-                continue
-            known = columns.setdefault(name, each)
-            # Of names that differ by case only a table has one.
-            if known.name == each.name:
-                seen[name] += 1
-                kind = merged_type(known.field_type, each.field_type) or known.field_type
-                required = known.required and each.required
-                columns[name] = known.model_copy(update={"field_type": kind, "required": required})
-    everywhere = (
-        each.model_copy(update={"required": each.required and seen[name] == len(schemas)})
-        for name, each in columns.items()
-    )
-    return fresh_schema(everywhere) if columns else None
+    columns = [each.field for each in merged_columns(found, counts)]
+    if part == "value":
+        # Names that only columns of frazil's own may have.
+        columns = [each for each in columns if not each.name.casefold().startswith(KAFKA_COLUMN_PREFIX)]
+    return fresh_schema(columns) if columns else None
 
 
 def _counted(
-    sample: Iterable[Sequence[SampleRecord]], format_: Format, part: Part, named: SchemaIdPlace
+    sample: Iterable[Sequence[SampleRecord]],
+    format_: Format,
+    part: Part,
+    named: SchemaIdPlace,
+    use_schema_id: int | None,
 ) -> Counter[WrittenAs]:
     """How many records name each writer schema, in the order in which they were met."""
     counts: Counter[WrittenAs] = Counter()
@@ -111,7 +92,8 @@ def _counted(
         there = [each for each in records if (each.value if part == "value" else each.key) is not None]
         values = pa.array([each.value if part == "value" else each.key for each in there], pa.binary())
         ids = None if named == "prefix" else pa.array([_header(each, part, named) for each in there], pa.binary())
-        grouped = group_by_schema(values, ids, messages=format_.registry_kind == "PROTOBUF")
+        messages = format_.registry_kind == "PROTOBUF"
+        grouped = group_by_schema(values, ids, messages=messages, use_schema_id=use_schema_id)
         for group in grouped.groups:
             counts[group.written] += len(group.rows)
     return counts

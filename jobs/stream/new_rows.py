@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +22,18 @@ from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.errors import NotInRegistryError
 from jobs.registry.lookup import RegistryLookup
+from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
-from jobs.stream.first_keys import inferred_key
+from jobs.stream.first_keys import are_keyless, inferred_key, may_be_keyless
 from jobs.stream.first_records import first_sample, inferred_rows
 from jobs.stream.named_schemas import Part, named_rows
+
+logger = logging.getLogger(__name__)
 
 
 class SchemaAwaitedError(FrazilError):
@@ -42,7 +46,8 @@ class NewColumns:
 
     Attributes:
         rows: Those of values.
-        key: Those in the struct of the key; None where the file declares the key's columns, or there are none.
+        key: Those in the struct of the key, empty where records have no keys; None where the file declares the key's
+            columns, or names no key.
     """
 
     rows: Schema
@@ -110,7 +115,11 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
     rows = _of_values(spec, settings, log, topics, begin)
-    return NewColumns(rows, _of_key(spec, settings, log, topics, begin))
+    key = _of_key(spec, settings, log, topics, begin)
+    if key == ():
+        said = "its records have no keys, so it has no _change_key, and a mirror of it needs a key of its own"
+        logger.warning("stream %s: changelog %s: %s", spec.stream, spec.table.name, said)
+    return NewColumns(rows, key)
 
 
 def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
@@ -160,7 +169,13 @@ def _of_key(
         return inferred_key(spec, settings, log, begin).fields
     sample = None if key.subject is not None else _sampling(spec, settings, log, begin)
     keys = _Written("key", "decode.key", key.format, key.options, key_subjects(spec.decode, topics), sample)
-    rows = _of_subject(spec, settings, keys)
+    try:
+        rows = _of_subject(spec, settings, keys)
+    except SchemaAwaitedError:
+        asked = key.subject is None and log.latest and may_be_keyless(spec)
+        if not asked or not are_keyless(first_sample(spec, settings, log, begin)):
+            raise
+        return ()
     if spec.table.force_optional:
         rows = optional_columns(rows, [path[1:] for path in spec.table.identifiers if path[0] == key.columns.into])
     return rows.fields
@@ -201,7 +216,9 @@ def _of_subject(
         find = RegistryLookup(registry_connection(settings.registry)).find
         named, sample = spec.decode.schema_id, written.sample()
         rows = named_rows(sample, format_, written.options, find, part=written.part, named=named)
-        if rows is not None:
+        if rows is not None and written.part == "value":
+            rows = usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
+        if rows is not None and rows.fields:
             return rows
     raise SchemaAwaitedError(
         f"stream {spec.stream}: the registry has no subject {' or '.join(written.subjects[:3])}, whose newest version "

@@ -21,6 +21,7 @@ from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
+from jobs.commit.restored import refuse_restored
 from jobs.commit.rollback import rolled_back_aside
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -184,4 +185,7 @@ def anew(stream: OpenStream, newest: Stamp | None) -> Stamp:
     claimed, anchored = stream.claim_of(newest), stream.anchor.newest
     if anchored is None:
         return claimed
+    if newest is not None:
+        anchor = stream.anchor
+        refuse_restored(stream.id, {anchor.name: anchored, "": newest}, anchor.name, {anchor.name: anchor.uuid})
     return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
@@ -12,8 +12,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import refuse_recreated
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.parked_target import held_by_letters, parked_target
+from jobs.commit.offsets import Ranges, TopicPartition
+from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target
+from jobs.commit.pending_record import PendingTarget
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.restored import refuse_restored
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
@@ -93,6 +96,13 @@ class OpenStream(CommitSession):
     def batch_time(self) -> datetime:
         """The time of the batch at hand, UTC; without one, now."""
         return datetime.now(UTC) if self.batch_ms is None else datetime.fromtimestamp(self.batch_ms / 1000, UTC)
+
+    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
+        """As a commit session, with the coordinator's newest commit on the stamps of the other tables."""
+        newest = self.anchor.newest
+        if target is not self.anchor and newest is not None and newest.last_move:
+            planned = replace(planned, stamp=replace(planned.stamp, coordinator=(self.anchor.uuid, newest.last_move)))
+        return CommitSession.commit(self, target, planned, batch)
 
     @property
     def most_commits(self) -> int:
@@ -187,6 +197,9 @@ def known_targets(
         elif name != anchor.name:
             targets[name] = Target(catalog, name, spec.stream, branch=spec.branch_of(name))
             targets[name].read()
+    read = {name: target for name, target in targets.items() if not isinstance(target, ParkedTarget)}
+    stamps, uuids = ({name: getattr(each, what) for name, each in read.items()} for what in ("newest", "uuid"))
+    refuse_restored(spec.stream, stamps, anchor.name, uuids)
     now = {name: target.identity for name, target in targets.items()}
     others = [name for name, uuid in now.items() if before.get(name, uuid) != uuid and name not in held]
     empty = [name for name in others if is_as_made(targets[name].table.metadata, spec.stream)]

@@ -28,7 +28,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.spec.transform.passing import misfit_fix
 from jobs.state.epochs import DRIVER, Opener
-from jobs.state.lease import stream_lease
+from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
@@ -44,7 +44,7 @@ from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
 from jobs.stream.row_table import ensure_coordinator, ensure_row_table
 from jobs.stream.source_topics import coordinator_stamp, require_topics
-from jobs.stream.takeover import add_named_tables, claim, forget_retired, recover
+from jobs.stream.takeover import MovedMeanwhileError, add_named_tables, claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way
@@ -52,6 +52,9 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
 log = logging.getLogger(__name__)
+
+# How often an opening begins again because another process committed meanwhile; each of them held the lease in between.
+_OPENINGS = 10
 
 
 @contextlib.contextmanager
@@ -80,6 +83,37 @@ def opened(
 def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
+    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again.
+
+    Raises:
+        MovedMeanwhileError: Another process did so each time.
+    """
+    for left in reversed(range(_OPENINGS)):
+        stream, lease = _read(spec, settings, catalog, kafka, state)
+        step("before_lease")
+        with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
+            with _lease_expiry_named(stream, lease):
+                keep_opening(stream, opener)
+                stream.schemas = writer_schemas(stream.spec, settings, state.topics)
+                try:
+                    claim(stream, kafka)
+                except MovedMeanwhileError as moved:
+                    if not left:
+                        raise
+                    log.info("%s The tables are read again", moved.message)
+                    continue
+                lease.remember({name: target.identity for name, target in stream.targets.items()})
+                resume(stream, catalog, kafka)
+                with registry_watch(stream.schemas):
+                    yield stream
+                step("before_release")
+            return
+
+
+def _read(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
+) -> tuple[OpenStream, Lease]:
+    """The stream with its tables as they are now, and its lease; nothing is held or claimed yet."""
     folder = stream_folder(settings, spec.stream)
     prove_store(folder.store)
     lease = stream_lease(settings, spec.stream)
@@ -91,7 +125,6 @@ def _held(
     targets = _targets(spec, settings, catalog, remembered, lambda: own_columns(spec, settings, state))
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
-    step("before_lease")
     stream = OpenStream(
         *(spec.stream, spec.config_hash, lease, targets, generation(spec, settings)),
         spec=spec,
@@ -99,22 +132,19 @@ def _held(
         folder=folder,
         log=state,
     )
-    with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
-        try:
-            keep_opening(stream, opener)
-            stream.schemas = writer_schemas(spec, settings, state.topics)
-            claim(stream, kafka)
-            lease.remember({name: target.identity for name, target in stream.targets.items()})
-            resume(stream, catalog, kafka)
-            with registry_watch(stream.schemas):
-                yield stream
-            step("before_release")
-        except LeaseExpiredError as expired:
-            # It cannot be renewed where there is no room, or in a store that is away, and is taken anew afterwards.
-            refuse_if_full(spec.stream, folder.root)
-            if folder.store.shared and (problem := lease.away):
-                raise unrenewed(spec.stream, problem, settings.lease_ttl.total_seconds()) from expired
-            raise
+    return stream, lease
+
+
+@contextlib.contextmanager
+def _lease_expiry_named(stream: OpenStream, lease: Lease) -> Iterator[None]:
+    """Name the cause of an expired lease: it cannot be renewed without disk space, or in an unavailable store."""
+    try:
+        yield
+    except LeaseExpiredError as expired:
+        refuse_if_full(stream.id, stream.folder.root)
+        if stream.folder.store.shared and (problem := lease.away):
+            raise unrenewed(stream.id, problem, stream.settings.lease_ttl.total_seconds()) from expired
+        raise
 
 
 def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:

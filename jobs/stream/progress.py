@@ -143,6 +143,7 @@ class WorkLog:
                 position=by_topic(end),
                 lag=by_topic(batch.lag) if batch.lag else work.lag,
                 lag_at=now if batch.lag else work.lag_at,
+                lag_unknown_since=None if batch.lag else work.lag_unknown_since,
                 waiting_since=now if any((batch.lag or {}).values()) else None,
                 undecided=by_topic(batch.undecided) if batch.lag else work.undecided,
                 undecided_since=work.undecided_since if batch.undecided or not batch.lag else None,
@@ -196,11 +197,18 @@ class WorkLog:
                 self._work,
                 lag=by_topic(waiting),
                 lag_at=now,
+                lag_unknown_since=None,
                 waiting_since=(now if since is None else since) if any(waiting.values()) else None,
                 undecided=by_topic(undecided or {}),
                 undecided_since=undecided_since,
             )
             self._note_complete()
+
+    def lag_unknown(self, since: float) -> None:
+        """Nobody can look where the log ends; the time of the first such report stays until somebody can."""
+        with self._guard:
+            if self._work.lag_unknown_since is None:
+                self._work = msgspec.structs.replace(self._work, lag_unknown_since=since)
 
     def _note_complete(self) -> None:
         known = [each for each in (self._complete, self._work.complete_through) if each is not None]

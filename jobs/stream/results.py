@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
+from jobs.commit.errors import unaccounted
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
@@ -58,6 +59,58 @@ class TaskResults:
             tombstones=sum(tally.tombstones for tally in self.tallies),
             filtered=sum(tally.filtered for tally in self.tallies),
         )
+
+    def refuse_unaccounted(self, stream: str, ranges: Ranges, position: Positions, coordinator: str) -> None:
+        """Refuse a batch that does not add up, before anything of it is committed.
+
+        Every record that was read has landed, is a dead letter, is a tombstone or was filtered; and no partition has
+        more records than its range.
+
+        Args:
+            stream: Id of the stream.
+            ranges: Ranges of the batch.
+            position: Position of the coordinator.
+            coordinator: Name of the coordinator's table.
+
+        Raises:
+            UnaccountedRecordsError: One of the two is not so.
+        """
+        read: dict[TopicPartition, int] = {}
+        for tally in self.tallies:
+            partition = TopicPartition(tally.topic, tally.partition)
+            read[partition] = read.get(partition, 0) + tally.read
+            parts = (tally.landed, tally.dead, tally.tombstones, tally.filtered)
+            if tally.read != sum(parts):
+                landed, dead, tombstones, filtered = parts
+                raise unaccounted(
+                    stream,
+                    f"of {tally.read:,} records read from {partition}, {landed:,} landed, {dead:,} are dead letters, "
+                    f"{tombstones:,} are tombstones and {filtered:,} were filtered, which is {sum(parts):,} in all",
+                )
+            if tally.landed - tally.elsewhere != tally.rows.get(coordinator, 0):
+                raise unaccounted(
+                    stream,
+                    f"{tally.landed - tally.elsewhere:,} records of {partition} landed in {coordinator} with "
+                    f"{tally.rows.get(coordinator, 0):,} rows",
+                )
+        for partition, count in read.items():
+            start, end = ranges[partition]
+            if count > (most := max(0, end - max(start, position.get(partition, start)))):
+                raise unaccounted(stream, f"{count:,} records were read from {partition}, whose range has {most:,}")
+
+    def refuse_unwritten(self, stream: str) -> None:
+        """Refuse a batch whose files do not hold the rows that were counted, before anything of it is committed.
+
+        Raises:
+            UnaccountedRecordsError: A table's files have more or fewer rows.
+        """
+        rows, written = dict.fromkeys(self.files, 0), self.rows()
+        for tally in self.tallies:
+            for name, count in tally.rows.items():
+                rows[name] = rows.get(name, 0) + count
+        for name, count in rows.items():
+            if count != written.get(name, 0):
+                raise unaccounted(stream, f"{count:,} rows for {name} are in files with {written.get(name, 0):,} rows")
 
     def fetched(self) -> tuple[int, int]:
         """Records that the tasks have read, whoever lacked them, and their bytes."""

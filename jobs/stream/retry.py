@@ -29,7 +29,6 @@ from jobs.spark.master import MasterUnavailableError
 from jobs.spec.error_handling import Retry
 from jobs.spec.registry import LocalRegistryDown
 from jobs.spec.settings import LocalBrokerDown, Settings
-from jobs.state.lease import LeaseHeldError
 from jobs.state.store_proof import StoreAwayError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
@@ -99,9 +98,6 @@ def is_unavailable(problem: BaseException) -> bool:
         return not problem.refused
     if isinstance(problem, RegistryError):
         return isinstance(problem, RegistryUnavailableError)
-    if isinstance(problem, LeaseHeldError):
-        # A driver that could not give its lease back, on a full disk, has it taken anew when it has run out.
-        return problem.ours
     if isinstance(problem, _UNAVAILABLE_ERRORS):
         return True
     if isinstance(problem, OSError):

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.kafka.group_offsets import GroupOffsets
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.redaction import redacted
 from jobs.registry.errors import RegistryError
 from jobs.registry.known_schemas import RegistryRemadeError
@@ -28,7 +30,7 @@ from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.idle_watermark import IdleWatermark
 from jobs.stream.jvm_watch import JvmWatch
-from jobs.stream.lag import LagWatch
+from jobs.stream.lag import ANSWER_SECONDS, LagWatch
 from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
@@ -157,7 +159,7 @@ class StreamRunner:
             newest = stream.anchor.newest
             self._heartbeat.work.opened(stream.begin.offsets, stream.recovered, newest.parked if newest else {})
             with (
-                LagWatch(self._spec, KafkaLog(of_stream), bootstrap, self._heartbeat.work) as watch,
+                LagWatch(self._spec, quick_kafka(of_stream, ANSWER_SECONDS), bootstrap, self._heartbeat.work) as watch,
                 self._publishing(settings),
                 outbox_thread(stream, settings, self._report_letters) as self._letters,
             ):
@@ -219,8 +221,10 @@ class StreamRunner:
             steady = time.monotonic() + _LONGEST_RETRY_SECONDS
             while not query.wait(1.0):
                 _refuse_lost(stream)
-                query.between_batches(idle.look)
-                self._report_waiting(query.waits_for())
+                if watch.away is None:
+                    query.between_batches(idle.look)
+                waits = query.waits_for()
+                self._report_waiting(LastError(waits, "away", time.time(), "frazil validate") if waits else watch.away)
                 self._hasten(query, kafka)
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
@@ -258,7 +262,7 @@ class StreamRunner:
         )
         if self._unknown:
             self._unknown.add(done.counts.landed, done.unknown_fields, time.time())
-        self._heartbeat.change(error=None, retries=0)
+        self._heartbeat.change(retries=0)
         self._heartbeat.write()
         if self._group:
             self._group.publish(end)
@@ -273,7 +277,7 @@ class StreamRunner:
 
     def _hasten(self, query: StreamQuery, kafka: KafkaLog) -> None:
         """Cut the pause while a flush has still something to land."""
-        if not self._flush.look(kafka):
+        if not self._flush.look(lambda: kafka.state(self._spec.source)):
             return
         if self._spec.source.min_records_per_batch is None:
             query.hasten()
@@ -281,13 +285,16 @@ class StreamRunner:
             # Spark itself waits for more records, but for those of a query's first batch.
             query.ask_to_end()
 
-    def _report_waiting(self, why: str | None) -> None:
-        """A driver whose batch gets no answer does not run, whatever its query says."""
-        if why is not None and self._heartbeat.state == "running":
-            log.warning("%s", why)
-            error = LastError(why, "away", time.time(), "frazil validate")
-            self._heartbeat.change(state="retrying", error=error)
-        elif why is None and self._heartbeat.state == "retrying":
+    def _report_waiting(self, why: LastError | None) -> None:
+        """A driver whose batch or brokers do not answer does not run, whatever its query says."""
+        beat = self._heartbeat.current()
+        if why is not None and beat.state in ("running", "retrying"):
+            why = msgspec.structs.replace(why, message=redacted(self._settings, why.message))
+            if beat.state == "running" or beat.error is None or beat.error.message != why.message:
+                log.warning("%s", why.message)
+                since = why.at if beat.state == "running" else beat.state_since
+                self._heartbeat.change(state="retrying", error=why, state_since=since)
+        elif why is None and beat.state == "retrying":
             self._heartbeat.change(state="running", error=None)
 
     def _report_letters(self, state: OutboxState) -> None:
@@ -304,7 +311,7 @@ class StreamRunner:
             if problem := _remade(stream):
                 raise problem
             if not paused:
-                self._flush.look(kafka)
+                self._flush.look(lambda: kafka.state(self._spec.source))
             self._control.wait_while(order, 1.0)
 
     def _secret_changes(self, problem: Exception) -> bool:
@@ -326,11 +333,17 @@ class StreamRunner:
         text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         message = redacted(self._settings, text)
         log.warning("away, tries again in %.0f s: %s", pause, message)
+        # A driver whose brokers are away says so minutes before Spark does.
+        beat = self._heartbeat.current()
+        known = beat.state == "retrying"
         if self._retries == 1:
-            self._away_since = datetime.now(UTC)
-        else:
+            self._away_since = datetime.fromtimestamp(beat.state_since if known else beat.beat_wall, UTC)
+        if known or self._retries > 1:
             message = f"{message.rstrip('.')} (since {self._away_since:%Y-%m-%d %H:%M:%S} UTC)"
         error = LastError(message, "away", time.time(), getattr(problem, "fix", None))
+        if not awaited:
+            # The stream is closed, and its lag is looked up no more.
+            self._heartbeat.work.lag_unknown(error.at)
         self._heartbeat.change(state="retrying", error=error, retries=self._retries)
         self._control.wait_while("run", pause)
 

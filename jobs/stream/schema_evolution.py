@@ -31,9 +31,9 @@ from jobs.schema.rename import with_former_names
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import evolving_maintained, evolving_protected, evolving_schema
+from jobs.spec.transform.shaping import evolving_rules, evolving_schema
 from jobs.steps import step
-from jobs.stream.field_place import field_place
+from jobs.stream.field_place import field_place, refused_places
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal
 
@@ -67,6 +67,9 @@ class SchemaEvolution:
         self._proposed: int = 0
         self._columns: tuple[int, str | None] = (-1, None)
         self._since: float = time.monotonic()
+        # The batch at hand, and the last one with something refused.
+        self._batch: int = -1
+        self._refused_in: int = -1
 
     def refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
         """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
@@ -144,14 +147,16 @@ class SchemaEvolution:
         """
         if not needs:
             return None
-        stream = self._stream
+        self._batch, stream = batch, self._stream
         # What the value has under the name of a column from elsewhere is left out: no change makes room for it.
         own = self._elsewhere
         new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
 
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Evolution]:
             found = self._judged(new, metadata)
-            if not may_change and found.changes:
+            if may_change:
+                found = self._of_landing(found, metadata)
+            elif found.changes:
                 left = tuple(RefusedChange(each.change, each.path, _LEFT, each.at) for each in found.changes if each.at)
                 found = replace(found, changes=(), refused=(*found.refused, *left))
             if not found.changes or found.failed:
@@ -167,11 +172,27 @@ class SchemaEvolution:
             made = schema_history(self._table.table.metadata.properties)
             log.info("table %s: %s", self._table.name, "; ".join(made[-1].changes) if made else verdict.changes)
             step("after_schema_commit")
+            if self._refused_in == batch:
+                # A batch's own change is no reason to ask anew about what it was refused before.
+                self._columns = self._columns_now
         for each in verdict.proposed:
             keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
             self._settle(each.change, each.path)
             self._proposed += each.change == "add"
         return verdict
+
+    def _of_landing(self, found: Evolution, metadata: TableMetadata) -> Evolution:
+        """Without columns that may be those of records which fail, from now on, by a field that gets none.
+
+        The tasks run again, and then only records that land need columns. Once too many fields are refused for that,
+        the records are those that needs name.
+        """
+        known, schema = self._stream.refused_by(self._name).fields, evolving_schema(self._spec, metadata)
+        refused = [each for each in found.refused if each.change == "add" and not self._goes_without(each)]
+        new = {field_place(schema, each.path) for each in refused} - known.keys()
+        if not new or EVERY_FIELD in known:
+            return found
+        return found.without_additions({each.at for each in refused} if len(known) + len(new) >= MOST_REFUSED else None)
 
     def _refuse_taken_over(self) -> None:
         """A later driver claims the coordinator, and perhaps no other table."""
@@ -187,11 +208,10 @@ class SchemaEvolution:
             needs,
             schema,
             spec.evolution,
-            protected=evolving_protected(spec, metadata),
             added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
             json=spec.decode.format == "json",
-            maintained=evolving_maintained(spec),
             always=_unasked(spec),
+            **evolving_rules(spec, metadata),
         )
         found = followed(spec, found, metadata)
         if spec.tables_follow:
@@ -219,6 +239,7 @@ class SchemaEvolution:
 
     def _settle(self, change: Change, path: Path) -> None:
         self._remember()
+        self._refused_in = self._batch
         self._settled.add((change, path))
 
     def _remember(self) -> None:
@@ -245,8 +266,8 @@ class SchemaEvolution:
             self._settle(each.change, each.path)
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
             if each.change == "add":
-                refused[field_place(schema, each.path)] = each.why
-            if len(refused) == MOST_REFUSED:
+                refused |= dict.fromkeys(refused_places(schema, each.path), each.why)
+            if len(refused) >= MOST_REFUSED and EVERY_FIELD not in refused:
                 log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
                 refused[EVERY_FIELD] = _TOO_MANY
         return self._refuse_changes(verdict.refused) or len(refused) > before

@@ -68,7 +68,8 @@ class SchemaRuns:
             seen = {name: target.seen() for name, target in targets.items()}
             results = tasks(number == 0 and self._surveys())
             try:
-                verdicts = self._decided(results, batch, made)
+                # Records that are refused one after the other would run a batch again and again.
+                verdicts = self._decided(results, batch, made if number < _MOST_RUNS // 2 else None)
             except BaseException:
                 drop_files(results, targets, keep=frozenset())
                 raise
@@ -130,13 +131,18 @@ class SchemaRuns:
             stream.refused.clear()
             stream.refused.update(before)
 
-    def _decided(self, results: TaskResults, batch: int, made: Mapping[str, int]) -> dict[str, Evolution]:
-        """What becomes of the needs of each table, by tables that have any; `made` says how often each was altered."""
+    def _decided(self, results: TaskResults, batch: int, made: Mapping[str, int] | None) -> dict[str, Evolution]:
+        """What becomes of the needs of each table, by tables that have any.
+
+        Args:
+            made: How often each was altered for the batch; None: none is altered any more.
+        """
         found: dict[str, Evolution] = {}
         with parked_where_refused(self._stream) as on:
             for name, needs in results.needs.items():
                 with on(name):
-                    verdict = self._of(name).decide(needs, batch, may_change=made.get(name, 0) < ROUNDS)
+                    may_change = made is not None and made.get(name, 0) < ROUNDS
+                    verdict = self._of(name).decide(needs, batch, may_change=may_change)
                     found |= {} if verdict is None else {name: verdict}
         return found
 

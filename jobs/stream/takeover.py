@@ -17,11 +17,12 @@ from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.parked_target import parked_target
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.recovery import lacking_targets
-from jobs.commit.stamp_history import written_branch
+from jobs.commit.recovery import half_committed, lacking_targets
+from jobs.commit.stamp_history import stamps_along_main, written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.table_access import is_there
 from jobs.commit.target import Target
+from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
@@ -33,7 +34,13 @@ from jobs.stream.routed_tables import ensure_late_lane
 
 log = logging.getLogger(__name__)
 
+# Answers that leave the coordinator's position as it is.
+_MOVING_NOTHING = ("parked", "unparked", "recreated_table")
 _NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table %s"
+
+
+class MovedMeanwhileError(FrazilError):
+    """Another process committed to the coordinator after this one had read the stream's tables."""
 
 
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
@@ -44,7 +51,11 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     of. Any other is claimed by this driver's first commit there; but a branch of a table without snapshots, which
     cannot begin with rows, begins with the claim. The first claim of all stamps the start.
 
+    Drivers, resets and answers all stamp the coordinator. So if its newest stamp is still the one that was read, the
+    other tables are as they were read, too.
+
     Raises:
+        MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
         FencedError: A driver of the same or a later epoch was here.
         NoHistoryError: The catalog forgets the snapshots of a table.
     """
@@ -54,7 +65,15 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     if stream.anchor.newest is None:
         fresh_start = kafka.first_start(spec.source, stream.log)
 
+    read = stream.anchor.newest
+
     def claim_anchor(newest: Stamp | None) -> Stamp:
+        own = newest is not None and newest.epoch == stream.epoch
+        if not own and (newest.sequence if newest else None) != (read.sequence if read else None):
+            raise MovedMeanwhileError(
+                f"stream {stream.id}: another process committed to {stream.anchor.name} while the stream was opened.",
+                fix=f"frazil run {stream.id}",
+            )
         claimed = stream.claim_of(newest, fresh_start)
         if newest is not None:
             return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
@@ -217,6 +236,10 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     if names is None:
         log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
         return False
+    if anchor in names and _answered_since(targets[anchor], pending.targets[anchor].stamp.epoch):
+        # Nobody has the batch, and the answer was given without it. It runs again from where the answer leads.
+        log.warning("stream %s: an operator's answer is newer than the pending record; it is dropped", stream_id)
+        return False
 
     def commit(name: str) -> bool:
         if landed := _commit_lacking(stream, name, targets[name], there[name], pending.batch):
@@ -229,6 +252,11 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
         # Landed without that part, its records would be passed by all tables. Nobody has the batch yet: it runs again.
         log.warning("stream %s: nothing of the record has landed, and a table of it is gone; it is dropped", stream_id)
         return False
+    half = half_committed({name: target.newest for name, target in stream.targets.items()}, anchor)
+    if anchor in names and half is not None and anchor not in half.lack:
+        # The record was written once all tables had the batch before: one has lost its part since, as a restore does.
+        log.warning("stream %s: %s lacks the batch before the pending record; both run again", stream_id, half.lack[0])
+        return False
     if anchor in names and not commit(anchor):
         return False
     others = [name for name in names if name != anchor]
@@ -240,6 +268,15 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             return False
 
         return any(commit_each(others, commit_or_park, stream.most_commits).values()) or anchor in names
+
+
+def _answered_since(anchor: Target, epoch: int) -> bool:
+    """Whether the coordinator's newest stamp that is no claim is an answer of a later epoch that moved positions."""
+    stamps = (stamp for _, stamp in stamps_along_main(anchor.table.metadata, anchor.stream))
+    newest = next((stamp for stamp in stamps if stamp.kind != "claim"), None)
+    if newest is None or newest.kind != "accept" or newest.epoch <= epoch:
+        return False
+    return newest.decision is None or newest.decision.answer not in _MOVING_NOTHING
 
 
 def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[str, Target]:

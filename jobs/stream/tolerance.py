@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_fields import Counts
 from jobs.formats.problems import LATE, UNROUTED
-from jobs.spec.error_handling import DEFAULT_STOP
+from jobs.spec.error_handling import DEFAULT_STOP, MOST_BY_CHANCE, StopAbove, exceeds_ratio
 from jobs.spec.models import StreamSpec
 from jobs.spec.units import format_duration
 from jobs.task.tally import Example, Tally
@@ -41,12 +41,14 @@ def check_tolerance(
     counts = replace(counts, dead=counts.dead - late)
     if not counts.dead:
         return
+    batch = {"failed": counts.dead, "read": counts.read}
     if spec.errors.tolerance == "none":
         first = first_failed(tallies)
         raise ToleranceError(
             f"stream {spec.stream} tolerates no failed record, and {counts.dead} of {counts.read} failed; "
             f"{_described(first)}. Nothing of the batch is committed.",
             fix="correct the producer or decode.schema, or set errors.tolerance: data",
+            **batch,
         )
     if spec.route is not None and spec.route.unmatched == "fail":
         unrouted = sum(tally.reasons.get(UNROUTED, 0) for tally in tallies)
@@ -57,6 +59,7 @@ def check_tolerance(
                 "Nothing of the batch is committed.",
                 fix=f"add a table for them to route.tables in streams/{spec.stream}.yaml, or say route.unmatched: "
                 "dead_letter",
+                **batch,
             )
     unexpected = [tally.unexpected for tally in tallies if tally.unexpected]
     if unexpected and spec.errors.tolerance != "all":
@@ -64,6 +67,7 @@ def check_tolerance(
             f"stream {spec.stream}: frazil itself fails at a record; {_described(unexpected[0])}. "
             "Nothing of the batch is committed.",
             fix="report the fault with that record, and set errors.tolerance: all to keep it as a dead letter",
+            **batch,
         )
     unset = ", or stop_above: off for no limit" if spec.errors.stop_above == DEFAULT_STOP else ""
     for error, sentence, key in _exceeded(spec, counts, earlier or Counts(), proved):
@@ -72,6 +76,7 @@ def check_tolerance(
             f"Most frequent in the batch:{_frequent(tallies)}",
             fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there{unset}; "
             f"then {'frazil start' if spec.continuous else 'frazil run'} {spec.stream}",
+            **batch,
         )
 
 
@@ -90,8 +95,8 @@ def _exceeded(
     first = "" if proved else ", and the stream has landed none before"
     of_batch = f"{batch.dead} of {batch.read} records of a batch failed{first}, more than"
     key = "errors.stop_above"
-    fewest = limit.min_records if proved else limit.first_min_records or limit.min_records
-    if limit.ratio is not None and batch.read >= fewest and batch.dead > limit.ratio * batch.read:
+    enough = limit.min_records if proved else limit.first_min_records or limit.min_records
+    if _is_above(limit, limit.ratio, batch, enough):
         yield ToleranceError, f"{of_batch} {key}.ratio = {limit.ratio}", f"{key}.ratio"
     if limit.count is not None and batch.dead > limit.count:
         yield ToleranceError, f"{of_batch} {key}.count = {limit.count}", f"{key}.count"
@@ -99,10 +104,16 @@ def _exceeded(
         return
     total = batch + earlier
     of_window = f"{total.dead} of {total.read} records within {format_duration(window.of)} failed, more than"
-    if window.ratio is not None and total.read >= limit.min_records and total.dead > window.ratio * total.read:
+    if _is_above(limit, window.ratio, total, limit.min_records):
         yield WindowToleranceError, f"{of_window} {key}.window.ratio = {window.ratio}", f"{key}.window.ratio"
     if window.count is not None and total.dead > window.count:
         yield WindowToleranceError, f"{of_window} {key}.window.count = {window.count}", f"{key}.window.count"
+
+
+def _is_above(limit: StopAbove, ratio: float | None, counts: Counts, enough: int | None) -> bool:
+    if ratio is None or (limit.min_records is not None and counts.read < (enough or 0)):
+        return False
+    return exceeds_ratio(counts.dead, counts.read, ratio, enough or MOST_BY_CHANCE)
 
 
 def _frequent(tallies: Sequence[Tally]) -> str:

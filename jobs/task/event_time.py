@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import make_compatible_name
 
 from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.lateness import LATENESS_MS
@@ -239,8 +240,13 @@ def row_times(rows: pa.RecordBatch, path: tuple[str, ...]) -> npt.NDArray[np.int
 
 
 def _column(rows: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    top = rows.column(path[0])
-    return top if len(path) == 1 else pc.struct_field(top, list(path[1:]))  # pyright: ignore[reportAttributeAccessIssue]
+    """A column of rows, which have the names of columns or, where they are as a table holds them, those of files."""
+    names, kind = list[str](), rows.schema
+    for name in path:
+        names.append(name if kind.get_field_index(name) >= 0 else make_compatible_name(name))
+        kind = kind.field(names[-1]).type
+    top = rows.column(names[0])
+    return top if len(names) == 1 else pc.struct_field(top, names[1:])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _times(column: pa.Array) -> npt.NDArray[np.int64]:

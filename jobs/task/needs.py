@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
 from jobs.schema.iceberg_schema import column_text, column_type, schema_text
-from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
+from jobs.schema.needs import Change, Coordinates, Need, Path, RecordNeed
 from jobs.system.typed_json import decode_json
 
 MOST = 2_000
@@ -36,10 +36,10 @@ class TaskNeeds:
     def __init__(self) -> None:
         self._by: dict[tuple[Change, Path, str], RecordNeed] = {}
 
-    def add(self, source: TopicPartition, block: Block) -> None:
-        """Take note of what a block of a partition's records needs."""
+    def add(self, source: TopicPartition, block: Block, needs: Iterable[Need]) -> None:
+        """Take note of what those records of a partition's block need that are to land."""
         offsets = block.records.column("offset")
-        for need in block.needs:
+        for need in needs:
             key = (need.change, need.path, schema_text(need.type) if need.type else "")
             at = Coordinates(source.topic, source.partition, offsets[need.row].as_py())
             known = self._by.get(key)

@@ -162,16 +162,16 @@ class _Split:
         self._at = source, wanted, way.late
         block = way.pipeline.run(records)
         self._groups = way.pipeline.groups
-        if block.needs:
-            self._needs.setdefault(way.table, TaskNeeds()).add(source, block)
         self._undecided |= block.undecided | self._unnamed.add(source, block, wanted[self._coordinator])
-        if self._undecided:
-            return
-        if self._plan.event_time is not None and way.decoded:
+        if self._plan.event_time is not None and way.decoded and not self._undecided:
             apart = way.late or self._dead.target.name
             judged = judge_block(self._plan.event_time, source, block, wanted[self._coordinator], wanted[apart])
             block = judged.block
             count_events(tally, judged.counts, judged.greatest_ms)
+        if block.needs:
+            self._needs.setdefault(way.table, TaskNeeds()).add(source, block, way.pipeline.landing_needs(block))
+        if self._undecided:
+            return
         count_block(tally, block, wanted[self._coordinator], way.resolved.decoder)
         if lanes and way.late is None:
             self._land_lane(tally, fetched, block, wanted, way.table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -22,6 +23,9 @@ MOST_CAUSES = 50
 
 MOST_UNKNOWN = 100
 """Likewise of keys that the schema does not name."""
+
+UNTIMED = "_kafka_timestamp"
+"""What counts call rows without a time in Kafka, among the rules that only warn: no rule's name begins so."""
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -84,7 +88,8 @@ class Tally(msgspec.Struct):
         unknown_examples: One record for each, as far as one was found.
         events: Event times of the rows, of a stream whose file names a column for them.
         greatest_event_ms: The greatest that is believed, also of records that were too late to land.
-        warned: Rows that broke a rule of severity `warn`, by its name; they are counted as landed.
+        warned: Rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka, by `UNTIMED`;
+            they are counted as landed.
         elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
         failures: Failed records, whoever lacked them, of a stream with a route.
         fetched, fetched_bytes: Records that were read, whoever lacked them, and the bytes of what was read of them.
@@ -139,6 +144,9 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
     tally.filtered += int(wanted[block.filtered].sum())
     for name, records in block.warned.items():
         tally.warned[name] = tally.warned.get(name, 0) + int(wanted[records].sum())
+    times = block.records.column("timestamp")
+    if times.null_count and (untimed := int((wanted & np.asarray(times.is_null()))[block.positions].sum())):
+        tally.warned[UNTIMED] = tally.warned.get(UNTIMED, 0) + untimed
     for failure in block.failures:
         if wanted[failure.row]:
             tally.dead += 1
@@ -164,14 +172,19 @@ def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> 
     tally.greatest_event_ms = greatest_of(tally.greatest_event_ms, greatest_ms)
 
 
-def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
-    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
-    counts = tally.unknown_fields
-    for path, count in block.unknown_fields.items():
+def count_unknown_fields(counts: dict[str, int], met: Mapping[str, int]) -> None:
+    """Add records by the path of a field that no column takes; `MOST_UNKNOWN` paths are told apart at most."""
+    for path, count in met.items():
         name = shortened_path(path)
         if name not in counts and len(counts) >= MOST_UNKNOWN:
             name = OTHER_UNKNOWN_PATHS
         counts[name] = counts.get(name, 0) + count
+
+
+def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
+    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
+    counts = tally.unknown_fields
+    count_unknown_fields(counts, block.unknown_fields)
     known = tally.unknown_examples
     # Of keys no example is looked for.
     own = [path for path in block.unknown_fields if not path.startswith(KEY_PATH)]

@@ -30,8 +30,8 @@ from jobs.commit.stamp_history import stamped_snapshots
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.time_travel.reading import instant
-from jobs.verify.ledger_checkpoints import FillCheckpoint, fill_checkpoints_of
-from jobs.verify.ledger_fill import rows_to_fill
+from jobs.verify.ledger_checkpoints import FillCheckpoint
+from jobs.verify.ledger_fill import filled_through, rows_to_fill
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import find_ledger, ledger_from_arrow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
@@ -103,7 +103,7 @@ class RecordedRows:
         """The rows that the ledger lacks; made anew for each question, for they may be many."""
         known: dict[str, FillCheckpoint] = {}
         if self.ledger is not None:
-            known = fill_checkpoints_of(self.ledger.metadata.properties, self.stream)
+            known = filled_through(self.ledger, self.stream, self.tables)
         if self.known:
             for rows in rows_to_fill(self.tables, self.stream, known):
                 yield from rows

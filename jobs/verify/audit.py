@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import existing_table
 from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import PartitionRange, pointwise_max
+from jobs.commit.offsets import PartitionRange, Ranges, pointwise_max
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
@@ -33,8 +33,9 @@ from jobs.verify.discarded_rows import DiscardedRows
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
+from jobs.verify.landed_records import LandedRecords, counts_every_row
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
-from jobs.verify.ledger_table import ledger_tables, read_ledger
+from jobs.verify.ledger_table import former_ends, ledger_tables, read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
@@ -42,7 +43,13 @@ from jobs.verify.replayed_rows import ReplayedRows
 from jobs.verify.routed_rows import judge_routes
 from jobs.verify.row_counter import WINDOW_OFFSETS
 from jobs.verify.snapshot_summaries import compare_summaries
-from jobs.verify.stop_checks import unanswered_stops
+from jobs.verify.stop_checks import (
+    await_commits,
+    half_committed_batch,
+    half_sentence,
+    restored_problems,
+    unanswered_stops,
+)
 
 # Offsets audited at so far, all that are to be audited at, rows read so far.
 Progress = Callable[[int, int, int], None]
@@ -80,19 +87,26 @@ def audit(
             f"{table} is no table of stream {spec.stream}", fix=f"name {' or '.join(names)}, or none for all"
         )
     found = StreamAudit(spec.stream, full, since)
+    await_commits(spec, settings, lambda: _metadata_of(spec, catalog))
     audited = load_audited_tables(
         spec, settings, catalog, [target for target in targets if table in (None, target.name)], found
     )
     stops, notes = unanswered_stops(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
     found.problems += stops
     found.notes += notes
+    now = _metadata_of(spec, catalog)
+    half = half_committed_batch(spec, now)
+    if half is not None:
+        found.pending.append(half_sentence(spec.stream, half))
+    found.problems += restored_problems(spec, now)
     found.queue = _from_queues(spec, catalog)
     found.tables = [each.facts for each in audited]
     totals = AuditTotals(found)
     for each in audited:
         found.decisions += each.expected.decisions
         totals.add_expected(each.expected, each.after)
-    _count(spec, settings, catalog, audited, totals, on_progress, window)
+    undecided = half.ranges if half is not None else {}
+    _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
     if full:
         _judge_routes(spec, settings, catalog, audited, found)
     for each in audited:
@@ -127,7 +141,13 @@ def _count(
     totals: AuditTotals,
     on_progress: Progress,
     window: int,
+    undecided: Ranges | None,
 ) -> None:
+    """Count the rows of the tables.
+
+    Args:
+        undecided: Ranges of a batch that is not in all tables yet; None if not all tables are audited.
+    """
     rows_read = 0
 
     def on_rows(rows: int) -> None:
@@ -154,7 +174,8 @@ def _count(
         agreement = DeadLetterAgreement(anchor.expected, dead.expected)
         problems, pending = agreement.judge()
         totals.audit.problems += problems
-        totals.audit.pending += pending
+        # A batch that is not in all tables yet has been named with all of them.
+        totals.audit.pending += [] if undecided else pending
     # Also where only the sink is audited: its rows of replays are explained by dead letters.
     dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
     begins = pointwise_max(each.begins for each in audited)
@@ -187,10 +208,15 @@ def _count(
             return there, replays.count(ranges, [there.get(each) for each in of_rows])
         return there, [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
 
+    landed = None
+    if anchor is not None and undecided is not None and counts_every_row(audited) and not parked.any:
+        uuids = [str(each.table.metadata.table_uuid) for each in audited if each.table is not None]
+        former = former_ends(catalog, settings, spec.stream, uuids)
+        landed = LandedRecords(anchor, totals.audit.decisions, former, undecided, begins)
     on_progress(0, total, 0)
     apart = agreement.covers if agreement else lambda compared: False
     for comparison in compare_rows(range_windows(every, window), list(counting), count, apart):
-        totals.add_comparison(comparison)
+        totals.add_comparison(comparison, landed)
     totals.audit.scanned += rows_read
     totals.audit.problems += replays.problems
     totals.audit.problems += parked.problems()

@@ -27,7 +27,7 @@ ProblemKind = Literal[
 # What a problem says of rows or records: that so many are not where they belong, or that so many are too many.
 _TOO_FEW: frozenset[ProblemKind] = frozenset({"missing", "gap"})
 _TOO_MANY: frozenset[ProblemKind] = frozenset({"doubled", "overlap", "unexpected", "both"})
-Verdict = Literal["complete", "changed_since", "incomplete"]
+Verdict = Literal["complete", "undecided", "changed_since", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class StreamAudit:
         queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
         recorded: Rows that this audit added to the ledger before it began.
         scanned: Rows of the tables that were read.
-        pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
+        pending: What is no problem yet: a commit that is still to come.
         notes: What else there is to know of it.
         main: Of a stream whose branch is published, what main has of it.
         route: Of a full audit of a stream that has, or had, a route; else None.
@@ -226,9 +226,13 @@ class StreamAudit:
 
     @property
     def verdict(self) -> Verdict:
-        """Complete; or complete until others deleted rows; or not."""
+        """Complete; undecided; complete until others deleted rows; or not complete.
+
+        Undecided is what nobody can say yet, or any more: a batch that is not in all tables, and ranges whose stamps
+        expired before they were recorded.
+        """
         if not self.problems:
-            return "complete"
+            return "undecided" if self.pending or any(table.unknown for table in self.tables) else "complete"
         return "changed_since" if all(problem.explained for problem in self.problems) else "incomplete"
 
     @property

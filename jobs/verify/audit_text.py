@@ -14,7 +14,7 @@ SHOWN = 5
 def verdict_sentence(audit: StreamAudit) -> str:
     """The verdict of an audit in words."""
     audited = [table.since for table in audit.tables if table.since is not None]
-    if not audit.problems and not any(table.partitions for table in audit.tables):
+    if audit.verdict == "complete" and not any(table.partitions for table in audit.tables):
         return f"{audit.stream}: {_nothing(audit, max(audited, default=None))}"
     since = ""
     if audit.since is not None:
@@ -24,6 +24,9 @@ def verdict_sentence(audit: StreamAudit) -> str:
     read = f"{audit.read:,} records were read{since}"
     if audit.verdict == "complete":
         return f"{audit.stream}: complete. {read}; each is a row, a dead letter, a tombstone or filtered, once."
+    if audit.verdict == "undecided":
+        why = "; ".join(audit.pending[:SHOWN]) or "the stamps of some ranges expired before they were recorded"
+        return f"{audit.stream}: undecided: {why}. {read}."
     if audit.verdict == "changed_since":
         return f"{audit.stream}: complete as it landed, and others have deleted rows since. {read}."
     count = len(audit.problems)

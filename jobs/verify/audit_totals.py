@@ -10,6 +10,7 @@ from jobs.verify.audit_ranges import RangeGroup, ranges_overlap
 from jobs.verify.audit_result import AuditProblem, PartitionSums, StreamAudit, TableAudit
 from jobs.verify.expected_rows import ExpectedRows
 from jobs.verify.found_rows import FoundRows, RangeComparison
+from jobs.verify.landed_records import LandedRecords
 
 
 @dataclass(slots=True)
@@ -54,14 +55,20 @@ class AuditTotals:
         sums.start, sums.end = min(sums.start, group.range.start), max(sums.end, group.range.end)
         return sums
 
-    def add_comparison(self, comparison: RangeComparison) -> None:
-        """Take in what stands in the tables of one compared range."""
+    def add_comparison(self, comparison: RangeComparison, landed: LandedRecords | None = None) -> None:
+        """Take in what stands in the tables of one compared range.
+
+        Args:
+            landed: Holds it against what the coordinator says; None: that cannot be done.
+        """
         partition, range_ = comparison.compared.partition, comparison.compared.range
         in_both = comparison.in_both if comparison.apart else 0
+        answered, lacking = self._answered(partition, range_), 0
         for target, founds in comparison.found.items():
             of_rows = target.role == "rows"
             for found in founds:
-                missing = found.missing(answered=self._answered(partition, range_))
+                missing = found.missing(answered=answered)
+                lacking += max(0, missing) if of_rows else 0
                 if of_rows and missing < 0 and self.expired is not None:
                     allowed = min(-missing, found.dead_before(self.expired))
                     missing += allowed
@@ -71,6 +78,8 @@ class AuditTotals:
                 among = comparison.both.kept if too_many and too_many == -missing == comparison.in_both else []
                 in_both -= too_many
                 self._add_found(target.name, found, missing, among, apart=comparison.apart)
+        if landed is not None and (problem := landed.judge(comparison, lacking, answered=answered)):
+            self.audit.problems.append(problem)
         dead = next((table.table for table in self.audit.tables if table.target.role == "dead_letters"), "")
         if comparison.stray:
             said = f"{comparison.stray:,} dead letters stand there that no batch put there"

@@ -216,6 +216,9 @@ def _followed(
     # Of those it is known why nobody tells what they hold.
     unknown = made.expected.unknown
     unknown[:] = [(at, range_) for at, range_ in unknown if range_.start >= begins.get(at, 0)]
+    if expired:
+        stamped = {(row.partition, row.range) for row in known if row.kind == "batch"}
+        unknown[:] = [each for each in unknown if each not in stamped]
     if checkpoint is not None:
         facts.since = checkpoint.at
         taken = [row.since or 0 for row in known if row.kind == "removed" and row.sequence > checkpoint.sequence]
@@ -236,13 +239,13 @@ def _absent(
 ) -> AuditedTable:
     name = target.name
     if not was_there:
-        found.pending.append(f"table {name} is not there yet")
+        found.notes.append(f"table {name} is not there yet")
     elif readable_table(spec, catalog, name) is None:
         state = "may not be read" if is_there(catalog, name) else "is gone"
         said = f"table {name} {state}; what the ledger says of it cannot be held against anything"
         found.problems.append(AuditProblem("not_counted", name, None, None, 0, said))
     else:
-        found.pending.append(f"table {name} was created this moment")
+        found.notes.append(f"table {name} was created this moment")
     return AuditedTable(target, None, ExpectedRows(target), TableAudit(target))
 
 

@@ -136,6 +136,8 @@ class RangeComparison:
     Attributes:
         found: By target, those of rows first.
         apart: Whether a record is a row or a dead letter, and never both; after an operator's answer it may be.
+        offsets: Offsets that have a row in a table of rows, but for those of replays.
+        once: Whether each table received each of the offsets in one batch only.
         both: Offsets that stand in a table of rows and among the dead letters; without dead letters that came back,
             or that no batch put there.
     """
@@ -144,6 +146,8 @@ class RangeComparison:
     found: dict[TargetSpec, list[FoundRows]]
     apart: bool = True
     both: OffsetRanges = field(default_factory=OffsetRanges)
+    offsets: int = 0
+    once: bool = True
     in_both: int = 0
     stray: int = 0
     strays: OffsetRanges = field(default_factory=OffsetRanges)
@@ -216,6 +220,8 @@ def _add_part(
     }
     in_rows = _most([rows for each, rows in there.items() if each.role == "rows"], len(back))
     once = all(len(group.batches) == 1 for groups in into.compared.groups.values() for group in groups)
+    into.once = once
+    into.offsets += int(np.count_nonzero(in_rows))
     # A record that failed when it was read, once, has no row but that of its replay, which is left out already.
     none = (dead > 0) & (back > 0) if once and into.apart and back.any() else None
     for target, found_of in into.found.items():

@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
@@ -64,12 +66,18 @@ class AuditCheckpoint:
     positions: Positions = field(default_factory=dict)
 
 
-def fill_checkpoints_text(known: Mapping[str, FillCheckpoint]) -> str:
+def fill_checkpoints_text(known: Mapping[str, FillCheckpoint], sequence: int = 0) -> str:
     """The property of what was filled in, by table uuid.
 
-    Retired topics stand beside the tables, where earlier versions pass over them.
+    Retired topics and the sequence number stand beside the tables, where earlier versions pass over them.
+
+    Args:
+        sequence: Sequence number of the ledger's snapshot that is committed with the property; 0 if it has none.
     """
     gone = {uuid: packed for uuid, each in known.items() if (packed := pack_retired(each.retired))}
+    beside: dict[str, Any] = {"retired": gone} if gone else {}
+    if sequence:
+        beside["sequence"] = sequence
     return _text(
         {
             uuid: [
@@ -80,7 +88,7 @@ def fill_checkpoints_text(known: Mapping[str, FillCheckpoint]) -> str:
             ]
             for uuid, each in known.items()
         },
-        {"retired": gone} if gone else {},
+        beside,
     )
 
 
@@ -94,6 +102,23 @@ def fill_checkpoints_of(properties: Mapping[str, str], stream: str) -> dict[str,
         )
         for uuid, (sequence, snapshot_id, totals, positions) in document.get("tables", {}).items()
     }
+
+
+def valid_fill_checkpoints(metadata: TableMetadata, stream: str) -> dict[str, FillCheckpoint] | None:
+    """How far the ledger is filled, by table uuid; None if the ledger was rolled back to before that.
+
+    A rollback moves the ledger's rows back and leaves its properties as they are.
+
+    Args:
+        metadata: Metadata of the ledger.
+    """
+    sequence = _document(metadata.properties, FILLED_PREFIX + stream).get("sequence", 0)
+    if sequence:
+        numbers = [snapshot.sequence_number or 0 for snapshot in ancestors(metadata)]
+        # The snapshots before an expired one have expired as well.
+        if not numbers or (sequence not in numbers and numbers[-1] < sequence):
+            return None
+    return fill_checkpoints_of(metadata.properties, stream)
 
 
 def audit_checkpoints_text(checkpoints: Mapping[str, AuditCheckpoint]) -> str:

@@ -4,8 +4,12 @@ Anybody may fill it at any time: each filling commits the rows together with how
 the ledger that it decided on, so several at once never write a row twice.
 """
 
+# PyIceberg's conditions take a column and a value, which a type checker does not see.
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +17,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -20,19 +25,35 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.named_tables import with_named_tables
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history, stamped_snapshots
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.source_topics import readable_table
 from jobs.verify.former_targets import former_targets
-from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
-from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import ensure_ledger, find_ledger, lacks_columns, ledger_crowded, ledger_to_arrow
+from jobs.verify.ledger_checkpoints import (
+    FILLED_PREFIX,
+    FillCheckpoint,
+    fill_checkpoints_text,
+    valid_fill_checkpoints,
+)
+from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
+from jobs.verify.ledger_table import (
+    ensure_ledger,
+    find_ledger,
+    lacks_columns,
+    ledger_crowded,
+    ledger_from_arrow,
+    ledger_to_arrow,
+)
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from jobs.write.target_writer import TargetWriter
 from jobs.write.unreferenced_files import delete_unreferenced
+
+log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 20_000
 
@@ -112,18 +133,59 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
     new = NewRows()
     rows: list[LedgerRow] = []
     for spec in (with_named_tables(each, catalog) for each in specs):
-        known = fill_checkpoints_of(ledger.metadata.properties, spec.stream) if ledger else {}
+        tables = _existing_tables(catalog, spec)
+        known = filled_through(ledger, spec.stream, tables) if ledger else {}
         before = new.rows + len(rows)
-        for made in rows_to_fill(_existing_tables(catalog, spec), spec.stream, known):
+        for made in rows_to_fill(tables, spec.stream, known):
             rows += made
             if len(rows) >= _ROWS_AT_ONCE:
                 new.add(rows)
                 rows = []
         # Claims alone make no row, and are no reason to commit.
         if new.rows + len(rows) > before:
-            new.properties[FILLED_PREFIX + spec.stream] = fill_checkpoints_text(known)
+            sequence = ledger.metadata.next_sequence_number() if ledger else 0
+            new.properties[FILLED_PREFIX + spec.stream] = fill_checkpoints_text(known, sequence)
     new.add(rows)
     return new
+
+
+def filled_through(
+    ledger: Table, stream: str, tables: Sequence[tuple[StampedTable, TableMetadata]]
+) -> dict[str, FillCheckpoint]:
+    """How far the ledger is filled, by table uuid; also after a rollback of the ledger, by the rows that it still has.
+
+    Args:
+        tables: The stream's, with their metadata.
+    """
+    known = valid_fill_checkpoints(ledger.metadata, stream)
+    if known is not None:
+        return known
+    kept = ledger_from_arrow(ledger.scan(row_filter=EqualTo("stream", stream)).to_arrow())
+    found: dict[str, FillCheckpoint] = {}
+    for table, metadata in tables:
+        if mine := [row for row in kept if row.table_uuid == table.uuid]:
+            found[table.uuid] = _checkpoint_after(mine, metadata, stream)
+    log.warning("the ledger was rolled back: what it lacks of stream %s is filled in again", stream)
+    return found
+
+
+def _checkpoint_after(rows: Sequence[LedgerRow], metadata: TableMetadata, stream: str) -> FillCheckpoint:
+    """What was known after the newest of a table's rows: by its stamp, or by the rows if that has expired."""
+    newest = max(rows, key=lambda row: row.sequence)
+    for snapshot, stamp in stamped_snapshots(metadata, stream, newest.sequence - 1):
+        if snapshot.sequence_number == newest.sequence:
+            return FillCheckpoint(
+                newest.sequence, newest.snapshot_id, dict(stamp.position), stamp.totals, stamp.retired
+            )
+    positions: dict[TopicPartition, int] = {}
+    for row in effective_rows(rows):
+        if row.kind == "again":
+            positions[row.partition] = row.range.start
+        elif row.kind != "noted":
+            positions[row.partition] = row.range.end
+    positions.pop(WHOLE_TABLE, None)
+    totals = sum((row.counts for row in rows if row.counts is not None), Counts())
+    return FillCheckpoint(newest.sequence, newest.snapshot_id, positions, totals)
 
 
 def rows_to_fill(

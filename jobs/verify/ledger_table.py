@@ -8,7 +8,7 @@ It keeps what the stamps said of every batch and every operator's answer beyond 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, NotNull, Or
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, NotIn, NotNull, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -164,6 +164,25 @@ def ledger_tables(catalog: Catalog, settings: Settings, stream: str) -> list[str
     pairs = found.group_by(["table_name", "anchor"]).aggregate([]).to_pylist()
     coordinators = {each["table_name"] for each in pairs if each["anchor"]}
     return sorted({each["table_name"] for each in pairs} - coordinators)
+
+
+def former_ends(catalog: Catalog, settings: Settings, stream: str, uuids: Collection[str]) -> dict[TopicPartition, int]:
+    """Up to which offset other tables than these received records of a stream, by partition.
+
+    Args:
+        uuids: Uuids of the tables that the stream has.
+    """
+    ledger = find_ledger(catalog, settings)
+    if ledger is None:
+        return {}
+    others = And(EqualTo("stream", stream), EqualTo("kind", "batch"), NotIn("table_uuid", set(uuids)))
+    found = ledger.scan(row_filter=others, selected_fields=("topic", "partition", "end_offset")).to_arrow()
+    ends = found.group_by(["topic", "partition"]).aggregate([("end_offset", "max")]).to_pylist()
+    return {
+        TopicPartition(each["topic"], each["partition"]): each["end_offset_max"]
+        for each in ends
+        if each["topic"] is not None
+    }
 
 
 def read_late_rows(catalog: Catalog, settings: Settings, stream: str, table: Table, since: datetime) -> list[LedgerRow]:

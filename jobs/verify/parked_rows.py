@@ -121,6 +121,11 @@ class ParkedRows:
         self._known: dict[str, ParkedLetters] = {}
         self.notes: list[str] = []
 
+    @property
+    def any(self) -> bool:
+        """Whether letters have held the place of any table."""
+        return bool(self._parked or self._places)
+
     def _found(self, name: str) -> ParkedLetters:
         assert self._letters is not None, "its places are told by it"
         if name not in self._known:

@@ -7,6 +7,7 @@ was not read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -16,7 +17,9 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.errors import TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.parked_places import newest_stamps
+from jobs.commit.recovery import HalfCommitted, half_committed
 from jobs.commit.reissue import as_landed
+from jobs.commit.restored import lost_ranges, restored_tables
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
@@ -24,6 +27,7 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.supervise.heartbeat import LastError, read_heartbeat
@@ -31,6 +35,9 @@ from jobs.verify.audit_result import AuditProblem
 
 # The stream's tables as they are now, by name; those that are there.
 Tables = Mapping[str, TableMetadata]
+
+# How long the commits of one batch may take before an audit calls the batch undecided.
+COMMIT_SECONDS = 10.0
 
 
 def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | None:
@@ -51,6 +58,54 @@ def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | 
     sentence = f"{what}, and nobody has answered. Next: frazil accept {stream} --rollback keep, or reland"
     # How many rows that is, counting tells.
     return AuditProblem("rolled_back", name, None, None, 0, sentence)
+
+
+def half_committed_batch(spec: StreamSpec, tables: Tables) -> HalfCommitted | None:
+    """The batch that the coordinator has and other tables lack; None if all tables agree.
+
+    Args:
+        tables: The stream's tables, those that exist.
+    """
+    return half_committed(of_known_topics(newest_stamps(spec, tables), spec.coordinator), spec.coordinator)
+
+
+def half_sentence(stream: str, half: HalfCommitted) -> str:
+    """A half-committed batch in words, with what completes it."""
+    return (
+        f"the batch {describe_ranges(half.ranges)} is in {', '.join(half.have)} and not in {', '.join(half.lack)} yet; "
+        f"the stream's next start completes it (frazil run {stream})"
+    )
+
+
+def await_commits(spec: StreamSpec, settings: Settings, tables: Callable[[], Tables]) -> None:
+    """Wait for a moment while a running driver commits a batch to one table after another."""
+    deadline, store = time.monotonic() + COMMIT_SECONDS, stream_folder(settings, spec.stream).store
+    while half_committed_batch(spec, tables()) is not None and time.monotonic() < deadline:
+        lease = read_lease(store, spec.stream)
+        if lease is None or not lease.held():
+            return
+        time.sleep(COMMIT_SECONDS / 40)
+
+
+def restored_problems(spec: StreamSpec, tables: Tables) -> list[AuditProblem]:
+    """The tables that were restored from older metadata, each with the records that it lacks for it.
+
+    Args:
+        tables: The stream's tables, those that exist.
+    """
+    stamps = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    uuids = {name: str(metadata.table_uuid) for name, metadata in tables.items()}
+    found: list[AuditProblem] = []
+    for name in restored_tables(stamps, spec.coordinator, uuids):
+        sentence = (
+            "it was restored from older metadata and lacks these commits, and nobody has answered. Next: frazil accept "
+            f"{spec.stream} --rollback keep, or reland"
+        )
+        lost = lost_ranges(stamps, spec.coordinator, name)
+        found += [AuditProblem("gap", name, p, at, at.end - at.start, sentence, (at,)) for p, at in lost.items()]
+        if not lost:
+            found.append(AuditProblem("rolled_back", name, None, None, 0, sentence))
+    return found
 
 
 def unanswered_stops(

@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.errors import FrazilError, first_line
 from jobs.write.pyiceberg_files import parquet_options
-from jobs.write.table_creation import create_table_properties, refuse_format
+from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
 from jobs.write.target_writer import TargetWriter
 
 _NOWHERE = "file:///nowhere"
@@ -22,6 +22,7 @@ _NOWHERE = "file:///nowhere"
 
 def check_new_table_writable(name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> None:
     """As `check_writable`, for a table that is to be created with a spec's properties."""
+    refuse_names(name, schema, spec)
     wanted = create_table_properties(properties)
     check_writable(name, new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, _NOWHERE, wanted), "table.properties")
 

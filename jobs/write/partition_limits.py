@@ -1,9 +1,8 @@
-"""Partition limits: which values of a column have a partition value, as some transforms leave their type near its ends.
+"""Partition limits: which numbers of a column have a partition value, as `truncate` leaves their type near its ends.
 
 `truncate` goes downwards, so the lowest values of an int, long or decimal have none: of decimal(9,2), -9999999.99 cut
 to 50 would be -10000000.00, which no manifest holds. Java's writers let an int wrap around there; a reader that looks
-for values below a limit then passes the row over. The years, months and hours of timestamps far outside the calendar
-have no place in 32 bits, or none at all.
+for values below a limit then passes the row over.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -19,19 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import HourTransform, MonthTransform, TruncateTransform, YearTransform
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 
 from jobs.formats.problems import OUT_OF_RANGE
 from jobs.write.partitioning import column_at, path_to
 from jobs.write.projection import UnfitValueError
-
-# Hours that 32 bits hold, as microseconds and as days: some 244,000 years in either direction, within what the
-# transforms of years and months know.
-_HOURS = 2**31
-_MICROS_PER_HOUR = 3_600_000_000
-_HOURS_PER_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +36,7 @@ class PartitionLimit:
         column: Its full name.
         field: The partition field, as `truncate[50]`.
         kind: The column's type.
-        least, most: In the form in which Arrow stores the column (unscaled, days, microseconds); None for no limit.
+        least: In the form in which Arrow stores the column (of a decimal unscaled).
     """
 
     position: tuple[int, ...]
@@ -51,7 +44,6 @@ class PartitionLimit:
     field: str
     kind: IcebergType
     least: int
-    most: int | None = None
 
     def refuse_outside(self, rows: pa.RecordBatch) -> None:
         """Refuse rows of which one has a value without a partition value.
@@ -59,17 +51,12 @@ class PartitionLimit:
         Raises:
             UnfitValueError: With the limit, not the value.
         """
-        extremes = pc.min_max(_comparable(column_at(rows, self.position)))
-        lowest, highest = extremes["min"].as_py(), extremes["max"].as_py()
-        if lowest is None:
-            return
-        if lowest < self._shown(self.least) or (self.most is not None and highest > self.most):
-            message = f"the column `{self.column}` has a value beyond what its partition field {self.field} can hold"
-            if self.most is None:
-                message = (
-                    f"the column `{self.column}` needs at least {self._shown(self.least)}, because {self.field} of "
-                    f"less has no place in {self.kind}"
-                )
+        lowest = pc.min_max(column_at(rows, self.position))["min"].as_py()
+        if lowest is not None and lowest < self._shown(self.least):
+            message = (
+                f"the column `{self.column}` needs at least {self._shown(self.least)}, because {self.field} of less "
+                f"has no place in {self.kind}"
+            )
             raise UnfitValueError(OUT_OF_RANGE, self.column, message)
 
     def _shown(self, number: int) -> int | Decimal:
@@ -89,38 +76,18 @@ def _limits(field: PartitionField, schema: Schema) -> Iterator[PartitionLimit]:
     if field.source_id not in schema.field_ids:
         return
     kind = schema.find_type(field.source_id)
-    bounds = _bounds(field, kind)
-    if bounds is not None:
+    if isinstance(field.transform, TruncateTransform) and isinstance(kind, (IntegerType, LongType, DecimalType)):
         path = tuple(path_to(schema.as_struct(), field.source_id))
         column = schema.find_column_name(field.source_id) or str(field.source_id)
-        yield PartitionLimit(path, column, str(field.transform), kind, *bounds)
-
-
-def _bounds(field: PartitionField, kind: IcebergType) -> tuple[int, int | None] | None:
-    match field.transform, kind:
-        case TruncateTransform(), IntegerType() | LongType() | DecimalType():
-            # The least multiple of the width that the type holds.
-            width = field.transform.width
-            return -(-_least(kind) // width) * width, None
-        case ((YearTransform() | MonthTransform()), DateType()):
-            return -_HOURS // _HOURS_PER_DAY, _HOURS // _HOURS_PER_DAY
-        case ((YearTransform() | MonthTransform() | HourTransform()), _):
-            return -_HOURS * _MICROS_PER_HOUR, _HOURS * _MICROS_PER_HOUR - 1
-        case _:
-            return None
+        # The least multiple of the width that the type holds.
+        width = field.transform.width
+        yield PartitionLimit(path, column, str(field.transform), kind, -(-_least(kind) // width) * width)
 
 
 def _least(kind: IcebergType) -> int:
     if isinstance(kind, DecimalType):
         return 1 - 10**kind.precision
     return -(2**31) if isinstance(kind, IntegerType) else -(2**63)
-
-
-def _comparable(values: pa.Array) -> pa.Array:
-    """Dates and times as numbers: Python's own end with the year 9999."""
-    if pa.types.is_date32(values.type):
-        return values.view(pa.int32())
-    return values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def in_manifests(partitions: Iterable[Record], spec: PartitionSpec, schema: Schema) -> bool:

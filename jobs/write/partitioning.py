@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,13 @@ from pyiceberg.types import StructType
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 
-# Others are named by their transform.
-_SUFFIX = {"identity": "", "truncate": "_trunc"}
-
 
 class PartitionSpecError(FrazilError):
     """A partition expression does not fit the table's schema."""
 
 
 def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> PartitionSpec:
-    """The partition spec of a new table; fields are named as Spark's DDL names them.
+    """The partition spec of a new table.
 
     Args:
         expressions: In the order of the spec, as `jobs.spec.partitioning` lets them pass; none makes an unpartitioned
@@ -40,16 +38,23 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     for expression in expressions:
         argument = "" if expression.argument is None else f"[{expression.argument}]"
         transform = parse_transform(f"{expression.transform}{argument}")
-        name = expression.column + _SUFFIX.get(expression.transform, f"_{expression.transform}")
+        name = expression.field_name
         if any(field.name == name for field in fields):
             raise PartitionSpecError(f"partition_by: '{expression}' is a second partition field named '{name}'")
         try:
             source_id = schema.find_field(expression.column).field_id
-            validate_partition_name(name, transform, source_id, schema, set())
             field = PartitionField(source_id, PARTITION_FIELD_ID_START + len(fields), transform, name)
             PartitionSpec(field).check_compatible(schema)
         except (ValidationError, ValueError) as problem:
             raise PartitionSpecError(f"partition_by: '{expression}': {problem}") from problem
+        try:
+            validate_partition_name(name, transform, source_id, schema, set())
+        except ValueError:
+            other = replace(expression, name="NAME")
+            raise PartitionSpecError(
+                f"partition_by: '{expression}': its partition field would have the name of column {name}",
+                fix=f"name the partition field otherwise: '{other}'",
+            ) from None
         fields.append(field)
     return PartitionSpec(*fields)
 

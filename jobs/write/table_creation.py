@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from jobs.errors import FrazilError
+from jobs.schema.column_names import name_problems, partition_names
 from jobs.write.uuid_columns import uuid_properties
 
 FORMAT_VERSION = "2"
@@ -95,13 +96,15 @@ def ensure_table(
         The table as it is; one that was there already may differ from what is asked for.
 
     Raises:
-        FrazilError: The name has no namespace, or the table is of another format version than 2.
+        FrazilError: The name has no namespace, or the table is of another format version than 2, or would be one that
+            engines do not read.
     """
     identifier = Catalog.identifier_to_tuple(name)
     if len(identifier) < 2:
         raise FrazilError(f"the table name '{name}' has no namespace", fix=f"write it as namespace.{name}")
     with contextlib.suppress(NoSuchTableError):
         return _numbered(catalog.load_table(identifier), name)
+    refuse_names(name, schema, spec)
     for length in range(1, len(identifier)):
         _ensure_namespace(catalog, identifier[:length])
     try:
@@ -115,6 +118,24 @@ def ensure_table(
         )
     except TableAlreadyExistsError:
         return catalog.load_table(identifier)
+
+
+def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
+    """Refuse columns of a new table on whose names' account it could not be read or written.
+
+    Args:
+        name: Of the table.
+        schema: Its columns.
+        spec: Its partition fields, by the field ids of `schema`.
+
+    Raises:
+        FrazilError: There are some.
+    """
+    if problems := [why for _, why in name_problems(schema, partition_names(schema, [spec]))]:
+        raise FrazilError(
+            f"table {name} cannot be made: {'; '.join(problems)}.",
+            fix="name the columns, or with 'day(at) as NAME' the partition field, otherwise in the stream's file",
+        )
 
 
 def _numbered(table: Table, name: str) -> Table:

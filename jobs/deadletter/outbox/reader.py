@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.outbox.position import ORDER, Key, OutboxPosition
 from jobs.errors import FrazilError
+from jobs.formats.columns.time_bounds import within_years
 
 WINDOW_LETTERS = 50_000
 MOST_LETTERS = 5_000
@@ -111,7 +112,10 @@ def letter_chunks(
                 f"{last[2]}-{last[3]} offset {last[4]} of batch {last[1]}, epoch {last[0]}.",
                 fix="see whether something else writes files of the dead-letter table",
             )
-        yield last, letters.sort_by(_SORTING)
+        # Earlier versions kept any time that a producer gave.
+        at = letters.schema.get_field_index("timestamp")
+        times = within_years(letters.column(at).combine_chunks())
+        yield last, letters.set_column(at, letters.schema.field(at), times).sort_by(_SORTING)
         average = max(1, letters.nbytes // size)
         count = max(1, min(most, size * _GROWTH, most_bytes // average))
         done += size

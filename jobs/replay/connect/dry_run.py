@@ -25,7 +25,7 @@ from jobs.replay.connect.importer import (
 )
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.replay.request import ReplayRequest
+from jobs.replay.request import ReplayRequest, columns_left_null
 from jobs.replay.result import Reasons, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
@@ -33,6 +33,7 @@ from jobs.spec.settings import Settings
 from jobs.stream.gone_tables import without_dropped
 from jobs.stream.source_topics import parked_tables
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.task.tally import count_unknown_fields
 
 
 def dry_run_queue(
@@ -62,6 +63,8 @@ def dry_run_queue(
     refuse_unknown_rows(spec, tables[spec.table.name])
     corrected = request.corrected(spec)
     refuse_other_tables(spec, corrected)
+    null_columns = columns_left_null(spec, catalog, request)
+    unknown_fields: dict[str, int] = {}
     log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
     refuse_missing(log, topic, settings)
     stamps = {name: history(table.metadata, queue_id(spec.stream)).newest for name, table in tables.items()}
@@ -70,12 +73,13 @@ def dry_run_queue(
     ends = {p: end for p, end in log.latest.items() if p.topic == topic}
     total, counts, reasons = left_of(at, ends), QueueCounts(), Reasons()
     with TopicReader(settings.kafka, "frazil-replay") as reader:
-        task = QueueTask(spec, corrected, reader, schema_lookup(spec, settings))
+        task = QueueTask(spec, corrected, reader, schema_lookup(corrected, settings))
         while left_of(at, ends):
             end = next_end(at, ends, task.size.most)
             ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
             for outcome in task.process(ranges, tables):
                 counts += outcome.counts
+                count_unknown_fields(unknown_fields, outcome.unknown_fields)
                 for failure in outcome.failures:
                     reasons.add(failure, outcome.fetched.place(failure.row))
             at = end
@@ -87,4 +91,6 @@ def dry_run_queue(
         seconds=time.monotonic() - began,
         dry_run=True,
         reasons=reasons.by_count(),
+        null_columns=null_columns,
+        unknown_fields=unknown_fields,
     )

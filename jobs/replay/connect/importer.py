@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.errors import unaccounted
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts
@@ -27,7 +28,7 @@ from jobs.replay.connect.checkpoint import ImportCheckpoint
 from jobs.replay.connect.opening import as_stream, open_queue
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.opening import replay_session
-from jobs.replay.request import Pace, ReplayRequest
+from jobs.replay.request import Pace, ReplayRequest, columns_left_null
 from jobs.replay.result import Reason, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
@@ -39,6 +40,7 @@ from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.source_topics import coordinator_stamp
 from jobs.stream.writer_schemas import schema_lookup
+from jobs.task.tally import count_unknown_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class QueueResult:
             has also what was left to the stream.
         dry_run: Nothing was taken: the others are what would become of them.
         reasons: Of a dry run: why records would become letters, the most frequent first.
+        null_columns: Columns that the correction leaves out, which are null in the rows.
+        unknown_fields: Records by the path of a field that no column takes.
     """
 
     stream: str
@@ -74,6 +78,8 @@ class QueueResult:
     dry_run: bool = False
     reasons: tuple[Reason, ...] = ()
     earlier: int = 0
+    null_columns: tuple[str, ...] = ()
+    unknown_fields: dict[str, int] = field(default_factory=dict)
 
 
 def import_queue(
@@ -106,13 +112,14 @@ def import_queue(
     corrected = request.corrected(spec)
     refuse_other_tables(spec, corrected)
     refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
+    null_columns = columns_left_null(spec, catalog, request)
     taken = as_stream(corrected, topic)
     with (
         replay_session(spec, settings, catalog),
         open_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
         TopicReader(settings.kafka, "frazil-replay") as reader,
     ):
-        task = QueueTask(spec, corrected, reader, schema_lookup(spec, settings))
+        task = QueueTask(spec, corrected, reader, schema_lookup(corrected, settings))
         runner = QueueRunner(stream, kafka, task)
         checkpoint, newest = ImportCheckpoint(stream.folder.store), stream.anchor.newest
         earlier = checkpoint.begin(topic, newest.totals if newest else Counts())
@@ -120,7 +127,8 @@ def import_queue(
         pace = request.pace(spec, MAX_RECORDS)
         counts = earlier + import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
         seconds = time.monotonic() - began
-        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read)
+        told = {"null_columns": null_columns, "unknown_fields": runner.unknown_fields}
+        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read, **told)
         newest = stream.anchor.newest
         if earlier.read and newest and (both := checkpoint.since(topic, newest.totals)):
             # Letters of a batch that was half committed were counted with its rows, by the run before.
@@ -205,16 +213,20 @@ class QueueRunner(BatchRunner):
 
     Attributes:
         counts: Of the newest batch.
+        unknown_fields: Records of all batches by the path of a field that no column takes.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, task: QueueTask) -> None:
         super().__init__(stream, kafka, _wait)
         self.counts: QueueCounts = QueueCounts()
+        self.unknown_fields: dict[str, int] = {}
         self._task: QueueTask = task
 
     def run(self, frame: Any, batch: int, end: dict[TopicPartition, int]) -> Any:
         self.counts = QueueCounts()
-        return super().run(frame, batch, end)
+        done = super().run(frame, batch, end)
+        count_unknown_fields(self.unknown_fields, {path: met.records for path, met in done.unknown_fields.items()})
+        return done
 
     def _run_tasks(
         self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
@@ -231,6 +243,19 @@ class QueueRunner(BatchRunner):
             file_prefix=f"connect-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         )
         return results
+
+    def _refuse_unaccounted(self, results: TaskResults, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
+        """Records of a queue may also be known already, or left to the stream."""
+        counts = self.counts
+        became = counts.landed + counts.dead + counts.known + counts.tombstones + counts.left
+        # What a table has already is counted by the run that committed it.
+        if all(need.whole for need in needs.values()) and counts.read != became:
+            raise unaccounted(
+                self._stream.spec.stream,
+                f"of {counts.read:,} records of the queue {counts.landed:,} landed, {counts.dead:,} are dead letters, "
+                f"{counts.known:,} are known, {counts.tombstones:,} are tombstones and {counts.left:,} are left to the "
+                f"stream, which is {became:,} in all",
+            )
 
     def _decided(self, needs: dict[str, TargetNeed]) -> int | None:
         """How many records may fail of a batch that the own table of a stream with a route has; None of another.

@@ -30,11 +30,13 @@ class Processed:
         rows: By table, those for it and whose they are.
         failures: Of those that become none.
         dropped: The tombstones.
+        unknown_fields: Records by the path of a field that no column takes.
     """
 
     rows: Mapping[str, RoutedRows]
     failures: list[Failure]
     dropped: Indices
+    unknown_fields: Mapping[str, int]
 
     @property
     def landing(self) -> Indices:
@@ -82,7 +84,7 @@ class QueueRows:
             return self._by_topic(fetched)
         block = self._pipeline.run(fetched.records)
         rows = block.routed if self._routed else {self._own: RoutedRows(block.rows, block.positions)}
-        return Processed(rows, [*block.failures, *without_table(block)], block.dropped)
+        return Processed(rows, [*block.failures, *without_table(block)], block.dropped, block.unknown_fields)
 
     def _by_topic(self, fetched: QueueRecords) -> Processed:
         """Records by the topics that their headers name; those that name none are looked at by nobody."""
@@ -94,4 +96,5 @@ class QueueRows:
             {each.table: RoutedRows(each.rows, told[each.letters]) for each in found.rows},
             [each.at(int(told[each.row])) for each in found.failures],
             np.sort(np.concatenate([told[found.dropped], np.flatnonzero(empty)])),
+            found.unknown_fields,
         )

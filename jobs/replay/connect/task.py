@@ -27,7 +27,7 @@ from jobs.replay.whole_letters import REPLAY_STAGE
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults
-from jobs.task.tally import Tally
+from jobs.task.tally import Tally, count_unknown_fields
 from jobs.write.target_writer import TargetWriter
 
 
@@ -55,6 +55,7 @@ class QueueOutcome:
         rows: Those that land, by table and in its columns.
         failures: Of those that become letters, by their places among the fetched.
         failed: How many could not land, whether the letters lack them or not.
+        unknown_fields: Records by the path of a field that no column takes.
     """
 
     partition: TopicPartition
@@ -63,6 +64,7 @@ class QueueOutcome:
     failures: list[Failure]
     failed: int
     counts: QueueCounts
+    unknown_fields: Mapping[str, int]
 
 
 FAILED_THEN = "failed_before"
@@ -232,7 +234,7 @@ class QueueTask:
                 without_coordinates=sum(failure.error_class == NO_COORDINATES for failure in failures),
                 left=int(left.sum()),
             )
-            yield QueueOutcome(partition, fetched, rows, failures, failed, counts)
+            yield QueueOutcome(partition, fetched, rows, failures, failed, counts, block.unknown_fields)
 
     def _lacked(
         self, every: list[QueueRecords], made: list[Mapping[str, RoutedRows]], tables: Mapping[str, Table]
@@ -271,6 +273,7 @@ def _tally(outcome: QueueOutcome, spec: StreamSpec) -> Tally:
     tally = Tally(outcome.partition.topic, outcome.partition.partition, read=counts.read)
     tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
     tally.rows = {name: rows.num_rows for name, rows in outcome.rows.items()} | {spec.dead_letter_table: counts.dead}
+    count_unknown_fields(tally.unknown_fields, outcome.unknown_fields)
     tally.elsewhere = counts.landed - tally.rows.get(spec.table.name, 0)
     return tally
 
