@@ -162,7 +162,7 @@ def _quotient(
     left: pa.Array | pa.Scalar,
     right: pa.Array | pa.Scalar,
 ) -> pa.Array:
-    zero = pc.equal(right, pa.scalar(0, pa.decimal128(1, 0)))
+    zero = pc.equal(right, pa.scalar(0, right.type))
     found = pc.divide(pc.cast(left, dividend), _without_zero(pc.cast(right, divisor), zero))
     rounded = pc.round(found, ndigits=target.scale, round_mode="half_towards_infinity")
     return _unless_zero(pc.cast(rounded, target), left, zero)

@@ -9,7 +9,8 @@ from pyiceberg import types as ice
 
 from jobs.expression.nodes import Call, Literal, Node, arrow_of
 from jobs.expression.problem import Mismatch
-from jobs.expression.values import Fault, Kernel, Values, applied
+from jobs.expression.sql_types import name_of
+from jobs.expression.values import FAILURES, Fault, Kernel, Values, applied
 
 
 def call(
@@ -38,6 +39,7 @@ def call(
         nullable = any(each.nullable for each in arguments)
     fault = Fault(expression, why)
     literals = [each for each in arguments if isinstance(each, Literal)]
+    _refuse_unworkable(kernel, arguments, whole=len(literals) == len(arguments))
     if len(literals) < len(arguments) or not arguments:
         return Call(kernel, tuple(arguments), kind, nullable, fault)
     made = applied(kernel, [Values(pa.repeat(each.value, 1)) for each in literals], fault)
@@ -45,6 +47,20 @@ def call(
         raise Mismatch(f"it fails whatever the row: {made.failed[0].partition(' fails: ')[2]}")
     array = made.array
     return Literal(array[0].cast(arrow_of(kind)) if isinstance(array, pa.Array) else array, kind)
+
+
+def _refuse_unworkable(kernel: Kernel, arguments: Sequence[Node], *, whole: bool) -> None:
+    """Refuse arguments that a kernel takes of no row, by a row of nulls beside the literals, or `whole` of nulls."""
+    nulls = [
+        each.value if isinstance(each, Literal) and not whole else pa.nulls(1, arrow_of(each.type))
+        for each in arguments
+    ]
+    try:
+        kernel(*nulls)
+    except FAILURES as problem:
+        kinds = " and ".join(dict.fromkeys(name_of(each.type) for each in arguments))
+        said = str(problem).partition("\n")[0]
+        raise Mismatch(f"it cannot be worked out of {kinds}" + (f": {said}" if said else "")) from None
 
 
 def literal(value: object, kind: ice.IcebergType) -> Literal:

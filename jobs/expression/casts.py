@@ -19,8 +19,9 @@ from jobs.expression.calls import call
 from jobs.expression.nodes import Literal, Node, arrow_of
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import FROM_TEXT, is_floating, is_integer, is_number, name_of
-from jobs.expression.values import Kernel, RowFaults, null_at
+from jobs.expression.values import Kernel, RowFaults
 from jobs.formats.columns.primitive_columns import convert_leaf
+from jobs.formats.columns.value_texts import texts
 from jobs.schema.declared import Primitive
 
 _TEXT_ENCODINGS = {"int": "text", "long": "text", "float": "text", "double": "text", "decimal": "text"}
@@ -82,14 +83,10 @@ def _kernel(source: ice.IcebergType, kind: ice.IcebergType) -> Kernel | None:
             return _boolean_of_text
         case ice.StringType(), ice.PrimitiveType() if not isinstance(kind, ice.FixedType):
             return partial(_of_text, _declared(kind))
-        case (ice.UUIDType(), ice.StringType()):
-            return _text_of_uuid
         case (ice.BinaryType(), ice.StringType()):
             return partial(pc.cast, target_type=target)
-        case ((ice.TimestampType() | ice.TimestamptzType()), ice.StringType()):
-            return partial(_text_of_timestamp, "Z" if isinstance(source, ice.TimestamptzType) else "")
         case ice.PrimitiveType(), ice.StringType() if not isinstance(source, (ice.FixedType, ice.BinaryType)):
-            return partial(pc.cast, target_type=target)
+            return partial(texts, source=source)
         case _ if is_floating(source) and isinstance(kind, ice.DecimalType):
             return partial(_decimal_of_float, _declared(kind))
         case ice.DoubleType(), ice.FloatType():
@@ -147,29 +144,6 @@ def _decimal_of_integer(target: pa.Decimal128Type, numbers: pa.Array) -> pa.Arra
 
 def _date_of_timestamp(times: pa.Array) -> pa.Array:
     return pc.cast(pc.floor_temporal(times, unit="day"), pa.date32())
-
-
-def _text_of_timestamp(zone: str, times: pa.Array) -> pa.Array:
-    """As ISO 8601 in UTC, always with six places."""
-    plain = pc.cast(pc.cast(times, pa.timestamp("us")), pa.string())
-    text = pc.replace_substring(plain, " ", "T", max_replacements=1)
-    return pc.binary_join_element_wise(text, zone, "") if zone else text
-
-
-def _text_of_uuid(values: pa.Array) -> pa.Array:
-    """In lower case with hyphens."""
-    count = len(values)
-    held = np.frombuffer(values.buffers()[1], np.uint8)
-    data = held[values.offset * 16 : (values.offset + count) * 16].reshape(count, 16)
-    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    text = np.full((count, 36), ord("-"), np.uint8)
-    places = [at for at in range(36) if at not in (8, 13, 18, 23)]
-    text[:, places[0::2]] = digits[data >> 4]
-    text[:, places[1::2]] = digits[data & 15]
-    offsets = pa.py_buffer(np.arange(0, 36 * (count + 1), 36, dtype=np.int32))
-    array = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(text)])
-    nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-    return null_at(array, nulls.tolist()) if len(nulls) else array
 
 
 def checked(array: pa.Array, bad: pa.Array | pa.Scalar, why: str) -> pa.Array:

@@ -20,7 +20,17 @@ from jobs.expression.calls import call, constant
 from jobs.expression.casts import cast, coerced
 from jobs.expression.nodes import Literal, Logic, Node
 from jobs.expression.problem import Mismatch
-from jobs.expression.sql_types import BOOLEAN, STRING, common_type, decimal_for, is_floating, is_number, name_of
+from jobs.expression.sql_types import (
+    BOOLEAN,
+    MOST_DIGITS,
+    STRING,
+    common_type,
+    decimal_for,
+    is_floating,
+    is_number,
+    name_of,
+)
+from jobs.expression.values import Kernel
 
 COMPARISONS = {
     "=": pc.equal,
@@ -39,17 +49,14 @@ def compared(operator: str, left: Node, right: Node, expression: str) -> Node:
         Mismatch: They have no type in common, or one that has no order.
     """
     sides = alike([left, right], expression)
-    kind = sides[0].type
-    if isinstance(kind, (ice.StructType, ice.ListType, ice.MapType)):
-        raise Mismatch(f"a {name_of(kind)} is not compared; compare its parts")
-    return call(COMPARISONS[operator], sides, BOOLEAN, expression)
+    _refuse_nested(sides[0].type)
+    return call(partial(_compared, COMPARISONS[operator]), sides, BOOLEAN, expression)
 
 
 def distinct(left: Node, right: Node, expression: str) -> Node:
     """Whether two values differ, where null is a value like others."""
     sides = alike([left, right], expression)
-    if isinstance(sides[0].type, (ice.StructType, ice.ListType, ice.MapType)):
-        raise Mismatch(f"a {name_of(sides[0].type)} is not compared; compare its parts")
+    _refuse_nested(sides[0].type)
     return call(_distinct, sides, BOOLEAN, expression, nullable=False)
 
 
@@ -70,6 +77,7 @@ def alike(nodes: Sequence[Node], expression: str) -> list[Node]:
 def among(value: Node, items: Sequence[Node], expression: str) -> Node:
     """Whether a value is one of several: null if it is none of them and one of them, or the value, is null."""
     kind = common_type([value, *items])
+    _refuse_nested(kind)
     simple = all(isinstance(each, Literal) for each in items) and not is_floating(kind)
     if not simple or isinstance(value, Literal):
         parts = tuple(compared("=", value, each, expression) for each in items)
@@ -104,13 +112,27 @@ def truth_test(value: Node, truth: bool, expression: str) -> Node:
     return call(partial(_is, truth), [coerced(value, BOOLEAN, expression)], BOOLEAN, expression, nullable=False)
 
 
+def _refuse_nested(kind: ice.IcebergType) -> None:
+    if isinstance(kind, (ice.StructType, ice.ListType, ice.MapType)):
+        raise Mismatch(f"a {name_of(kind)} is not compared; compare its parts")
+
+
+def _compared(kernel: Kernel, left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar) -> pa.Array:
+    """Decimals that no decimal of 38 digits holds at once are compared in 76."""
+    if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
+        digits = [(each.type.precision - each.type.scale, each.type.scale) for each in (left, right)]
+        if sum(map(max, zip(*digits, strict=True))) > MOST_DIGITS:
+            left, right = (pc.cast(each, pa.decimal256(each.type.precision, each.type.scale)) for each in (left, right))
+    return kernel(left, right)
+
+
 def _is(truth: bool, values: pa.Array) -> pa.Array:
     return pc.fill_null(pc.equal(values, truth), False)
 
 
 def _distinct(left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar) -> pa.Array:
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
-    return pc.fill_null(pc.not_equal(left, right), one_null)
+    return pc.fill_null(_compared(pc.not_equal, left, right), one_null)
 
 
 def _among(known: pa.Array, values: pa.Array, *, with_null: bool) -> pa.Array:

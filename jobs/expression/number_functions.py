@@ -34,7 +34,7 @@ def _sign(arguments: Sequence[Node], expression: str) -> Node:
 
 def _sign_of(numbers: pa.Array) -> pa.Array:
     if pa.types.is_decimal(numbers.type):
-        zero = pa.scalar(0, pa.decimal128(1, 0))
+        zero = pa.scalar(0, numbers.type)
         above, below = pc.greater(numbers, zero), pc.less(numbers, zero)
         return pc.subtract(pc.cast(above, pa.int32()), pc.cast(below, pa.int32()))
     return pc.cast(pc.sign(numbers), pa.int32())
@@ -99,7 +99,11 @@ def _extreme(kernel: Kernel, arguments: Sequence[Node], expression: str) -> Node
 
 
 def _element_wise(kernel: Kernel, *columns: pa.Array) -> pa.Array:
-    return kernel(*columns, skip_nulls=True)
+    kind = columns[0].type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # Arrow has no such kernel for them.
+        columns = tuple(pc.cast(each, pa.timestamp("us")) for each in columns)
+    return pc.cast(kernel(*columns, skip_nulls=True), kind)
 
 
 def _is_nan(arguments: Sequence[Node], expression: str) -> Node:

@@ -45,8 +45,10 @@ def _joined_with(arguments: Sequence[Node], expression: str) -> Node:
     return call(partial(_skipping, str(separator)), texts, STRING, expression, nullable=False)
 
 
-def _skipping(separator: str, *texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
+def _skipping(separator: str, *texts: pa.Array | pa.Scalar) -> pa.Array:
+    """The empty text where all are null, which Arrow leaves out of the result altogether."""
+    first = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])
+    return pc.binary_join_element_wise(first, *texts[1:], separator, null_handling="skip")
 
 
 def _of_text(kernel: Kernel, kind: ice.IcebergType, arguments: Sequence[Node], expression: str) -> Node:
@@ -160,7 +162,7 @@ def _found(wanted: str, texts: pa.Array) -> pa.Array:
     """Characters, where Arrow counts bytes."""
     at = pc.find_substring(texts, wanted)
     if not wanted:
-        return pc.add(at, 1)
+        return pc.add(at, pa.scalar(1, pa.int32()))
     before = pc.utf8_length(element_of(0, pc.split_pattern(texts, wanted, max_splits=1)))
     return pc.if_else(pc.less(at, 0), pa.scalar(0, pa.int32()), pc.add(before, pa.scalar(1, pa.int32())))
 
@@ -200,12 +202,24 @@ def _replaced_regex(pattern: str, put: str, texts: pa.Array) -> pa.Array:
 
 def _extract_regex(arguments: Sequence[Node], expression: str) -> Node:
     pattern = _pattern(arguments[1])
-    kernel = partial(_extracted, f"(?P<found>{pattern})")
+    named = f"(?P<found>{pattern})"
+    try:
+        pc.extract_regex(pa.array([""]), named)
+        kernel = partial(_extracted, named)
+    except pa.ArrowInvalid:
+        # It has groups, of which Arrow needs a name each.
+        kernel = partial(_cut_out, pattern)
     return call(kernel, [coerced(arguments[0], STRING, expression)], STRING, expression, nullable=True)
 
 
 def _extracted(pattern: str, texts: pa.Array) -> pa.Array:
     return pc.struct_field(pc.extract_regex(texts, pattern), "found")
+
+
+def _cut_out(pattern: str, texts: pa.Array) -> pa.Array:
+    """The first match, by taking away all around it."""
+    matching = pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))
+    return pc.replace_substring_regex(matching, rf"\A(?s:.*?)({pattern})(?s:.*)\z", r"\1")
 
 
 FUNCTIONS: tuple[Function, ...] = (

@@ -1,7 +1,7 @@
 """Functions of dates and times: parts, beginnings of units, zones, epochs, and sums with intervals.
 
 A timestamptz is an instant; its parts are those it has in UTC, unless a zone is named. Zones are those of the IANA
-database. A local time that its zone does not have, or has twice, fails.
+database. A local time that its zone does not have, or has twice, is no instant for AT TIME ZONE, which fails.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -25,8 +25,10 @@ from jobs.expression.nodes import Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, is_integer, name_of
 from jobs.expression.values import Kernel, RowFaults
+from jobs.expression.zone_times import instants_of, local_times
 from jobs.formats.columns.pattern_times import pattern_times
-from jobs.formats.columns.text_values import FIRST_MICROSECOND, LAST_MICROSECOND
+from jobs.formats.columns.text_values import FIRST_DAY, LAST_DAY
+from jobs.formats.columns.time_bounds import BEYOND_YEARS, beyond_years
 from jobs.schema.declared import Primitive
 from jobs.schema.time_patterns import TimeTexts, known_zone, parse_pattern, zone_problem
 
@@ -45,7 +47,6 @@ _PARTS: dict[str, tuple[Kernel, dict[str, object]]] = {
 }
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
-_BEYOND = "the time is beyond the years 0001 to 9999"
 _Time = (ice.DateType, ice.TimestampType, ice.TimestamptzType)
 
 
@@ -110,11 +111,11 @@ def _time(node: Node) -> Node:
 
 
 def _local(zone: str, times: pa.Array) -> pa.Array:
-    return pc.local_timestamp(pc.cast(times, pa.timestamp("us", zone)))
+    return _bounded(local_times(times, zone))
 
 
 def _instant(zone: str, times: pa.Array) -> pa.Array:
-    return pc.cast(pc.assume_timezone(times, zone, ambiguous="raise", nonexistent="raise"), pa.timestamp("us", "UTC"))
+    return _bounded(instants_of(times, zone))
 
 
 def _truncate(arguments: Sequence[Node], expression: str) -> Node:
@@ -132,14 +133,23 @@ def _truncate(arguments: Sequence[Node], expression: str) -> Node:
 
 
 def _beginning(unit: str, zone: str | None, times: pa.Array) -> pa.Array:
-    kind = times.type
-    if zone in (None, "UTC") and unit in MICROS and unit != "week":
-        # Of a unit of fixed length, in whole numbers.
-        length = pa.scalar(MICROS[unit], pa.int64())
-        micros = pc.cast(times, pa.int64())
-        return pc.cast(pc.multiply(_floor_div(micros, MICROS[unit]), length), kind)
-    there = times if zone is None else pc.cast(times, pa.timestamp("us", zone))
-    return _bounded(pc.cast(pc.floor_temporal(there, unit=unit), kind))
+    """In a zone, the first instant of the unit there, and of less than an hour the last one before the time."""
+    if zone is None or zone == "UTC":
+        return _bounded(_floored(unit, times))
+    local = local_times(times, zone)
+    begun = _floored(unit, local)
+    if unit in ("minute", "second", "millisecond"):
+        since = pc.subtract(pc.cast(local, pa.int64()), pc.cast(begun, pa.int64()))
+        return _bounded(pc.cast(pc.subtract(pc.cast(times, pa.int64()), since), times.type))
+    return _bounded(instants_of(begun, zone, first=True))
+
+
+def _floored(unit: str, times: pa.Array) -> pa.Array:
+    if unit not in MICROS or unit == "week":
+        return pc.floor_temporal(times, unit=unit)
+    # Of a unit of fixed length, in whole numbers.
+    length = pa.scalar(MICROS[unit], pa.int64())
+    return pc.cast(pc.multiply(_floor_div(pc.cast(times, pa.int64()), MICROS[unit]), length), times.type)
 
 
 def _beginning_of_date(unit: str, dates: pa.Array) -> pa.Array:
@@ -186,7 +196,7 @@ def _from_epoch(arguments: Sequence[Node], expression: str) -> Node:
     if not is_integer(arguments[1].type):
         raise Mismatch(f"needs a whole number, found {name_of(arguments[1].type)}")
     kernel = partial(_instant_of, 1_000_000 // _PER_SECOND[unit])
-    return call(kernel, [coerced(arguments[1], LONG, expression)], TIMESTAMPTZ, expression, why=_BEYOND)
+    return call(kernel, [coerced(arguments[1], LONG, expression)], TIMESTAMPTZ, expression, why=BEYOND_YEARS)
 
 
 def _instant_of(per: int, numbers: pa.Array) -> pa.Array:
@@ -215,10 +225,9 @@ def _days(left: pa.Array, right: pa.Array) -> pa.Array:
 
 def _add_days(days: int, dates: pa.Array) -> pa.Array:
     moved = pc.add_checked(pc.cast(pc.cast(dates, pa.int32()), pa.int64()), pa.scalar(days, pa.int64()))
-    low, high = FIRST_MICROSECOND // MICROS["day"], LAST_MICROSECOND // MICROS["day"]
-    beyond = pc.or_(pc.less(moved, low), pc.greater(moved, high))
+    beyond = pc.or_(pc.less(moved, FIRST_DAY), pc.greater(moved, LAST_DAY))
     inside = pc.if_else(beyond, pa.scalar(None, pa.int64()), moved)
-    return checked(pc.cast(pc.cast(inside, pa.int32()), pa.date32()), beyond, _BEYOND)
+    return checked(pc.cast(pc.cast(inside, pa.int32()), pa.date32()), beyond, BEYOND_YEARS)
 
 
 def _add_micros(micros: int, times: pa.Array) -> pa.Array:
@@ -247,9 +256,7 @@ def _add_months(months: int, times: pa.Array) -> pa.Array:
 
 def _bounded(times: pa.Array) -> pa.Array:
     """The times, unless one is beyond the years that frazil reads."""
-    micros = pc.cast(times, pa.int64())
-    beyond = pc.or_(pc.less(micros, FIRST_MICROSECOND), pc.greater(micros, LAST_MICROSECOND))
-    return checked(times, beyond, _BEYOND)
+    return checked(times, beyond_years(times), BEYOND_YEARS)
 
 
 def _parse(arguments: Sequence[Node], expression: str) -> Node:

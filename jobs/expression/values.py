@@ -22,6 +22,9 @@ Column: TypeAlias = "pa.Array | pa.Scalar"
 Kernel: TypeAlias = Callable[..., pa.Array]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
+FAILURES = (ValueError, ArithmeticError, TypeError, LookupError, NotImplementedError)
+"""What kernels raise for rows: Arrow's exceptions, but for those of memory, are among them."""
+
 
 class RowFaults(Exception):
     """Rows of a column that a kernel has no value for, each with the reason; a kernel may raise it instead of Arrow's.
@@ -91,12 +94,17 @@ def applied(kernel: Kernel, arguments: Sequence[Values], fault: Fault) -> Values
         for row, message in each.failed.items():
             failed.setdefault(row, message)
     columns = [each.array for each in arguments]
+    count = _count(columns)
     while True:
         try:
-            return Values(kernel(*columns)).nulled(failed)
+            result = kernel(*columns)
+            if not isinstance(result, pa.Scalar) and len(result) != count:
+                # Otherwise later values would belong to other rows.
+                raise RuntimeError(f"`{fault.expression}` has {len(result)} values for {count} rows")
+            return Values(result).nulled(failed)
         except RowFaults as problem:
             reasons = problem.reasons
-        except pa.ArrowInvalid:
+        except FAILURES:
             reasons = _reasons(kernel, columns)
         if all(row in failed for row in reasons):
             raise RuntimeError(f"`{fault.expression}` fails for rows, and for none of them alone")
@@ -117,8 +125,12 @@ def null_at(array: pa.Array, rows: Sequence[int]) -> pa.Array:
     return array.take(indices)
 
 
+def _count(columns: Sequence[Column]) -> int:
+    return next(len(each) for each in columns if not isinstance(each, pa.Scalar))
+
+
 def _reasons(kernel: Kernel, columns: Sequence[Column]) -> dict[int, str]:
-    count = next(len(each) for each in columns if not isinstance(each, pa.Scalar))
+    count = _count(columns)
     found: dict[int, str] = {}
     pending = [(0, count)]
     while pending:
@@ -128,7 +140,7 @@ def _reasons(kernel: Kernel, columns: Sequence[Column]) -> dict[int, str]:
             kernel(*part)
         except RowFaults as problem:
             found |= {start + row: said for row, said in problem.reasons.items()}
-        except pa.ArrowInvalid as problem:
+        except FAILURES as problem:
             if stop - start == 1:
                 found[start] = _said(problem)
             else:

@@ -10,8 +10,10 @@ import pyarrow as pa
 from pyiceberg import types as ice
 
 from jobs.formats.conform_values import Conversion, conversion
+from jobs.formats.json_texts import json_texts
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.compatibility import holds, promotes
+from jobs.schema.iceberg_schema import JsonText, Presence, column_text, column_type
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need, Path
 
@@ -35,10 +37,21 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Values that the column never holds."""
+    """Values that the column never holds.
+
+    Attributes:
+        former: The field's name, if it is a former name of the column, that of a message which had no fields: a column
+            of its own would take the values.
+    """
 
     writer: ice.IcebergType
     column: ice.IcebergType
+    former: str | None = None
+
+    @property
+    def got_fields(self) -> bool:
+        """Whether the column may be that of a Protobuf message which had no fields before."""
+        return isinstance(self.column, ice.BooleanType) and isinstance(self.writer, ice.StructType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ class StructPlan:
     """How the columns of a struct, or of the rows, are filled.
 
     Attributes:
-        extra: The writer's fields that no column takes, by their index.
+        extra: The writer's fields that no column takes, by their index, with types that tables have.
     """
 
     columns: tuple[ColumnPlan, ...]
@@ -111,7 +124,8 @@ def struct_plan(
     extra: list[tuple[int, ice.NestedField]] = []
     for index, each in enumerate(writer.fields):
         if (column := matching.column(each.name)) is None:
-            extra.append((index, each))
+            # Kept as a column of its own would have it: true of a message without fields.
+            extra.append((index, each.model_copy(update={"field_type": _plain(each.field_type)})))
         else:
             at.setdefault(column, []).append(index)
     plans = (_of_fields(writer, each, at.get(each.name, []), names, (*path, each.name)) for each in columns.fields)
@@ -138,12 +152,18 @@ def _column_plan(
     writer: ice.NestedField, column: ice.NestedField, names: NameRule, path: Path, index: int = 0
 ) -> ColumnPlan:
     node = _node(writer.field_type, column.field_type, names, path)
+    if isinstance(node, Clash) and node.got_fields and writer.name.casefold() != column.name.casefold():
+        node = replace(node, former=writer.name)
     return ColumnPlan(column, index, column.required and not writer.required, node)
 
 
 def _node(writer: ice.IcebergType, column: ice.IcebergType, names: NameRule, path: Path) -> Node:
+    if isinstance(column, JsonText):
+        if isinstance(writer, JsonText):
+            return SAME
+        return Convert(lambda values: (pa.array(json_texts(values, writer), pa.binary()).cast(pa.string()), []), None)
     # Nested types are equal with their names, order and nullability; a uuid and sixteen bytes are, too.
-    if rows_arrow_type(writer) == rows_arrow_type(column):
+    if rows_arrow_type(writer) == rows_arrow_type(column) and not _has_json(column):
         return SAME
     match writer, column:
         case ice.StructType(), ice.StructType():
@@ -153,13 +173,33 @@ def _node(writer: ice.IcebergType, column: ice.IcebergType, names: NameRule, pat
         case ice.MapType(), ice.MapType():
             key = _column_plan(writer.key_field, column.key_field, names, (*path, "key"))
             return MapPlan(key, _column_plan(writer.value_field, column.value_field, names, (*path, "value")))
-        case ice.PrimitiveType(), ice.PrimitiveType():
+        case Presence(), ice.StructType() if not any(each.required for each in column.fields):
+            return Convert(lambda values: (_without_fields(values, column), []), None)
+        case _:
             apply = conversion(writer, column)
             if apply is None:
                 return Clash(writer, column)
             return Convert(apply, writer if promotes(column, writer) and not holds(writer, column) else None)
+
+
+def _without_fields(values: pa.Array, column: ice.StructType) -> pa.Array:
+    """Structs whose fields are null, where a message without fields is there."""
+    kind = rows_arrow_type(column)
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    nulls = [pa.nulls(len(values), each.type) for each in fields]
+    return pa.StructArray.from_arrays(nulls, fields=fields, mask=values.is_null())
+
+
+def _has_json(column: ice.IcebergType) -> bool:
+    match column:
+        case ice.StructType():
+            return any(_has_json(each.field_type) for each in column.fields)
+        case ice.ListType():
+            return _has_json(column.element_type)
+        case ice.MapType():
+            return _has_json(column.value_type)
         case _:
-            return Clash(writer, column)
+            return isinstance(column, JsonText)
 
 
 def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
@@ -178,8 +218,15 @@ def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
             yield from _column_needs(value, (*path, "value"))
         case Convert(_, widened) if widened is not None:
             yield Need("widen", path, widened)
+        case Clash(writer, former=str() as name):
+            yield Need("add", (*path[:-1], name), _plain(writer))
         case _:
             return
+
+
+def _plain(kind: ice.IcebergType) -> ice.IcebergType:
+    """A type as tables have it, which know no texts that are JSON, and no messages without fields."""
+    return column_type(column_text(kind))
 
 
 def _column_needs(plan: ColumnPlan, path: Path) -> Iterator[Need]:

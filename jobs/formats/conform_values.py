@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, WRONG_LENGTH
+from jobs.formats.columns.unscaled import exact_scaled
+from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, WRONG_LENGTH, ValueProblem
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.iceberg_schema import schema_text
 
@@ -45,7 +46,7 @@ Conversion: TypeAlias = Callable[[pa.Array], tuple[pa.Array, list[Refused]]]
 
 
 def conversion(writer: ice.IcebergType, column: ice.IcebergType) -> Conversion | None:
-    """How values of one primitive type become those of another one; None where a column never holds them.
+    """How values of one type become those of a column without parts; None where a column never holds them.
 
     Args:
         writer: The values'.
@@ -66,6 +67,8 @@ def conversion(writer: ice.IcebergType, column: ice.IcebergType) -> Conversion |
             return _to_decimal(pa.decimal128(19, 0), column)
         case ice.DecimalType(), ice.DecimalType():
             return _to_decimal(None, column)
+        case ice.StructType(), ice.DecimalType() if _is_scaled(writer):
+            return _scaled_to_decimal(column)
         case ice.FixedType(), ice.BinaryType():
             return _cast(pa.binary())
         case ice.BinaryType(), ice.FixedType():
@@ -132,6 +135,35 @@ def _to_decimal(first: pa.DataType | None, column: ice.DecimalType) -> Conversio
             ),
         ]
         return _without(cut, reasons, lambda kept: kept.cast(target))
+
+    return convert
+
+
+def _is_scaled(writer: ice.StructType) -> bool:
+    """Whether structs are Debezium's VariableScaleDecimal: a decimal with a scale of its own."""
+    return {each.name: str(each.field_type) for each in writer.fields} == {"scale": "int", "value": "binary"}
+
+
+def _scaled_to_decimal(column: ice.DecimalType) -> Conversion:
+    reasons = {
+        WRONG_LENGTH: "needs the bytes of a decimal, found none",
+        OUT_OF_RANGE: f"{_needs(column)}, found a number with too many digits before the point",
+        PRECISION_LOSS: f"{_needs(column)}, found a number with more than {column.scale} digits after the point",
+    }
+
+    def convert(values: pa.Array) -> tuple[pa.Array, list[Refused]]:
+        found: list[Decimal | None] = []
+        bad: dict[str, list[int]] = {}
+        for index, each in enumerate(values.to_pylist()):
+            found.append(None)
+            try:
+                if each is not None:
+                    data = b"" if each["scale"] is None else each["value"]
+                    found[-1] = exact_scaled(each["scale"] or 0, data or b"", column)
+            except ValueProblem as problem:
+                bad.setdefault(problem.error_class, []).append(index)
+        refused = [Refused(np.array(rows, np.int64), name, reasons[name]) for name, rows in bad.items()]
+        return pa.array(found, rows_arrow_type(column)), refused
 
     return convert
 

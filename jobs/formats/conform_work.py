@@ -41,6 +41,12 @@ _EXTRA = {
 }
 
 
+_OWN_COLUMN = (
+    "; `frazil schema apply STREAM --rename %s=OTHER` keeps this column under another name, and with one of its own "
+    "the record lands, by `frazil replay STREAM`"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExtraField:
     """A field that no column takes: the rows that have it, and the path of the struct that does."""
@@ -138,10 +144,13 @@ class ConformWork:
                     bad[each.indices] = True
                     self._refuse(bad, each.error_class, each.message, place, cure=widened is not None)
                 return made
-            case Clash(writer, column):
+            case Clash(writer, column, former) as clash:
                 there = place.within(values)
                 message = f"needs {schema_text(column)}, found {schema_text(writer)}"
-                self._refuse(everywhere(place) if there is None else there, WRONG_TYPE, message, place)
+                if clash.got_fields:
+                    message += _OWN_COLUMN % place.paths.removeprefix("$.")
+                bad = everywhere(place) if there is None else there
+                self._refuse(bad, WRONG_TYPE, message, place, cure=former is not None)
                 return pa.nulls(len(values), kind)
             case StructPlan() as struct:
                 inside = Place(place.rows, place.within(values), place.path, place.paths)

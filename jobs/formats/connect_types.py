@@ -34,6 +34,9 @@ point; Connect knows no precision, so it is a decimal of MOST_DIGITS."""
 
 MOST_DIGITS = 38
 
+JSON = "io.debezium.data.Json"
+"""Strings whose text is JSON: they are strings, and what they say where a column is declared as `json`."""
+
 LOGICAL_TYPES: Mapping[str, LogicalType] = {
     DECIMAL: LogicalType("bytes", "decimal"),
     "org.apache.kafka.connect.data.Date": LogicalType("int32", "date", "days"),

@@ -33,6 +33,8 @@ OTHER_UNKNOWN_PATHS = "…"
 LEFT_OUT = ""
 """Among fields that get no column, in place of the reason: a column of the name is filled from elsewhere, so none is
 proposed for the field."""
+WITHIN = "\0"
+"""Among fields that get no column, behind a path: the field lies in one that has no column yet."""
 EVERY_FIELD = "*"
 """Among fields that get no column, in place of a path: each that has none."""
 

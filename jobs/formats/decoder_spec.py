@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyiceberg.schema import Schema
 
@@ -44,6 +44,10 @@ class UnresolvedSchema:
     """A schema that a stream's table says, which nobody has looked at yet: nothing can be decoded by it."""
 
 
+RowsSchema: TypeAlias = DeclaredSchema | TableSchema | UnresolvedSchema
+"""Where the schema of the rows is from."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """How values become rows; travels to the tasks pickled.
@@ -56,7 +60,7 @@ class DecoderSpec:
     """
 
     kind: str
-    schema: DeclaredSchema | TableSchema | UnresolvedSchema
+    schema: RowsSchema
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: SchemaLookup | None = field(default=None, repr=False, compare=False)
 

@@ -186,8 +186,12 @@ class RecordColumns:
         return self if self.key is None else replace(self, key=self.key.resolved_for(table, aliases))
 
     def with_key_of(self, fields: Iterable[ice.NestedField] | None) -> RecordColumns:
-        """The same with these columns of the key; None where a file declares them, or there are none."""
-        return self if self.key is None or fields is None else replace(self, key=self.key.made_of(fields))
+        """The same with these columns of the key, without a key if there are none; None where a file declares them."""
+        if self.key is None or fields is None:
+            return self
+        if made := tuple(fields):
+            return replace(self, key=self.key.made_of(made))
+        return self if self.key.is_resolved else replace(self, key=None)
 
     def beside(self, rows: Schema) -> Schema:
         """The columns of rows with those from key and headers behind them, with fresh field ids."""

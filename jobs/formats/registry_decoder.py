@@ -12,15 +12,15 @@ from pyiceberg.schema import Schema
 
 from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, Format, UnknownField
-from jobs.formats.decoder_spec import SURVEY, DecoderSpec
+from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.problems import BAD_SCHEMA, ValueProblem
-from jobs.formats.registry_wire import Group, WrittenAs, group_by_schema
+from jobs.formats.registry_wire import USE_SCHEMA_ID, Group, Grouped, WrittenAs, group_by_schema
 from jobs.formats.writer_groups import Options, Writer, by_rows, merged, writer_of
 from jobs.formats.writer_schema import MakeWriterDecoder, SchemaLookup, WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.name_matching import NAME_RULE
 
-_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column", NAME_RULE, SURVEY})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column", NAME_RULE, SURVEY, USE_SCHEMA_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ def registry_format(
 
     def writer_rows(schema: WriterSchema, options: Mapping[str, Any]) -> Schema:
         message = schema.message or ((0,) if kind.messages else ())
-        return block(WriterSchema(schema.text, schema.references, message), _of_format(kind, options)).schema
+        rows = block(WriterSchema(schema.text, schema.references, message), _of_format(kind, options)).schema
+        # A table has no type for texts that are JSON, and for messages without fields.
+        return Schema.model_validate_json(rows.model_dump_json())
 
     return Format(
         name,
@@ -92,9 +94,9 @@ class RegistryDecoder:
         if spec.schemas is None:
             raise ValueError(f"a decoder of the format {spec.kind} needs a lookup of schemas")
         self._lookup: SchemaLookup = spec.schemas
-        rows = conformed_rows(spec)
-        self._rows: str = rows.model_dump_json()
-        self._schema: pa.Schema = rows_arrow_schema(rows)
+        self._rows: RowsSchema = spec.schema
+        self._schema: pa.Schema = rows_arrow_schema(conformed_rows(spec))
+        self._use_schema_id: int | None = spec.options.get(USE_SCHEMA_ID)
         self._survey: bool = bool(spec.options.get(SURVEY))
         self._options: Options = tuple(sorted((name, of) for name, of in spec.options.items() if name != SURVEY))
         self._given: Options = tuple(sorted(_of_format(kind, spec.options).items()))
@@ -109,7 +111,7 @@ class RegistryDecoder:
         Raises:
             OSError: The registry cannot be asked.
         """
-        grouped = group_by_schema(values, schema_ids, messages=self._kind.messages)
+        grouped = self._grouped(values, schema_ids)
         self.groups = len(grouped.groups)
         tombstones = np.flatnonzero(np.asarray(values.is_null())).astype(np.int64)
         parts = [self._decoded(group) for group in grouped.groups]
@@ -123,7 +125,7 @@ class RegistryDecoder:
         chosen = np.fromiter(rows, np.int64)
         if not len(chosen):
             return {}
-        for group in group_by_schema(values.take(pa.array(chosen)), messages=self._kind.messages).groups:
+        for group in self._grouped(values.take(pa.array(chosen))).groups:
             try:
                 writer = self._writer(group.written)
             except ValueProblem:
@@ -132,6 +134,10 @@ class RegistryDecoder:
                 if path in wanted and path not in found:
                     found[path] = field._replace(row=int(chosen[group.rows[field.row]]))
         return found
+
+    def _grouped(self, values: pa.BinaryArray, schema_ids: pa.BinaryArray | None = None) -> Grouped:
+        messages, use_schema_id = self._kind.messages, self._use_schema_id
+        return group_by_schema(values, schema_ids, messages=messages, use_schema_id=use_schema_id)
 
     def _decoded(self, group: Group) -> Decoded:
         """The records of one writer schema, by their rows in the block."""

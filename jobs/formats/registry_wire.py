@@ -67,14 +67,29 @@ class Grouped:
     failures: list[Failure]
 
 
-def group_by_schema(values: pa.BinaryArray, in_headers: pa.BinaryArray | None = None, *, messages: bool) -> Grouped:
+USE_SCHEMA_ID = "use.schema.id"
+"""The option of formats that says which schema all records have; they name none then."""
+
+
+def group_by_schema(
+    values: pa.BinaryArray,
+    in_headers: pa.BinaryArray | None = None,
+    *,
+    messages: bool,
+    use_schema_id: int | None = None,
+) -> Grouped:
     """Take records apart by the writer schema that they name.
 
     Args:
         values: Of a block; null is a tombstone, which is in no group.
         in_headers: What the header of each record says, null of one without; it counts before the value's first bytes.
         messages: Whether the indexes of a message follow the id, as with Protobuf.
+        use_schema_id: The id of the schema that all records have, in front of whose values there is nothing.
     """
+    if use_schema_id is not None:
+        rows = np.flatnonzero(np.asarray(values.is_valid()))
+        written = WrittenAs(SchemaId(number=use_schema_id), (0,) if messages else ())
+        return Grouped([Group(written, rows, values.drop_null())] if len(rows) else [], [])
     if in_headers is None or in_headers.null_count == len(in_headers):
         group = _all_alike(values, messages=messages)
         if group is not None:

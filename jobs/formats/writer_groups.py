@@ -10,11 +10,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.schema import Schema
 
 from jobs.formats.conform import Conform
+from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.conform_work import Extra
 from jobs.formats.decoder import MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure, UnknownField, undecided
+from jobs.formats.decoder_spec import DecoderSpec, RowsSchema
 from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, WriterDecoder, WriterSchema
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE
@@ -60,7 +61,7 @@ class Writer:
 
 @lru_cache(maxsize=MOST_WRITERS)
 def writer_of(
-    make: MakeWriterDecoder, schema: WriterSchema, given: Options, options: Options, rows: str
+    make: MakeWriterDecoder, schema: WriterSchema, given: Options, options: Options, rows: RowsSchema
 ) -> Writer | str:
     """What decodes records of a writer schema, or why there is nothing that does.
 
@@ -69,7 +70,7 @@ def writer_of(
         schema: The writer schema.
         given: The options that the decoder takes.
         options: All that the stream has: what becomes of fields that no column takes, and how its table evolves.
-        rows: The stream's columns, as JSON.
+        rows: Where the stream's columns are from.
     """
     try:
         decoder = make(schema, dict(given))
@@ -79,7 +80,7 @@ def writer_of(
     policy: EvolutionPolicy = said.get("evolve", NO_EVOLUTION)
     extra: Extra = "propose" if policy.add == "propose" else said.get("unknown_fields", "ignore")
     refused, names = dict(said.get("refused", ())), said.get(NAME_RULE, EXACT_NAMES)
-    conform = Conform(decoder.schema, Schema.model_validate_json(rows), extra, refused, names)
+    conform = Conform(decoder.schema, conformed_rows(DecoderSpec("", rows, said)), extra, refused, names)
     conform.needs = tuple(need for need in conform.needs if policy.answer(need.change) != "ignore")
     return Writer(decoder, conform)
 

@@ -12,7 +12,21 @@ from typing import Any
 
 from pyiceberg import types as ice
 
-from jobs.formats.avro.nodes import Array, Enum, FieldNode, Fixed, Logical, Map, Node, Null, Plain, Record, Union
+from jobs.formats.avro.nodes import (
+    Array,
+    Enum,
+    FieldNode,
+    Fixed,
+    Json,
+    Logical,
+    Map,
+    Node,
+    Null,
+    Plain,
+    Record,
+    Union,
+    Within,
+)
 from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.schema import VALUE, is_null, is_struct, optional, top_node
 from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
@@ -95,6 +109,8 @@ def _shape(node: Node) -> Shape:
             return Leaf(scaled)
         case Record():
             return Struct(tuple(_member(each) for each in node.fields if not is_null(each.node)))
+        case Json() | Within():
+            raise BadWriterSchema("types that no column has are not generated")
         case Null():
             raise AssertionError("null has no shape")
 

@@ -18,6 +18,7 @@ from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.registry_wire import USE_SCHEMA_ID
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.generate.connect_records import ConnectGenerator
 from jobs.generate.derived_schema import derived_schema
@@ -28,7 +29,7 @@ from jobs.generate.registry_records import OneSchema, RegistryGenerator
 from jobs.generate.row_records import RowGenerator
 
 _TRIALS = 20
-_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused"})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", USE_SCHEMA_ID})
 
 
 def generator_for(resolved: ResolvedSchema, writer: OneSchema | None = None, *, name: str = "Record") -> ValueGenerator:

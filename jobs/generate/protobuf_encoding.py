@@ -26,6 +26,7 @@ from jobs.formats.protobuf.message_tree import (
 )
 from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.schema import message_tree
+from jobs.formats.writer_schema import BadWriterSchema
 from jobs.generate.json_encoding import micros, micros_of_day, unscaled
 from jobs.generate.rows import Row
 from jobs.generate.shape import Entries, Items, Leaf, Member, Shape, Struct
@@ -113,6 +114,8 @@ def _scalar_shape(kind: Scalar) -> Leaf:
 
 def _type_shape(kind: Type, message: Descriptor | None) -> Shape:
     match kind:
+        case Scalar(message=name) if name:
+            raise BadWriterSchema(f"a {name} that lies within itself, or too deep, is not generated")
         case Scalar():
             return _scalar_shape(kind)
         case Enum(names=names, as_number=True):

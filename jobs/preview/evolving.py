@@ -20,8 +20,8 @@ from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
-from jobs.stream.field_place import field_place
+from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
+from jobs.stream.field_place import field_place, refused_places
 from jobs.stream.schema_evolution import ROUNDS
 
 _HOUR_MS = 3_600_000
@@ -82,6 +82,10 @@ class EvolvingTable:
         if not new or self._failed:
             return False
         found = self._judged(new)
+        schema = evolving_schema(self._spec, self.metadata)
+        if any(each.change == "add" and field_place(schema, each.path) not in self._left_out for each in found.refused):
+            # As a driver does: what fails by such a field needs no column.
+            found = found.without_additions()
         self._failed += found.failed
         if found.failed:
             return False
@@ -104,11 +108,10 @@ class EvolvingTable:
             needs,
             schema,
             spec.evolution,
-            protected=evolving_protected(spec, self.metadata),
             added_lately=added_since(self.metadata.properties, hour_ago_ms),
             json=spec.decode.format == "json",
-            maintained=evolving_maintained(spec),
             always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
+            **evolving_rules(spec, self.metadata),
         )
         found = followed(spec, found, self.metadata)
         return followable(spec, found, self.metadata, self._followers) if spec.tables_follow else found
@@ -126,7 +129,7 @@ class EvolvingTable:
         for each in refused:
             self._refused.append(each)
             if each.change == "add":
-                self._left_out[field_place(schema, each.path)] = each.why
+                self._left_out |= dict.fromkeys(refused_places(schema, each.path), each.why)
                 again = True
             elif policy.clash == "shadow" and policy.answer(each.change) == "auto":
                 self._waiting.add((each.change, each.path))

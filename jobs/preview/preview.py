@@ -98,9 +98,8 @@ def preview_stream(
             tables += named
         elif not evolving.decide(_needs(results)):
             break
-    records: dict[Coordinates, PreviewedRecord] = {
-        each.at: each for each in (*previewed_records(plan, watch.blocks, mine), *unread_records(blocks, mine))
-    }
+    found = previewed_records(plan, watch.blocks, mine, {each.target.name: each.metadata.schema() for each in written})
+    records: dict[Coordinates, PreviewedRecord] = {each.at: each for each in (*found, *unread_records(blocks, mine))}
     return StreamPreview(
         spec.stream,
         spec.config_hash,

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
@@ -17,13 +19,14 @@ from jobs.preview.values import Row
 from jobs.preview.watched_pipeline import WatchedBlock
 from jobs.schema.needs import Coordinates
 from jobs.task.plan import TaskPlan
+from jobs.transform.row_json import value_of
 
 LONGEST_VALUE = 4_000
 """Characters of a record's value that its letter shows."""
 
 
 def previewed_records(
-    plan: TaskPlan, watched: Sequence[WatchedBlock], blocks: Sequence[FetchedBlock]
+    plan: TaskPlan, watched: Sequence[WatchedBlock], blocks: Sequence[FetchedBlock], tables: Mapping[str, Schema]
 ) -> Iterator[PreviewedRecord]:
     """What became of each record of a task.
 
@@ -31,13 +34,14 @@ def previewed_records(
         plan: Of the task.
         watched: The blocks that have passed its pipeline.
         blocks: The records, as they were fetched.
+        tables: The columns of each table of rows, by its name.
     """
     letters = _letters(plan, watched, blocks)
     for each in watched:
         made = each.made
         where, times = places(made.records), made.records.column("timestamp").to_pylist()
         decoded = _by_record(each.decoded, each.positions)
-        rows = _rows(made)
+        rows = _rows(made, tables)
         outcomes = _outcomes(made)
         warned = _warned(made)
         for record, at in enumerate(where):
@@ -89,12 +93,33 @@ def _warned(made: Block) -> dict[int, list[str]]:
     return found
 
 
-def _rows(made: Block) -> Mapping[str, Mapping[int, Row]]:
+def _rows(made: Block, tables: Mapping[str, Schema]) -> Mapping[str, Mapping[int, Row]]:
     """The rows of each table, by their records."""
     if made.routed:
-        return {table: _by_record(each.rows, each.positions) for table, each in made.routed.items()}
-    # Before the first step rows are the records themselves, of which none has a row.
-    return {made.destination: _by_record(made.rows, made.positions)} if len(made.positions) else {}
+        found = {table: _by_record(each.rows, each.positions) for table, each in made.routed.items()}
+    else:
+        # Before the first step rows are the records themselves, of which none has a row.
+        found = {made.destination: _by_record(made.rows, made.positions)} if len(made.positions) else {}
+    return {
+        table: {record: _named(row, tables[table].as_struct()) for record, row in rows.items()}
+        for table, rows in found.items()
+    }
+
+
+def _named(value: Any, kind: IcebergType) -> Any:
+    """A value with the names of the table's columns, in whose order rows have theirs under the names of files."""
+    match kind:
+        case StructType() if isinstance(value, dict):
+            return {
+                each.name: _named(inner, each.field_type)
+                for each, inner in zip(kind.fields, value.values(), strict=True)
+            }
+        case ListType() if isinstance(value, list):
+            return [_named(each, kind.element_type) for each in value]
+        case MapType() if isinstance(value, list):
+            return [(_named(key, kind.key_type), _named(inner, kind.value_type)) for key, inner in value]
+        case _:
+            return value
 
 
 def _by_record(rows: pa.RecordBatch | None, positions: Indices | None) -> Mapping[int, Row]:
@@ -112,14 +137,7 @@ def values_of(column: pa.Array) -> list[Any]:
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):
-        return [_value_of(column, index) for index in range(len(column))]
-
-
-def _value_of(column: pa.Array, index: int) -> Any:
-    try:
-        return column[index].as_py()
-    except (ValueError, OverflowError):
-        return str(column.slice(index, 1).cast(pa.string())[0]) if not pa.types.is_nested(column.type) else "?"
+        return [value_of(column, index) for index in range(len(column))]
 
 
 def _letters(

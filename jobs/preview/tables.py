@@ -30,7 +30,7 @@ from jobs.system.typed_json import decode_json
 from jobs.task.run import TaskResult
 from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, refuse_format
+from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order
 
@@ -126,6 +126,7 @@ def _of_rows(
     partitions = partition_spec(spec.table_settings(target.name).partition_by, schema)
     made = _made(spec, target.name, schema, partitions, kept)
     if table is None or _is_remade(spec, table, schema, partitions):
+        refuse_names(target.name, schema, partitions)
         return TableAsWritten(target, "new" if table is None else "there", made)
     kept_by = {**table.properties, **kept}
     if found := spec.disagreements_with(table.schema(), target.name, properties=kept_by):

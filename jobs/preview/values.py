@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
@@ -40,6 +41,8 @@ def json_value(value: Any) -> Any:
             return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}…"
         case float():
             return value if math.isfinite(value) else str(value)
+        case Decimal():
+            return f"{value:f}"
         case bytes():
             return json_value(base64.b64encode(value).decode())
         case datetime() | date() | time():

@@ -13,6 +13,7 @@ from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import Stage
+from jobs.schema.needs import Need
 from jobs.transform.columns import Columns
 
 
@@ -84,6 +85,9 @@ class _WatchedPipeline(Pipeline):
     @property
     def groups(self) -> int:
         return self._inner.groups
+
+    def landing_needs(self, block: Block) -> tuple[Need, ...]:
+        return self._inner.landing_needs(block)
 
     def run(self, records: pa.RecordBatch) -> Block:
         self._kept.last = None

@@ -7,6 +7,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.schema.iceberg_schema import JsonText, Presence
 
 _ARROW: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -36,6 +37,8 @@ _ROWS_ARROW: dict[type[ice.IcebergType], pa.DataType] = {
     ice.TimestampType: pa.timestamp("us"),
     ice.TimestamptzType: pa.timestamp("us", tz="UTC"),
     ice.StringType: pa.string(),
+    JsonText: pa.string(),
+    Presence: pa.bool_(),
     ice.BinaryType: pa.binary(),
     ice.UUIDType: pa.binary(16),
 }

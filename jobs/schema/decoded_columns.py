@@ -16,8 +16,10 @@ from functools import cached_property, lru_cache
 import msgspec
 from pydantic import ValidationError
 from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
 
 from jobs.errors import FrazilError
+from jobs.schema.compatibility import promotes
 from jobs.schema.long_properties import whole_property
 from jobs.schema.name_matching import Aliases
 from jobs.system.typed_json import decode_json
@@ -36,11 +38,13 @@ class DecodedColumns:
         key: The column of structs that a key becomes, alone in a schema; None where the file declares the key's
             columns, or there are none.
         aliases: Other names that they have in records, from a name mapping of the time when the table said them.
+        keyless: Whether records have no keys, though the file says that their columns are inferred.
     """
 
     rows: Schema
     key: Schema | None = None
     aliases: Aliases = ()
+    keyless: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -48,10 +52,32 @@ class DecodedColumns:
         return hashlib.sha256(msgspec.json.encode(_packed(self))).hexdigest()[:_DIGITS]
 
 
+def key_as_widened(key: Schema, table: Schema) -> Schema:
+    """The column of a key with the wider types that somebody has given its fields in the table since.
+
+    Args:
+        key: As `DecodedColumns` has it.
+        table: The table's schema.
+    """
+    kind, named = key.fields[0].field_type, {each.name: each.field_type for each in table.fields}
+    there = named.get(key.fields[0].name)
+    if not isinstance(kind, StructType) or not isinstance(there, StructType):
+        return key
+    wider = {each.name: each.field_type for each in there.fields}
+    fields = [
+        each.model_copy(update={"field_type": wider[each.name]})
+        if each.name in wider and promotes(each.field_type, wider[each.name])
+        else each
+        for each in kind.fields
+    ]
+    return Schema(key.fields[0].model_copy(update={"field_type": StructType(*fields)}))
+
+
 class _Packed(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: str
     key: str = ""
     names: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    keyless: bool = False
 
 
 class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,12 +89,12 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _packed(columns: DecodedColumns) -> _Packed:
     key = columns.key.model_dump_json() if columns.key else ""
-    return _Packed(columns.rows.model_dump_json(), key, columns.aliases)
+    return _Packed(columns.rows.model_dump_json(), key, columns.aliases, columns.keyless)
 
 
 def _unpacked(packed: _Packed) -> DecodedColumns:
     key = Schema.model_validate_json(packed.key) if packed.key else None
-    return DecodedColumns(Schema.model_validate_json(packed.rows), key, packed.names)
+    return DecodedColumns(Schema.model_validate_json(packed.rows), key, packed.names, packed.keyless)
 
 
 def decoded_property(stream: str) -> str:

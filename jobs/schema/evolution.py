@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby
 from typing import TYPE_CHECKING
 
 from pyiceberg import types as ice
@@ -12,19 +12,18 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 
+from jobs.schema.column_names import NO_PARTITIONS, ColumnNames
 from jobs.schema.compatibility import holds, promotes
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.needs import Change, Coordinates, Path, RecordNeed, column_name
+from jobs.schema.name_matching import Aliases
+from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.schema.new_columns import NewColumn
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_in, columns_of, numbered
 from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from pyiceberg.table.sorting import SortOrder
-
-_UNUSABLE = frozenset('"\\') | {chr(code) for code in range(0x20)} | {"\x7f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,18 @@ class Evolution:
     refused: tuple[RefusedChange, ...] = ()
     met: bool = False
 
+    def without_additions(self, records: Collection[Coordinates] | None = None) -> Evolution:
+        """The same without new columns.
+
+        Args:
+            records: Those that some records need first; None: all of them.
+        """
+        made, proposed, failed = (
+            tuple(each for each in changes if each.change != "add" or (records is not None and each.at not in records))
+            for changes in (self.changes, self.proposed, self.failed)
+        )
+        return replace(self, changes=made, proposed=proposed, failed=failed)
+
 
 def judged(
     needs: Iterable[RecordNeed],
@@ -56,6 +67,8 @@ def judged(
     json: bool = False,
     always: Container[Path] = (),
     maintained: bool = True,
+    partitions: Mapping[str, str] | None = NO_PARTITIONS,
+    aliases: Aliases = (),
 ) -> Evolution:
     """Decide about what records need; the same for the same needs in any order.
 
@@ -68,8 +81,11 @@ def judged(
         json: Numbers and texts of the records are JSON's, see `NewColumn.primitive`.
         always: Columns that are added whatever the policy says.
         maintained: Spark has to read the table.
+        partitions: See `ColumnNames`.
+        aliases: Likewise.
     """
-    judge = _Judge(schema, policy, protected or {}, added_lately, json=json, maintained=maintained)
+    names = ColumnNames(schema, partitions, aliases=aliases)
+    judge = _Judge(schema, policy, protected or {}, added_lately, names, json=json, maintained=maintained)
     return judge.judge(needs, always)
 
 
@@ -120,6 +136,7 @@ class _Judge:
         policy: EvolutionPolicy,
         protected: Mapping[int, str],
         added_lately: int,
+        names: ColumnNames,
         *,
         json: bool,
         maintained: bool,
@@ -129,7 +146,7 @@ class _Judge:
         self._identifiers: frozenset[int] = frozenset(schema.identifier_field_ids)
         self._policy: EvolutionPolicy = policy
         self._protected: Mapping[int, str] = protected
-        self._names: set[str] = {column_name(path) for path in self._columns}
+        self._names: ColumnNames = names
         self._left: int = policy.columns - len(index_by_id(schema))
         self._left_now: int = policy.new_columns_per_hour - added_lately
         self._json: bool = json
@@ -194,45 +211,40 @@ class _Judge:
 
     def _additions(self, found: _Found) -> Iterator[SchemaChange]:
         """New columns, those that came first first, as far as names and limits allow."""
-        new = [(parent, name, column) for parent, named in found.added.items() for name, column in named.items()]
-        taken = {(path[:-1], path[-1].casefold()): path[-1] for path in self._columns}
-        for parent, name, column in sorted(new, key=lambda each: (each[2].first, each[0], each[1])):
-            path = (*parent, name)
-            if why := self._unusable(path, taken):
-                self._refuse(path, why, column.first)
-                continue
-            if (kind := self._whole_type(column, path)) is None:
-                continue
-            made = ice.NestedField(0, name, numbered(kind, count(1)), required=False)
-            names = [column_name(each) for each, _ in columns_in(made, path)]
-            if len(set(names)) < len(names) or not self._names.isdisjoint(names):
-                self._refuse(path, "a nested column has the same name", column.first)
-                continue
-            if self._maintained and unread_by_spark(Schema(made)):
-                self._refuse(path, "maintenance reads no table with a column of the type time", column.first)
-                continue
-            size = column.size()
-            if size > self._left:
-                self._refuse(path, f"the table would have more than {self._policy.columns:,} columns", column.first)
-            elif size > self._left_now:
-                most = self._policy.new_columns_per_hour
-                self._refuse(path, f"more than {most:,} columns would be added within an hour", column.first)
-            else:
-                self._left -= size
-                self._left_now -= size
-                taken[parent, name.casefold()] = name
-                self._names.update(names)
-                yield SchemaChange("add", path, kind, column.first)
+        new = [(column, (*parent, name)) for parent, named in found.added.items() for name, column in named.items()]
+        new.sort(key=lambda each: (each[0].first, each[1][:-1], each[1][-1]))
+        for _, of_record in groupby(new, key=lambda each: each[0].first):
+            left, names, refused = (self._left, self._left_now), self._names.copy(), len(self._refused)
+            yield from [change for each in of_record for change in self._addition(*each)]
+            if len(self._refused) > refused:
+                # The record does not land: its columns take no other's room or name.
+                (self._left, self._left_now), self._names = left, names
 
-    def _unusable(self, path: Path, taken: Mapping[tuple[Path, str], str]) -> str | None:
-        name = path[-1]
-        if not name or not _UNUSABLE.isdisjoint(name):
-            return "no column can have such a name"
-        if len(path) == 1 and name.lower().startswith(KAFKA_COLUMN_PREFIX):
-            return f"names that start with {KAFKA_COLUMN_PREFIX} are kept for frazil's own columns"
-        if (other := taken.get((path[:-1], name.casefold()))) is not None and other != name:
-            return f"the name differs from {column_name((*path[:-1], other))} only by case"
-        return "a nested column has the same name" if column_name(path) in self._names else None
+    def _addition(self, column: NewColumn, path: Path) -> Iterator[SchemaChange]:
+        if why := self._names.field_refusal(path):
+            self._refuse(path, why, column.first)
+            return
+        if (kind := self._whole_type(column, path)) is None:
+            return
+        made = ice.NestedField(0, path[-1], numbered(kind, count(1)), required=False)
+        if why := self._names.column_refusal(made, path):
+            self._refuse(path, why, column.first)
+            return
+        if self._maintained and unread_by_spark(Schema(made)):
+            self._refuse(path, "maintenance reads no table with a column of the type time", column.first)
+            return
+        size = column.size()
+        if size > self._left:
+            self._refuse(path, f"the table would have more than {self._policy.columns:,} columns", column.first)
+        elif size > self._left_now:
+            most = self._policy.new_columns_per_hour
+            self._refuse(path, f"more than {most:,} columns would be added within an hour", column.first)
+        else:
+            self._left -= size
+            self._left_now -= size
+            for each, _ in columns_in(made, path):
+                self._names.add(each)
+            yield SchemaChange("add", path, kind, column.first)
 
     def _whole_type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
         """The type of a new column; if no part of it can be, it is refused itself, as records have it."""
@@ -264,18 +276,17 @@ class _Judge:
 
     def _fields(self, column: NewColumn, path: Path) -> list[ice.NestedField]:
         fields: list[ice.NestedField] = []
-        taken: dict[tuple[Path, str], str] = {}
+        names = self._names.alone()
         for name, inner in list(column.parts()):
             here = (*path, name)
-            why = self._unusable(here, taken)
-            if why:
+            if why := names.field_refusal(here):
                 self._refuse(here, why, inner.first)
             kind = None if why else self._whole_type(inner, here)
             if kind is None:
                 # Left out of the size, too.
                 del column.fields[name]
                 continue
-            taken[path, name.casefold()] = name
+            names.add(here)
             fields.append(ice.NestedField(0, name, kind, required=False))
         return fields
 

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from jobs.schema.column_names import ColumnNames, partition_names
 from jobs.schema.difference import Difference, differences
-from jobs.schema.needs import Path, column_name
+from jobs.schema.evolution import protected_columns
+from jobs.schema.needs import Path
 from jobs.schema.schema_change import SchemaChange, columns_in, columns_of
 from jobs.schema.spark_types import unread_by_spark
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +38,10 @@ class Fitting:
 
 def fitting(
     rows: Schema,
-    table: Schema,
+    metadata: TableMetadata,
+    table: Schema | None = None,
     *,
     own: Collection[str],
-    protected: Mapping[int, str],
     relax_missing: bool,
     maintained: bool = False,
 ) -> Fitting:
@@ -43,14 +49,16 @@ def fitting(
 
     Args:
         rows: Their columns, without those that frazil fills itself.
-        table: The table's.
+        metadata: The table's.
+        table: Its columns, where some get other names before; without them as the metadata has them.
         own: The names of those.
-        protected: Columns whose type has to stay, by field id, with the reason.
         relax_missing: Whether a required column that the rows lack is relaxed; otherwise it is refused.
         maintained: Spark has to read the table.
     """
+    table, specs = table or metadata.schema(), metadata.partition_specs
+    protected = protected_columns(table, specs, metadata.sort_order_by_id(metadata.default_sort_order_id))
     columns, changes, refused = dict(columns_of(table)), list[SchemaChange](), list[str]()
-    names = {column_name(path) for path in columns}
+    names = ColumnNames(table, partition_names(table, specs))
     for difference in differences(rows, table, own=own):
         if difference.fits:
             continue
@@ -66,14 +74,14 @@ def fitting(
     return Fitting(tuple(changes), tuple(refused))
 
 
-def _unusable(path: Path, difference: Difference, names: set[str], *, maintained: bool) -> str | None:
+def _unusable(path: Path, difference: Difference, names: ColumnNames, *, maintained: bool) -> str | None:
     """Why a column cannot be added."""
     if difference.rows is None:
         return None
-    new = [column_name(each) for each, _ in columns_in(difference.rows, path)]
-    if len({*new}) < len(new) or not names.isdisjoint(new):
-        return "a nested column has the same name"
-    names.update(new)
+    if why := names.column_refusal(difference.rows, path):
+        return why
+    for each, _ in columns_in(difference.rows, path):
+        names.add(each)
     if maintained and unread_by_spark(Schema(difference.rows)):
         return "maintenance reads no table with a column of the type time"
     return None

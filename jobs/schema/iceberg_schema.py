@@ -9,6 +9,27 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 
+
+class JsonText(ice.StringType):
+    """A string whose text is JSON. It equals any other string; only what brings values to columns tells it apart."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ice.StringType)
+
+    def __hash__(self) -> int:
+        return hash(ice.StringType())
+
+
+class Presence(ice.BooleanType):
+    """A boolean that is true of a message without fields, where it is there. It equals any other boolean."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ice.BooleanType)
+
+    def __hash__(self) -> int:
+        return hash(ice.BooleanType())
+
+
 _ICEBERG: dict[str, ice.PrimitiveType] = {
     "boolean": ice.BooleanType(),
     "int": ice.IntegerType(),
@@ -20,25 +41,31 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
     "timestamptz": ice.TimestamptzType(),
     "time": ice.TimeType(),
     "string": ice.StringType(),
-    "json": ice.StringType(),
     "uuid": ice.UUIDType(),
     "binary": ice.BinaryType(),
 }
 
 
-def iceberg_schema(declared: StructType) -> Schema:
-    """The schema of the rows that a declared record gives, with fresh field ids."""
+def iceberg_schema(declared: StructType, json: type[ice.StringType] = ice.StringType) -> Schema:
+    """The schema of the rows that a declared record gives, with fresh field ids.
+
+    Args:
+        declared: The record.
+        json: The type of texts that are JSON.
+    """
     # The ids given here only have to differ: assign_fresh_schema_ids numbers them as a catalog would.
     ids = iter(range(1, 1_000_000))
-    return assign_fresh_schema_ids(Schema(*(_iceberg_field(field, ids) for field in declared.fields)))
+    return assign_fresh_schema_ids(Schema(*(_iceberg_field(field, ids, json) for field in declared.fields)))
 
 
-def _iceberg_field(field: Field, ids: Iterator[int]) -> ice.NestedField:
-    return ice.NestedField(next(ids), field.name, _iceberg_type(field.type, ids), required=field.required)
+def _iceberg_field(field: Field, ids: Iterator[int], json: type[ice.StringType]) -> ice.NestedField:
+    return ice.NestedField(next(ids), field.name, _iceberg_type(field.type, ids, json), required=field.required)
 
 
-def _iceberg_type(declared: DeclaredType, ids: Iterator[int]) -> ice.IcebergType:
+def _iceberg_type(declared: DeclaredType, ids: Iterator[int], json: type[ice.StringType]) -> ice.IcebergType:
     match declared:
+        case Primitive("json") | Primitive("string", encoding="json"):
+            return json()
         case Primitive("decimal", int() as precision, int() as scale):
             return ice.DecimalType(precision, scale)
         case Primitive("fixed", length=int() as length):
@@ -46,13 +73,12 @@ def _iceberg_type(declared: DeclaredType, ids: Iterator[int]) -> ice.IcebergType
         case Primitive(name):
             return _ICEBERG[name]
         case StructType(fields):
-            return ice.StructType(*[_iceberg_field(field, ids) for field in fields])
+            return ice.StructType(*[_iceberg_field(field, ids, json) for field in fields])
         case ListType(element, required):
-            return ice.ListType(next(ids), _iceberg_type(element, ids), element_required=required)
+            return ice.ListType(next(ids), _iceberg_type(element, ids, json), element_required=required)
         case MapType(key, value, required):
-            return ice.MapType(
-                next(ids), _iceberg_type(key, ids), next(ids), _iceberg_type(value, ids), value_required=required
-            )
+            key_id, key_type, value_id = next(ids), _iceberg_type(key, ids, json), next(ids)
+            return ice.MapType(key_id, key_type, value_id, _iceberg_type(value, ids, json), value_required=required)
 
 
 def schema_text(kind: ice.IcebergType) -> str:

@@ -81,6 +81,7 @@ class StructNames:
 
     Attributes:
         plain: Whether no field of another name than its column's is matched.
+        near: The column, and its name as it would match, of each name without case; none of those that are disputed.
     """
 
     def __init__(self, columns: Iterable[str], aliases: Mapping[str, Iterable[str]], *, any_case: bool) -> None:
@@ -92,6 +93,11 @@ class StructNames:
         if any_case:
             self._folded = folded | _undisputed((name.casefold(), name) for name in own)
         self.plain: bool = not claims and not any_case
+        spelt = {name.casefold(): name for name, _ in claims}
+        self.near: dict[str, tuple[str, str]] = {
+            name: (column, spelt[name]) for name, column in folded.items() if column is not None
+        }
+        self.near |= {name.casefold(): (name, name) for name in own}
 
     def column(self, field: str) -> str | None:
         """The column that takes a field of this name; None if none does."""

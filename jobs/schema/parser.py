@@ -46,7 +46,7 @@ def parse_schema(text: str) -> StructType:
 
 
 # msgspec cannot match keys that JSON must write with an escape.
-_UNUSABLE = re.compile(r'["\\\x00-\x1f\x7f]')
+UNUSABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 class _Parser:
@@ -107,7 +107,7 @@ class _Parser:
 
     def name(self, word: Token) -> str:
         if word.kind == "quoted" and (name := word.text[1:-1].replace("``", "`")):
-            if _UNUSABLE.search(name):
+            if UNUSABLE.search(name):
                 problem = f"the column name {word} has a quotation mark, a backslash or a control character in it."
                 raise self.error(problem, word)
             return name

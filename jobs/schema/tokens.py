@@ -152,12 +152,15 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     "timestamptz": ("iso", *_EPOCHS),
     "date": ("iso", "epoch_days"),
     "time": ("iso", "millis_of_day", "micros_of_day", "nanos_of_day"),
-    "decimal": ("number", "text"),
+    "decimal": ("number", "text", "unscaled"),
     "binary": ("base64", "hex"),
     "fixed": ("base64", "hex"),
     "json": ("canonical", "sent"),
 }
-"""How JSON may carry a type; the first is the default."""
+"""How JSON may carry a type; the first is the default.
+
+`unscaled` is base64 of the number without its point, big-endian in two's complement, or a JSON number.
+"""
 
 FURTHER_ENCODINGS: dict[str, tuple[str, ...]] = {
     "int": ("number", "text"),
@@ -169,12 +172,8 @@ FURTHER_ENCODINGS: dict[str, tuple[str, ...]] = {
 
 WRITERS_ENCODINGS: dict[str, tuple[str, ...]] = {
     "int": ("int8", "int16"),
-    "decimal": ("unscaled",),
 }
-"""How JSON may also carry a type where its writer's schema says so; a stream's file cannot.
-
-`unscaled` is base64 of the number without its point, big-endian in two's complement, or a JSON number.
-"""
+"""How JSON may also carry a type where its writer's schema says so; a stream's file cannot."""
 
 KNOWN_TYPES = (
     ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)").replace("fixed", "fixed(L)")

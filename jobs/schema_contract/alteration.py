@@ -26,20 +26,21 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_history import new_record, with_record
 from jobs.errors import FrazilError
-from jobs.schema.evolution import judged, protected_columns
+from jobs.schema.column_names import name_problems, partition_names
+from jobs.schema.evolution import judged
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.fitting import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
 from jobs.schema.kept_fields import EXTRA_COLUMN
-from jobs.schema.needs import Coordinates, RecordNeed, column_name
+from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.renamed import RenamedColumn, renamed_schema
-from jobs.schema.schema_change import SchemaChange, changed_schema
+from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
+from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
 from jobs.write.uuid_columns import uuid_properties
 
 _ANY = 1_000_000
@@ -93,12 +94,10 @@ def declared_alteration(
         if rename.old[0] in own:
             raise FrazilError(f"column {rename.old[0]} is frazil's own, and is not renamed.")
     schema = renamed_schema(metadata.schema(), renames)
-    protected = protected_columns(
-        schema, metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
-    )
     rows = declared_columns(spec, name, metadata.schema(), metadata.properties)
-    fit = fitting(rows, schema, own=own, protected=protected, relax_missing=True)
-    return with_identifiers(spec, metadata, Alteration(fit.changes, tuple(renames), fit.refused))
+    fit = fitting(rows, metadata, schema, own=own, relax_missing=True)
+    refused = (*fit.refused, *_misnamed(metadata, schema))
+    return with_identifiers(spec, metadata, Alteration(fit.changes, tuple(renames), refused))
 
 
 def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
@@ -137,11 +136,11 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     Raises:
         FrazilError: A column cannot be renamed so.
     """
-    if spec.shapes:
+    if spec.shapes and _made_by_steps(spec, metadata) & {rename.old for rename in renames}:
         raise FrazilError(
             f"stream {spec.stream}: the columns of table {spec.table.name} are those that its steps make, and so are "
             "their names.",
-            fix=f"name the column with rename in the transform of streams/{spec.stream}.yaml",
+            fix=f"name the column with rename in the transform of streams/{spec.stream}.yaml first",
         )
     own = {*spec.columns_from_elsewhere, EXTRA_COLUMN}
     for rename in renames:
@@ -152,8 +151,24 @@ def renaming_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
     renamed = renamed_schema(metadata.schema(), renames)
     before = _named_problems(spec, metadata.schema())
     wrong = [each for each in _named_problems(spec, renamed) if each not in before]
+    wrong += _misnamed(metadata, renamed)
     wrong += [each for rename in renames for each in _unmasked(spec, rename)]
     return with_identifiers(spec, metadata, Alteration((), tuple(renames), tuple(wrong)))
+
+
+def _made_by_steps(spec: StreamSpec, metadata: TableMetadata) -> set[Path]:
+    decoded = spec.decoded_for(metadata.schema(), metadata.properties)
+    columns = spec.record_columns_of(decoded, metadata.schema()).beside(decoded.rows)
+    return {path for path, _ in columns_of(spec.transformed(columns))}
+
+
+def _misnamed(metadata: TableMetadata, renamed: Schema) -> list[str]:
+    """Why engines could not read a table with columns renamed, as ends of sentences."""
+    before, after = (
+        [why for _, why in name_problems(schema, partition_names(schema, metadata.partition_specs))]
+        for schema in (metadata.schema(), renamed)
+    )
+    return [each for each in after if each not in before]
 
 
 def _unmasked(spec: StreamSpec, rename: RenamedColumn) -> Iterator[str]:
@@ -186,9 +201,8 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
         schema,
         EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
-        protected=evolving_protected(spec, metadata),
         json=spec.decode.format == "json",
-        maintained=evolving_maintained(spec),
+        **evolving_rules(spec, metadata),
     )
     found = followed(spec, found, metadata)
     if spec.shapes:

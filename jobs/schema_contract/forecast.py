@@ -18,7 +18,7 @@ from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_maintained, evolving_protected, evolving_schema
+from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
@@ -47,9 +47,7 @@ def forecast(
     rows = with_column_names(rows, columns.schema, columns.names)
     found = differences(rows, columns.schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
-    columns_now, protected = evolving_schema(spec, metadata), evolving_protected(spec, metadata)
-    maintained = evolving_maintained(spec)
-    decided = judged(needed, columns_now, spec.evolution, protected=protected, maintained=maintained)
+    decided = judged(needed, evolving_schema(spec, metadata), spec.evolution, **evolving_rules(spec, metadata))
     verdict = followed(spec, decided, metadata)
     if followers:
         verdict = followable(spec, verdict, metadata, followers)
@@ -65,7 +63,7 @@ def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution, metad
         return _other_case(spec, difference)
     rows, table = difference.rows, difference.table
     both = (rows.field_type, table.field_type) if rows and table else None
-    if both and both[0].is_primitive and both[1].is_primitive and conversion(*both) is not None:
+    if both and conversion(*both) is not None:
         return ContractFinding(difference, "dead_letter", "only values that the column holds exactly land")
     return ContractFinding(difference, "dead_letter", "no value of it is one of the column's")
 

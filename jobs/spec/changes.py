@@ -169,6 +169,11 @@ class Changes(SpecModel):
         return self.envelope == "upsert"
 
     @property
+    def needs_keys(self) -> bool:
+        """Whether nothing but a record's key says which row it is about."""
+        return self.envelope in ("mongo", "upsert")
+
+    @property
     def aside(self) -> frozenset[str]:
         """Fields of records that are no events, for which no column is proposed."""
         return _ASIDE if self.envelope in ("debezium", "mongo") else frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -200,6 +201,10 @@ class DecodeHeader(SpecModel):
         if not isinstance(declared, Primitive) or declared.name not in allowed:
             among = ", ".join(allowed)
             raise problems_at([(("type",), f"of a header as {self.how} must be one of {among}; found {declared}")])
+        if declared.encoding == "unscaled":
+            plain = replace(declared, encoding=None)
+            said = f"of a header cannot be {declared}: headers have numbers with their point; write {plain}"
+            raise problems_at([(("type",), said)])
         return self
 
     def column(self, name: str) -> HeaderColumn:

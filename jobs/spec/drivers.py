@@ -58,7 +58,7 @@ class SparkSubmitSettings(SpecModel):
     memory: Annotated[str, _matching(_MEMORY, "must be a size, such as 2g")] = "2g"
     cores: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     python: AbsolutePath | None = None
-    timeout: Duration = timedelta(seconds=60)
+    timeout: Duration = timedelta(seconds=240)
 
 
 class KubernetesSettings(SpecModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from math import comb
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
@@ -86,15 +87,16 @@ class StopAbove(SpecModel):
 
     Args:
         ratio: Failed records of a batch by records read; above 0, 1 at most.
-        min_records: Batches, or windows, with fewer records are not judged by a ratio.
-        first_min_records: The same for batches of a stream that has not landed any record yet; ``min_records`` without
-            it.
+        min_records: Batches, or windows, with fewer records are not judged by a ratio. Without it they are judged as
+            ``exceeds_ratio`` does.
+        first_min_records: From so many records on a batch of a stream that has not landed any record yet is judged by
+            its share alone; ``min_records`` without it.
         count: Failed records of a batch.
         window: The same over several batches.
     """
 
     ratio: Ratio | None = None
-    min_records: PositiveInt = 1000
+    min_records: PositiveInt | None = None
     first_min_records: PositiveInt | None = None
     count: PositiveInt | None = None
     window: StopWindow | None = None
@@ -107,8 +109,30 @@ class StopAbove(SpecModel):
 
 
 DEFAULT_STOP = StopAbove(ratio=0.5, first_min_records=20)
-"""More bad records than good ones in a large batch: the schema, or the producer, is another than was thought. Of a new
-stream, whose schema nothing has proved yet, a small batch says so."""
+"""More bad records than good ones: the schema, or the producer, is another than was thought. Of a new stream, whose
+schema nothing has proved yet, a smaller share says so."""
+
+MOST_BY_CHANCE = 1000
+"""From so many records on a share counts as it is, however little it is above a ratio."""
+_CHANCE = 0.001
+
+
+def exceeds_ratio(failed: int, read: int, ratio: float, enough: int) -> bool:
+    """Whether more records failed than a ratio allows, and it is no chance that they did.
+
+    Few records may exceed a ratio by chance: one bad record among ten is 10 %. So a small count exceeds it only if a
+    source with exactly this ratio has as many failures once in a thousand times at most (binomial distribution).
+
+    Args:
+        failed: Of the records that were read.
+        read: All of them.
+        ratio: The share that is allowed.
+        enough: From so many records on the share alone decides; `MOST_BY_CHANCE` at most.
+    """
+    if failed <= ratio * read or read >= min(enough, MOST_BY_CHANCE):
+        return failed > ratio * read
+    tail = (comb(read, count) * ratio**count * (1 - ratio) ** (read - count) for count in range(failed, read + 1))
+    return sum(tail) <= _CHANCE
 
 
 def _stop_above(value: object) -> Any:

@@ -164,7 +164,8 @@ def generation_of_errors(errors: Errors) -> dict[str, Any]:
     elif (stop := dumped["stop_above"]) is None:
         dumped["stop_above"] = "off"
     else:
-        dumped["stop_above"] = {k: v for k, v in stop.items() if v is not None}
+        # 1,000 was the default of min_records once, so files with it and without it keep their generation.
+        dumped["stop_above"] = {"min_records": 1000} | {k: v for k, v in stop.items() if v is not None}
     if (letters := dumped["dead_letters"]) is not None:
         del letters["keep"]
         if errors.mask == NO_MASK:

@@ -70,7 +70,7 @@ class Mirror(SpecModel):
             asks for it.
         deletes: Whether rows that the source has deleted go, or stay with `_change_deleted` true.
         where: A condition over the row's columns; other rows are not in the mirror.
-        buckets: Of the key's first column, by which the table is partitioned.
+        buckets: Of the key's first column that is no boolean, by which the table is partitioned.
         source: With what it is compared beside its changelog.
     """
 

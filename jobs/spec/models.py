@@ -16,7 +16,7 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
-from jobs.schema.decoded_columns import DecodedColumns, decoded_columns
+from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, problems_at
@@ -73,7 +73,9 @@ class StreamSpec(StreamTables):
     def _key_problem(self, table: Schema, properties: Mapping[str, str]) -> str | None:
         key = self.record_columns.key
         kept = decoded_columns(properties, self.stream) if key and self.shapes else None
-        return key.problem_with(kept.key or table if kept else table) if key else None
+        if key is None or (kept and kept.keyless):
+            return None
+        return key.problem_with((kept.key if kept else None) or table)
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -157,9 +159,12 @@ class StreamSpec(StreamTables):
 
         Args:
             decoded: As the stream's table keeps them, or is to keep them.
-            table: Its schema, which says the columns of a key that they lack.
+            table: Its schema, which says the columns of a key that they lack, and has wider types where it was altered.
         """
-        return self.record_columns.resolved_for(decoded.key or table, decoded.aliases)
+        if decoded.keyless:
+            return self.record_columns.with_key_of(())
+        key = key_as_widened(decoded.key, table) if decoded.key else table
+        return self.record_columns.resolved_for(key, decoded.aliases)
 
     def disagreements_with(
         self, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
@@ -173,8 +178,23 @@ class StreamSpec(StreamTables):
         """
         if problem := self._key_problem(table, properties):
             return [f"It does not say which columns a key has: {problem}."]
+        return disagreements(self.rows_for(table, name, properties=properties), table, self.kafka_columns)
+
+    def rows_for(
+        self, table: Schema, name: str | None = None, *, properties: Mapping[str, str] = NO_PROPERTIES
+    ) -> Schema:
+        """The columns that the stream's rows give to one of its tables, without those of Kafka's own.
+
+        Args:
+            table: Its schema.
+            name: Of one of the stream's tables of rows; without it the stream's own.
+            properties: Of the table, see `resolved_for`.
+
+        Raises:
+            FrazilError: The table does not say which columns a key has.
+        """
         decoded = self.record_columns_for(table, properties).beside(self.resolved_for(table, properties).schema)
-        return disagreements(self.columns_in(name, self.transformed(decoded)), table, self.kafka_columns)
+        return self.columns_in(name, self.transformed(decoded))
 
     @property
     def table_schema(self) -> Schema:
@@ -195,8 +215,10 @@ class StreamSpec(StreamTables):
         Raises:
             FrazilError: It does not; or a registry, or the first records, say the columns of values.
         """
-        key = None if self.decode.declares_all else self.record_columns_for(table, properties).key
-        return self.table_schema_of(self.resolved.schema, key.rows.fields if key else None)
+        if self.decode.declares_all:
+            return self.table_schema
+        key = self.record_columns_for(table, properties).key
+        return self.table_schema_of(self.resolved.schema, key.rows.fields if key else ())
 
     def table_schema_of(
         self, rows: Schema, key: Iterable[NestedField] | None = None, *, name: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from pyiceberg.schema import Schema
@@ -18,9 +18,12 @@ from jobs.spec.validation import suggestion
 
 TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
 KNOWN = "a bare column name, year(col), month(col), day(col), hour(col), bucket(N, col), truncate(N, col)"
+# As Spark's DDL names them; others are named by their transform.
+_SUFFIX = {"identity": "", "truncate": "_trunc"}
 
 _PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
 _COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
+_NAMED = re.compile(rf"(.*\S)\s+as\s+({_PART})\s*", re.DOTALL | re.IGNORECASE)
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _MAX_ARGUMENT = 2**31 - 1
 
@@ -37,23 +40,31 @@ class PartitionExpr:
         transform: Iceberg's transform.
         column: The source column; levels of a nested one are separated by dots, as Iceberg's full names are.
         argument: The number of buckets, or the width that truncate cuts to; None for the other transforms.
+        name: Of the partition field; None: as Spark's DDL names it.
     """
 
     transform: TransformName
     column: str
     argument: int | None = None
+    name: str | None = None
+
+    @property
+    def field_name(self) -> str:
+        """The name of the partition field."""
+        return self.name or self.column + _SUFFIX.get(self.transform, f"_{self.transform}")
 
     def __str__(self) -> str:
-        column = ".".join(quoted(part) for part in self.column.split("."))
-        if self.transform == "identity":
-            return column
-        return (
-            f"{self.transform}({column})" if self.argument is None else f"{self.transform}({self.argument}, {column})"
-        )
+        text = ".".join(quoted(part) for part in self.column.split("."))
+        if self.transform != "identity":
+            arguments = text if self.argument is None else f"{self.argument}, {text}"
+            text = f"{self.transform}({arguments})"
+        return text if self.name is None else f"{text} as {quoted(self.name)}"
 
 
 def parse_partition_expr(text: str) -> PartitionExpr:
     """Reads one partition expression. The names of transforms may be in either case; those of columns are exact.
+
+    Behind `as` it may have a name for the partition field.
 
     Raises:
         PartitionError: If it is none of the known forms. The message names the expression.
@@ -61,6 +72,8 @@ def parse_partition_expr(text: str) -> PartitionExpr:
     if column := _column(text):
         return PartitionExpr("identity", column)
     call = _CALL.fullmatch(text)
+    if call is None and (named := _NAMED.fullmatch(text)):
+        return replace(parse_partition_expr(named[1]), name=_column(named[2]))
     if call is None:
         raise PartitionError(f"cannot read the partition expression '{text}'; known: {KNOWN}")
     name, arguments = call[1].lower(), [part.strip() for part in _split(call[2])]

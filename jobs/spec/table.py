@@ -50,6 +50,11 @@ class Table(SpecModel):
     force_optional: Flag = False
 
     @property
+    def partition_names(self) -> dict[str, str]:
+        """The source column of each partition field, by the field's name."""
+        return {each.field_name: each.column for each in self.partition_by}
+
+    @property
     def identifiers(self) -> tuple[Path, ...]:
         """The identifier fields, each as its names from the top."""
         return tuple(path_parts(each) for each in self.identifier_fields)

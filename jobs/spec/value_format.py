@@ -62,7 +62,17 @@ class JsonOptions(SpecModel):
         return with_meaning(options, connect_json.WITHOUT_MEANING)
 
 
-class JsonSchemaOptions(SpecModel):
+class RegistryOptions(SpecModel):
+    """Values name their schema by an id of a registry.
+
+    Args:
+        use_schema_id: The id of the schema that all have, of values that name none.
+    """
+
+    use_schema_id: Annotated[int | None, Field(alias="use.schema.id", ge=0, lt=2**32)] = None
+
+
+class JsonSchemaOptions(RegistryOptions):
     """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.formats.json_schema.options`."""
 
     format: Literal["json_schema"]
@@ -75,7 +85,7 @@ class JsonSchemaOptions(SpecModel):
         return with_meaning(options, json_schema_options.WITHOUT_MEANING)
 
 
-class AvroOptions(SpecModel):
+class AvroOptions(RegistryOptions):
     """Values are Avro's binary encoding behind the id of their schema; see `jobs.formats.avro.options`."""
 
     format: Literal["avro"]
@@ -97,7 +107,7 @@ class AvroOptions(SpecModel):
         return text
 
 
-class ProtobufOptions(SpecModel):
+class ProtobufOptions(RegistryOptions):
     """Values are Protobuf messages behind the id of their schema; see `jobs.formats.protobuf.options`."""
 
     format: Literal["protobuf"]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.columns.primitive_columns import convert_leaf
+from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue, shown
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.declared import Primitive
@@ -25,8 +26,6 @@ _NUMBERS = (*_WHOLE, *_FLOATING, ice.DecimalType)
 _TIMES = (ice.DateType, ice.TimeType, ice.TimestampType, ice.TimestamptzType)
 _FROM_TEXT = (*_NUMBERS, *_TIMES, ice.BooleanType, ice.UUIDType)
 _TO_TEXT = (*_NUMBERS, *_TIMES, ice.BooleanType, ice.UUIDType)
-_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
-_DIGITS = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def cast_problem(source: ice.IcebergType, target: ice.IcebergType) -> str | None:
@@ -96,26 +95,6 @@ def cast_values(array: pa.Array, source: ice.IcebergType, target: ice.IcebergTyp
             return convert_leaf(_declared(target, "number"), texts(array, source), required=False)
 
 
-def texts(array: pa.Array, source: ice.IcebergType) -> pa.Array:
-    """Values as texts: numbers as JSON has them, times in ISO 8601, a uuid with its dashes."""
-    match source:
-        case ice.StringType():
-            return array
-        case ice.FloatType() | ice.DoubleType():
-            found = array.cast(pa.string())
-            for word, says in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
-                found = pc.if_else(pc.equal(found, word), says, found)
-            return found
-        case ice.TimestampType():
-            return pc.strftime(array, format="%Y-%m-%dT%H:%M:%S")
-        case ice.TimestamptzType():
-            return pc.strftime(array, format="%Y-%m-%dT%H:%M:%SZ")
-        case ice.UUIDType():
-            return _uuids(array)
-        case _:
-            return array.cast(pa.string())
-
-
 def _declared(target: ice.IcebergType, whole: str = "text") -> Primitive:
     text = schema_text(target)
     carried = f" as {whole}" if isinstance(target, _WHOLE) else " as text" if isinstance(target, _FLOATING) else ""
@@ -156,17 +135,6 @@ def _refused(array: pa.Array, made: pa.Array, same: pa.Array, target: ice.Iceber
         for each in bad
     ]
     return kept, problems
-
-
-def _uuids(array: pa.Array) -> pa.Array:
-    count = len(array)
-    filled = pc.fill_null(array, pa.scalar(bytes(16), array.type))
-    raw = np.frombuffer(filled.buffers()[1], np.uint8)[filled.offset * 16 : (filled.offset + count) * 16]
-    out = np.full((count, 36), ord("-"), np.uint8)
-    out[:, _DIGITS] = _HEX[raw].reshape(count, 32)
-    offsets = pa.py_buffer(np.arange(0, 36 * count + 1, 36, dtype=np.int32))
-    found = pa.StringArray.from_buffers(count, offsets, pa.py_buffer(out.tobytes()))
-    return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
 
 
 def _mask(values: pa.Array) -> np.ndarray:

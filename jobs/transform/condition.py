@@ -141,8 +141,11 @@ class AllOf(Condition):
         """Where every one does; a row of which one cannot be said fails, unless another says no."""
         every = [each.holds(rows) for each in self.inner]
         found = np.logical_and.reduce([mask for mask, _ in every])
-        refuted = [~mask for mask, failures in every if not failures]
-        no = np.logical_or.reduce(refuted) if refuted else np.zeros(rows.count, dtype=bool)
+        no = np.zeros(rows.count, dtype=bool)
+        for mask, failures in every:
+            refuted = ~mask
+            refuted[[each.row for each in failures]] = False
+            no |= refuted
         return found, [one for _, failures in every for one in failures if not no[one.row]]
 
 

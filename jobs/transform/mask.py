@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
+from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import BadValue
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.cast_values import cast_problem, cast_values, texts
+from jobs.transform.cast_values import cast_problem, cast_values
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.keyed_hash import check_engine, keyed_hash
 from jobs.transform.nested import changed_at, retyped_at
@@ -93,7 +94,9 @@ class Mask(Transform):
         def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
             kind = field.field_type
             if self.key is not None:
-                plain = array if isinstance(kind, ice.BinaryType) else texts(array, kind).cast(pa.binary())
+                # Of decimals it is the text that earlier releases took, so that pseudonyms stay.
+                text = array.cast(pa.string()) if isinstance(kind, ice.DecimalType) else texts(array, kind)
+                plain = array if isinstance(kind, ice.BinaryType) else text.cast(pa.binary())
                 return keyed_hash(plain, secret), []
             with_ = _zero(kind) if self.replacement is None else _read(self.replacement, kind)[0][0]
             return pc.if_else(array.is_valid(), with_, pa.scalar(None, array.type)), []

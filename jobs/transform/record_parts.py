@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
+from jobs.formats.columns.value_texts import texts
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.cast_values import cast_problem, texts
+from jobs.transform.cast_values import cast_problem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import HEADERS
 from jobs.transform.nested import value_at

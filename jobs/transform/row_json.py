@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +22,19 @@ def row_json(batch: pa.RecordBatch, row: int, *, hidden: bool = False) -> str:
         row: Which one.
         hidden: Say of each value only what kind it is.
     """
-    values = batch.slice(row, 1).to_pylist()[0]
-    shown = {name: _kind(value) if hidden else _short(value) for name, value in values.items()}
+    values = zip(batch.schema.names, (value_of(column, row) for column in batch.columns), strict=True)
+    shown = {name: _kind(value) if hidden else _short(value) for name, value in values}
     text = json.dumps(shown, ensure_ascii=False, default=_plain, separators=(",", ":"))
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+
+
+def value_of(column: pa.Array, row: int) -> Any:
+    """A value of a column for Python; as text where it has none for it, such as a date behind the year 9999."""
+    try:
+        return column[row].as_py()
+    except (ValueError, OverflowError):
+        return "?" if pa.types.is_nested(column.type) else str(column.slice(row, 1).cast(pa.string())[0])
 
 
 def _short(value: Any) -> Any:
@@ -46,5 +55,7 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case datetime() | date() | time():
             return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
         case _:
             return str(value)

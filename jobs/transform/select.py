@@ -162,11 +162,15 @@ def _without(fields: Sequence[ice.NestedField], above: Path, paths: Collection[P
 
 def _struct(kind: ice.IcebergType, change: _Fields) -> ice.IcebergType:
     if isinstance(kind, ice.ListType):
-        return ice.ListType(kind.element_id, _struct(kind.element_type, change), element_required=kind.element_required)
+        element = _struct(kind.element_type, change)
+        # PyIceberg makes no list of structs without fields.
+        return (
+            element
+            if _empty(element)
+            else ice.ListType(kind.element_id, element, element_required=kind.element_required)
+        )
     return ice.StructType(*change(kind.fields)) if isinstance(kind, ice.StructType) else kind
 
 
 def _empty(kind: ice.IcebergType) -> bool:
-    while isinstance(kind, ice.ListType):
-        kind = kind.element_type
     return isinstance(kind, ice.StructType) and not kind.fields

@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.expression.zone_times import local_times
+from jobs.formats.columns.time_bounds import beyond_years
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
-from jobs.schema.time_patterns import MONTHS, Part, TimePattern, known_zone
+from jobs.schema.time_patterns import MONTHS, Part, TimePattern
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE_MINUTES = 63_072_000_000_000
-"""1972, in microseconds since 1970."""
 _MOST = (2**63 - 1) // 1_000
 
 
@@ -41,8 +38,8 @@ def epoch_numbers(array: pa.Array, unit: str) -> tuple[pa.Array, list[BadValue]]
     return _without(whole, bad), [BadValue(each, PRECISION_LOSS, said) for each in bad]
 
 
-def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
-    """Times as texts in a pattern; finer parts than it has are left out.
+def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> tuple[pa.Array, list[BadValue]]:
+    """Times as texts in a pattern, without finer parts than it has, and those that it writes no year of.
 
     Args:
         array: Dates, times, or timestamps in microseconds.
@@ -50,25 +47,11 @@ def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> pa.Array:
         zone: In which those with a zone are written.
     """
     zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
-    local = _wall(array, zone) if zoned else array
+    local = local_times(array, zone) if zoned else array
     texts = [_written(part, local, array, zone) for part in pattern.parts]
-    return pc.binary_join_element_wise(*texts, "")
-
-
-def _wall(instants: pa.Array, zone: str) -> pa.Array:
-    """What clocks in a zone show. Arrow cuts differences to whole minutes; those with seconds ended in 1972."""
-    wall = pc.local_timestamp(instants.cast(pa.timestamp("us", tz=zone)))
-    old = _where(pc.less(instants.cast(pa.int64()), _WHOLE_MINUTES))
-    known = known_zone(zone)
-    if not old or known is None or zone == "UTC":
-        return wall
-    micros = pc.fill_null(wall.cast(pa.int64()), 0).to_numpy().copy()
-    for row in old:
-        at = instants[row].value
-        ahead = (_EPOCH + timedelta(microseconds=at)).astimezone(known).utcoffset() or timedelta()
-        micros[row] = at + ahead // timedelta(microseconds=1)
-    found = pa.array(micros, mask=np.asarray(wall.is_null()))
-    return found.cast(pa.timestamp("us"))
+    bad = [] if pa.types.is_time(array.type) else _where(beyond_years(local))
+    said = f"needs a time in the years 0001 to 9999 in {zone}, found another"
+    return pc.binary_join_element_wise(*texts, ""), [BadValue(each, OUT_OF_RANGE, said) for each in bad]
 
 
 def _written(part: Part, local: pa.Array, instants: pa.Array, zone: str) -> pa.Array | pa.Scalar:

@@ -18,7 +18,7 @@ from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.nested import changed_at, retyped_at
 from jobs.transform.path import field_at, selected
 from jobs.transform.time_writing import epoch_numbers, time_texts
-from jobs.transform.transform import Applied, Rows, Transform, settled
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 Unit = Literal["s", "ms", "us", "ns"]
 
@@ -134,7 +134,7 @@ class FormatTimestamp(Transform):
             if self.unit:
                 return epoch_numbers(array, self.unit)
             pattern = self._pattern(field.field_type)
-            return time_texts(array, pattern, self.zone or "UTC"), []
+            return time_texts(array, pattern, self.zone or "UTC")
 
         into = rows.columns.behind(self)
         arrays, failures = changed_at(rows, selected(rows.columns, self.columns), change, into)
@@ -145,6 +145,20 @@ class FormatTimestamp(Transform):
             return parse_pattern(self.format or "yyyy-MM-dd", schema_text(kind) if self.format else "date")
         except ValueError as problem:
             raise TransformProblem(str(problem), ("format",)) from None
+
+
+def instants_of(values: pa.Array, path: str, unit: Unit = "ms") -> tuple[pa.Array, list[RowFailure]]:
+    """Times of a row as instants, and the rows of which one is beyond the years 0001 to 9999.
+
+    Args:
+        values: Timestamps, or whole numbers of the unit since 1970.
+        path: Their JSON path.
+    """
+    if not pa.types.is_integer(values.type):
+        return values.cast(pa.timestamp("us", tz="UTC")), []
+    declared = Primitive("timestamptz", encoding=f"epoch_{unit}")
+    found, bad = convert_leaf(declared, values.cast(pa.int64()), required=False)
+    return found, [RowFailure(each.index, each.error_class, each.message, path) for each in bad]
 
 
 def _texts(formats: Sequence[str], zone: str | None, kind: str) -> TimeTexts:

@@ -8,6 +8,7 @@ reference, so failures are always its own. So do records with a value that its l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.formats.avro.block_columns import convert, drop, struct_columns, together
-from jobs.formats.avro.block_schema import reading_schema
+from jobs.formats.avro.block_schema import NoBlocks, reading_schema
 from jobs.formats.avro.container import LARGEST_BLOCK, UnreadableBlock, read_block
 from jobs.formats.avro.misfits import misfits
 from jobs.formats.avro.nodes import Node, Record
@@ -49,8 +50,11 @@ class AvroBlockDecoder:
         self._node: Node = node
         self._reference: AvroReferenceDecoder = AvroReferenceDecoder(node)
         self._arrow: pa.Schema = rows_arrow_schema(self._reference.schema)
-        self._reading, self._read = reading_schema(node)
-        self._smallest: int = smallest
+        self._smallest: float = smallest
+        try:
+            self._reading, self._read = reading_schema(node)
+        except NoBlocks:
+            self._smallest = math.inf
         self._failed: int = 0
 
     @property

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.formats.avro.block_schema import members
 from jobs.formats.avro.block_values import convert_logical, convert_scaled
-from jobs.formats.avro.nodes import Array, Enum, Fixed, Map, Node, Null, Plain, Record, Union
+from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Map, Node, Null, Plain, Record, Union, Within
 from jobs.formats.avro.schema import is_null
 
 Indices = npt.NDArray[np.int64]
@@ -61,8 +61,8 @@ def convert(node: Node, array: pa.Array, kind: pa.DataType) -> Column:
             return _optional(only, 0 if isinstance(branches[1].node, Null) else 1, array, kind)
         case Record(scaled=scaled):
             return _record(node, array, kind) if scaled is None else Column(*convert_scaled(array, scaled, kind))
-        case Null():
-            raise AssertionError("null has no column")
+        case Null() | Within() | Json():
+            raise AssertionError("no block has it")
 
 
 def struct_columns(node: Record, arrays: Sequence[pa.Array], kinds: Sequence[pa.DataType]) -> list[Column]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.formats.avro.container import MARKER, MARKER_SIZE
-from jobs.formats.avro.nodes import Array, Enum, Fixed, Map, Node, Null, Plain, Record, Union
+from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Map, Node, Null, Plain, Record, Union, Within
 
 # Arrow makes no such field, but DataFusion has one.
 _NULL = pa.field("null", pa.null()).with_nullable(False)
@@ -28,10 +28,17 @@ _ARROW: Mapping[str, pa.DataType] = {
 }
 
 
+class NoBlocks(Exception):
+    """A schema whose records are not read in blocks."""
+
+
 def reading_schema(node: Node) -> tuple[dict[str, Any], pa.Schema]:
     """The schema with which a block of records is read, and the one in Arrow of what comes.
 
     The record has one field, of the whole value, or those of a record at the top, in their order; then the marker.
+
+    Raises:
+        NoBlocks: Some of its values become JSON.
     """
     maker = _Maker()
     fields = top_members(node)
@@ -86,6 +93,8 @@ class _Maker:
                 return self._once(node, lambda name: self._record(node, name))
             case Union():
                 return self._union(node)
+            case Json() | Within():
+                raise NoBlocks
 
     def _once(self, node: Node, make: Any) -> tuple[Any, pa.Field]:
         if node in self._known:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.avro.nodes import Logical
-from jobs.formats.avro.values import DAY, MICROS, exact_scaled
+from jobs.formats.avro.values import DAY, MICROS
 from jobs.formats.columns.text_columns import iso_timestamps
 from jobs.formats.columns.text_values import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
+from jobs.formats.columns.unscaled import exact_scaled
 from jobs.formats.problems import ValueProblem
 from jobs.schema.declared import Primitive
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.formats.avro.nodes import Array, Enum, Fixed, Map, Node, Null, Plain, Record, Union
+from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Map, Node, Null, Plain, Record, Union, Within
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -89,6 +89,8 @@ class _Steps:
                 self._blocks(rows, (items,))
             case Map(items):
                 self._blocks(rows, (Plain("string"), items))
+            case Within() | Json():
+                raise AssertionError("no block has it")
 
     def _good(self, rows: Indices) -> Indices:
         return rows[~self.bad[rows]]

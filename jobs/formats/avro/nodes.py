@@ -31,10 +31,11 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A primitive type."""
+    """A primitive type; `json` of texts that are JSON."""
 
     name: PlainName
     logical: Logical | None = None
+    json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +122,24 @@ class Record:
     scaled: ice.PrimitiveType | None = None
 
 
-Node: TypeAlias = Null | Plain | Fixed | Enum | Array | Map | Union | Record
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A record by its name, where it is not yet defined whole: within its own definition."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Values of a type that no column has; they become their JSON.
+
+    Attributes:
+        node: The type.
+        within: The records that it lies in, and the others that it names.
+    """
+
+    node: Node
+    within: tuple[Record, ...]
+
+
+Node: TypeAlias = Null | Plain | Fixed | Enum | Array | Map | Union | Record | Within | Json

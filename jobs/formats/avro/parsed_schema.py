@@ -21,8 +21,10 @@ from jobs.formats.avro.nodes import (
     PlainName,
     Record,
     Union,
+    Within,
 )
 from jobs.formats.avro.options import AvroOptions
+from jobs.formats.connect_types import JSON
 from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 
 LARGEST_FIXED = 65_536
@@ -34,8 +36,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEVER = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
-def parsed_schema(schema: WriterSchema, options: AvroOptions) -> Node:
-    """The nodes of a writer schema.
+def parsed_schema(schema: WriterSchema, options: AvroOptions) -> tuple[Node, Mapping[str, Record]]:
+    """The nodes of a writer schema, and all records that it and its references define, by name.
 
     Raises:
         BadWriterSchema: It is none, or has names that no column can have.
@@ -44,9 +46,10 @@ def parsed_schema(schema: WriterSchema, options: AvroOptions) -> Node:
     try:
         for name, text in schema.references:
             parser.node(_json(text, f"the reference {name!r}"), None)
-        return parser.node(_json(schema.text, "the schema"), None)
+        node = parser.node(_json(schema.text, "the schema"), None)
     except RecursionError:
         raise BadWriterSchema("a schema that is nested too deep") from None
+    return node, parser.records
 
 
 def _json(text: str, what: str) -> Any:
@@ -68,8 +71,13 @@ class _Parser:
 
     def __init__(self, options: AvroOptions) -> None:
         self._options: AvroOptions = options
-        # None of a type that is being read: it would contain itself.
+        # None of a type that is being read.
         self._named: dict[str, Node | None] = {}
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """The records that it has met, by name."""
+        return {name: node for name, node in self._named.items() if isinstance(node, Record)}
 
     def node(self, schema: Any, namespace: str | None) -> Node:
         """The node of a schema.
@@ -104,12 +112,11 @@ class _Parser:
         if name == "null":
             return Null()
         if name in _PLAIN:
-            return Plain(name, logical_type(name, attributes))  # pyright: ignore[reportArgumentType]
+            json_text = name == "string" and attributes.get("connect.name") == JSON
+            return Plain(name, logical_type(name, attributes), json_text)  # pyright: ignore[reportArgumentType]
         for full in (_full_name(name, namespace), name):
             if full in self._named:
-                if (found := self._named[full]) is None:
-                    raise BadWriterSchema(f"the type {full!r} contains itself: no column holds that")
-                return found
+                return self._named[full] or Within(full)
         raise NoSchema(f"the type {name!r} is not defined, and no reference defines it")
 
     def _union(self, schemas: list[Any], namespace: str | None) -> Union:
@@ -131,10 +138,10 @@ class _Parser:
                 return Branch(name, node)
             case Array() | Map():
                 return Branch(type(node).__name__.lower(), node)
-            case Record(name) | Enum(name) | Fixed(name):
+            case Record(name) | Enum(name) | Fixed(name) | Within(name):
                 short = name if self._options.enhanced_avro_schema_support else name.rpartition(".")[2]
                 return Branch(self._usable(short, f"the type {name!r}"), node)
-            case Union():
+            case _:
                 raise NoSchema("a union within a union")
 
     def _refuse_double(self, branches: tuple[Branch, ...]) -> None:

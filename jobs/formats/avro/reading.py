@@ -11,9 +11,11 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from jobs.formats.avro.nodes import Array, Enum, Fixed, Map, Node, Null, Plain, Record, Union
+from jobs.formats.avro.json_values import json_of
+from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Map, Node, Null, Plain, Record, Union, Within
 from jobs.formats.avro.schema import is_null
-from jobs.formats.avro.values import exact, exact_scaled
+from jobs.formats.avro.values import exact
+from jobs.formats.columns.unscaled import exact_scaled
 from jobs.formats.problems import (
     INVALID_UTF8,
     MALFORMED_AVRO,
@@ -22,6 +24,9 @@ from jobs.formats.problems import (
     ValueProblem,
     shown_key,
 )
+
+MOST_WITHOUT_BYTES = 65_536
+"""Values of lists that take no bytes, of a record that has fewer bytes than these."""
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
@@ -34,13 +39,15 @@ class Cursor:
 
     Attributes:
         at: How many are read.
+        spare: How many values without bytes its lists may still have.
     """
 
-    __slots__ = ("at", "data")
+    __slots__ = ("at", "data", "spare")
 
     def __init__(self, data: bytes) -> None:
         self.data: bytes = data
         self.at: int = 0
+        self.spare: int = max(len(data), MOST_WITHOUT_BYTES)
 
     def take(self, size: int, needed: str) -> bytes:
         """The next bytes."""
@@ -75,8 +82,14 @@ Read: TypeAlias = Callable[[Cursor], Any]
 """Reads a value; raises `ValueProblem` with the path below it."""
 
 
-def reads(node: Node) -> Read:
-    """What reads values of a node: records and unions of several types as dicts, maps as lists of pairs."""
+def reads(node: Node, named: dict[str, Read] | None = None) -> Read:
+    """What reads values of a node: records and unions of several types as dicts, maps as lists of pairs.
+
+    Args:
+        node: The type.
+        named: What reads the records that it lies in; added to.
+    """
+    named = {} if named is None else named
     match node:
         case Null():
             return lambda _: None
@@ -87,18 +100,23 @@ def reads(node: Node) -> Read:
         case Enum(_, symbols):
             return _enum(symbols)
         case Array(items):
-            return _array(reads(items))
+            return _array(reads(items, named), empty=_takes_no_bytes(items))
         case Map(values):
-            return _map(reads(values))
+            return _map(reads(values, named))
         case Union():
-            return _union(node)
-        case Record():
-            kind = node.scaled
+            return _union(node, named)
+        case Record(name, scaled=kind):
+            named[name] = read = _record(node, named)
             return (
-                _record(node)
-                if kind is None
-                else _then(_record(node), lambda value: exact_scaled(value["scale"], value["value"], kind))
+                read if kind is None else _then(read, lambda value: exact_scaled(value["scale"], value["value"], kind))
             )
+        case Within(name):
+            return lambda cursor: named[name](cursor)
+        case Json(inner, within):
+            raw: dict[str, Read] = {}
+            for each in within:
+                reads(each, raw)
+            return _then(reads(inner, raw), json_of(inner, within))
 
 
 def _then(read: Read, convert: Callable[[Any], Any] | None) -> Read:
@@ -161,22 +179,37 @@ def _numbered(cursor: Cursor, count: int, what: str) -> int:
     return number
 
 
-def _count(cursor: Cursor) -> int:
-    """How many values the next block of a list or a map has; 0 at its end."""
+def _takes_no_bytes(node: Node) -> bool:
+    return isinstance(node, Null) or (
+        isinstance(node, Record) and all(_takes_no_bytes(each.node) for each in node.fields)
+    )
+
+
+def _count(cursor: Cursor, *, empty: bool = False) -> int:
+    """How many values the next block of a list or a map has; 0 at its end.
+
+    Args:
+        cursor: Behind the block before.
+        empty: Whether the values take no bytes.
+    """
     count = cursor.number("the number of values")
     if count < 0:
         cursor.number("the size of values")
         count = -count
-    # Every value has a byte at least, as no column holds a list of nothing but nulls.
-    if count > len(cursor.data) - cursor.at:
+    if empty:
+        cursor.spare -= count
+        if cursor.spare < 0:
+            most = max(len(cursor.data), MOST_WITHOUT_BYTES)
+            raise ValueProblem(MALFORMED_AVRO, f"needs at most {most:,} values without bytes in a record, found more")
+    elif count > len(cursor.data) - cursor.at:
         raise ValueProblem(MALFORMED_AVRO, f"needs {count} values, found the end of the record")
     return count
 
 
-def _array(item: Read) -> Read:
+def _array(item: Read, *, empty: bool) -> Read:
     def read(cursor: Cursor) -> list[Any]:
         found: list[Any] = []
-        while count := _count(cursor):
+        while count := _count(cursor, empty=empty):
             for _ in range(count):
                 try:
                     found.append(item(cursor))
@@ -202,8 +235,8 @@ def _map(value: Read) -> Read:
     return read
 
 
-def _union(node: Union) -> Read:
-    branches = tuple((each.name, reads(each.node), is_null(each.node)) for each in node.branches)
+def _union(node: Union, named: dict[str, Read]) -> Read:
+    branches = tuple((each.name, reads(each.node, named), is_null(each.node)) for each in node.branches)
     if node.only is not None or not node.filled:
         return lambda cursor: branches[_numbered(cursor, len(branches), "types")][1](cursor)
 
@@ -219,8 +252,8 @@ def _union(node: Union) -> Read:
     return read
 
 
-def _record(node: Record) -> Read:
-    fields = tuple((each.name, reads(each.node)) for each in node.fields)
+def _record(node: Record, named: dict[str, Read]) -> Read:
+    fields = tuple((each.name, reads(each.node, named)) for each in node.fields)
 
     def read(cursor: Cursor) -> dict[str, Any]:
         found: dict[str, Any] = {}

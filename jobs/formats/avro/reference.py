@@ -14,7 +14,7 @@ from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.reading import Cursor, Read, reads
 from jobs.formats.avro.schema import VALUE, avro_schema, is_struct, top_node
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure
-from jobs.formats.problems import EMPTY_VALUE, MALFORMED_AVRO, ValueProblem
+from jobs.formats.problems import EMPTY_VALUE, MALFORMED_AVRO, TOO_DEEP, ValueProblem
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 
@@ -62,6 +62,8 @@ class AvroReferenceDecoder:
         except ValueProblem as problem:
             field = f"$.{VALUE}" if not self._struct else "$"
             raise ValueProblem(problem.error_class, problem.message, f"{field}{problem.field or ''}") from None
+        except RecursionError:
+            raise ValueProblem(TOO_DEEP, "needs a record that is nested less deep") from None
         if cursor.at < len(data):
             raise ValueProblem(MALFORMED_AVRO, "needs the end of the record, found more")
         return found if self._struct else {VALUE: found}

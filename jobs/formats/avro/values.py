@@ -69,40 +69,6 @@ def exact_unscaled(data: bytes, precision: int, scale: int) -> Decimal:
     return found
 
 
-def exact_scaled(scale: int, data: bytes, kind: ice.PrimitiveType) -> Any:
-    """Debezium's VariableScaleDecimal as a decimal or as plain text.
-
-    Args:
-        scale: Its field `scale`.
-        data: Its field `value`.
-        kind: A decimal type, or string.
-
-    Raises:
-        ValueProblem: wrong_length, out_of_range or precision_loss; never a rounded number.
-    """
-    if not data:
-        raise ValueProblem(WRONG_LENGTH, "needs the bytes of a decimal, found none")
-    if len(data) > _LONGEST_DECIMAL * 32 or abs(scale) > 10_000:
-        raise ValueProblem(OUT_OF_RANGE, f"needs {kind}, found a number of {len(data)} bytes and scale {scale}")
-    number = int.from_bytes(data, signed=True)
-    digits = tuple(map(int, str(abs(number))))
-    text = format(Decimal((int(number < 0), digits, -scale)), "f")
-    if not isinstance(kind, ice.DecimalType):
-        return text
-    if scale > kind.scale:
-        number, rest = divmod(abs(number), 10 ** (scale - kind.scale))
-        if rest:
-            message = f"needs {kind}, found {shown(text)} with more than {kind.scale} digits after the point"
-            raise ValueProblem(PRECISION_LOSS, message)
-        number = -number if data[0] & 0x80 else number
-    else:
-        number *= 10 ** (kind.scale - scale)
-    if abs(number) >= 10**kind.precision:
-        message = f"needs {kind}, found {shown(text)} with too many digits before the point"
-        raise ValueProblem(OUT_OF_RANGE, message)
-    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
-
-
 def _exact_day(number: int) -> int:
     if not FIRST_DAY <= number <= LAST_DAY:
         raise ValueProblem(OUT_OF_RANGE, f"needs date in the years 0001 to 9999, found {number}")

@@ -95,7 +95,7 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             return whole_numbers(declared, _array(values, pa.string()))
         case (("float" | "double"), "text"):
             return text_floats(declared, _array(values, pa.string()))
-        case "float", _ if not isinstance(values, pa.Array):
+        case (("float" | "double"), _) if not isinstance(values, pa.Array):
             text, bad = number_texts(declared, values, required=required)
             array, refused = nearest(declared, text)
             return array, _both(bad, refused)

@@ -1,4 +1,4 @@
-"""Unscaled decimals: base64 of the number without its point, big-endian in two's complement, as Connect writes it.
+"""Unscaled decimals: the number without its point, big-endian in two's complement, as Connect writes it in base64.
 
 Texts of four and of eight characters, which are numbers of at most six bytes, are read side by side; all others, and
 those that are not base64 in its one canonical form, are read one by one.
@@ -14,12 +14,25 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg import types as ice
 
 from jobs.formats.columns import text_values
 from jobs.formats.columns.text_columns import Leaf, one_by_one
-from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, BadValue, ValueProblem
+from jobs.formats.problems import (
+    NULL_IN_REQUIRED,
+    OUT_OF_RANGE,
+    PRECISION_LOSS,
+    WRONG_LENGTH,
+    WRONG_TYPE,
+    BadValue,
+    ValueProblem,
+    shown,
+)
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
+
+_LONGEST_SCALED = 1024
+"""Bytes of an unscaled value with a scale of its own that is looked at."""
 
 _SHORT = 32
 _LENGTHS = (4, 8)
@@ -69,6 +82,40 @@ def _scaled(number: int | None, scale: int) -> Decimal | None:
         return None
     sign, digits, _ = Decimal(number).as_tuple()
     return Decimal((sign, digits, -scale))
+
+
+def exact_scaled(scale: int, data: bytes, kind: ice.PrimitiveType) -> Any:
+    """Debezium's VariableScaleDecimal as a decimal or as plain text.
+
+    Args:
+        scale: Its field `scale`.
+        data: Its field `value`.
+        kind: A decimal type, or string.
+
+    Raises:
+        ValueProblem: wrong_length, out_of_range or precision_loss; never a rounded number.
+    """
+    if not data:
+        raise ValueProblem(WRONG_LENGTH, "needs the bytes of a decimal, found none")
+    if len(data) > _LONGEST_SCALED or abs(scale) > 10_000:
+        raise ValueProblem(OUT_OF_RANGE, f"needs {kind}, found a number of {len(data)} bytes and scale {scale}")
+    number = int.from_bytes(data, signed=True)
+    digits = tuple(map(int, str(abs(number))))
+    text = format(Decimal((int(number < 0), digits, -scale)), "f")
+    if not isinstance(kind, ice.DecimalType):
+        return text
+    if scale > kind.scale:
+        number, rest = divmod(abs(number), 10 ** (scale - kind.scale))
+        if rest:
+            message = f"needs {kind}, found {shown(text)} with more than {kind.scale} digits after the point"
+            raise ValueProblem(PRECISION_LOSS, message)
+        number = -number if data[0] & 0x80 else number
+    else:
+        number *= 10 ** (kind.scale - scale)
+    if abs(number) >= 10**kind.precision:
+        message = f"needs {kind}, found {shown(text)} with too many digits before the point"
+        raise ValueProblem(OUT_OF_RANGE, message)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
 
 
 def unscaled_decimals(declared: Primitive, texts: pa.StringArray) -> Leaf:

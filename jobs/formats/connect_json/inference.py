@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.problems import ValueProblem
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.schema.compatibility import promotes
+from jobs.schema.iceberg_schema import iceberg_schema
 
 MOST_SCHEMAS = 100
 """Different ones that are looked at; the records of others are counted."""
@@ -79,12 +80,12 @@ class MergedColumn:
     Attributes:
         field: The column; required if every schema has it and requires it.
         schemas: How many have it.
-        others: Schemas whose values it does not hold.
+        others: Indexes of the schemas whose values it does not hold.
     """
 
     field: ice.NestedField
     schemas: int
-    others: tuple[SeenSchema, ...]
+    others: tuple[int, ...]
 
 
 class SeenEnvelopes:
@@ -134,28 +135,18 @@ class SeenEnvelopes:
             if seen.decoder is not None:
                 self._look(seen.decoder, payloads)
 
-    def merged(self) -> list[MergedColumn]:
-        """The columns that all schemas together say, the newest schema's first."""
-        read = [each for each in reversed(self.schemas.values()) if each.rows is not None]
-        found: dict[str, MergedColumn] = {}
-        for seen in read:
-            for column in _fields(seen):
-                known = found.get(column.name)
-                if known is None:
-                    found[column.name] = MergedColumn(column, 1, ())
-                    continue
-                kind = merged_type(known.field.field_type, column.field_type)
-                others = known.others if kind is not None else (*known.others, seen)
-                required = known.field.required and column.required
-                made = ice.NestedField(column.field_id, column.name, kind or known.field.field_type, required=required)
-                found[column.name] = MergedColumn(made, known.schemas + 1, others)
-        return [_optional_unless(each, each.schemas == len(read)) for each in found.values()]
+    def merged(self) -> list[tuple[MergedColumn, list[SeenSchema]]]:
+        """The columns of all schemas, the newest schema's first, each with the schemas that it does not hold."""
+        read = [(each, each.rows) for each in reversed(self.schemas.values()) if each.rows is not None]
+        merged = merged_columns([rows for _, rows in read], [each.count for each, _ in read])
+        return [(each, [read[index][0] for index in each.others]) for each in merged]
 
     def _met(self, schema: bytes, place: Place) -> SeenSchema:
         seen = self.schemas[schema] = SeenSchema(_name(schema), place)
         try:
-            seen.decoder = JsonWriterDecoder(connect_types(schema.decode()), block=True)
-            seen.rows = seen.decoder.schema
+            types = connect_types(schema.decode())
+            seen.decoder = JsonWriterDecoder(types, block=True)
+            seen.rows = iceberg_schema(types.declared)
         except BadWriterSchema as problem:
             seen.problem = problem.message
         return seen
@@ -210,6 +201,48 @@ def is_enveloped(value: bytes) -> bool:
     return True
 
 
+def merged_columns(schemas: Sequence[Schema], counts: Sequence[int]) -> list[MergedColumn]:
+    """Columns that take what schemas say of each field, those of the first schema first.
+
+    Where no type holds all values of a field, or its name differs by case, the column is that of most records; of as
+    many that of the first schema.
+
+    Args:
+        schemas: Schemas that records carry.
+        counts: How many records each has.
+    """
+    candidates: dict[str, list[tuple[ice.NestedField, list[int]]]] = {
+        each.name.casefold(): [] for schema in schemas for each in schema.fields
+    }
+    for index in sorted(range(len(schemas)), key=lambda index: -counts[index]):
+        for column in schemas[index].fields:
+            _join(candidates[column.name.casefold()], column, index)
+    return [_chosen(each, counts, len(schemas)) for each in candidates.values()]
+
+
+def _join(candidates: list[tuple[ice.NestedField, list[int]]], column: ice.NestedField, index: int) -> None:
+    """Add a schema's column to the first candidate that can take it, or as another candidate."""
+    for number, (known, indexes) in enumerate(candidates):
+        kind = merged_type(known.field_type, column.field_type) if known.name == column.name else None
+        if kind is not None:
+            required = known.required and column.required
+            wider = known.model_copy(update={"field_type": kind, "required": required})
+            candidates[number] = wider, [*indexes, index]
+            return
+    candidates.append((column, [index]))
+
+
+def _chosen(
+    candidates: Sequence[tuple[ice.NestedField, list[int]]], counts: Sequence[int], schemas: int
+) -> MergedColumn:
+    column, held = max(candidates, key=lambda each: sum(counts[index] for index in each[1]))
+    named = [each for each in candidates if each[0].name == column.name]
+    others = tuple(index for _, indexes in named if indexes is not held for index in indexes)
+    total = len(held) + len(others)
+    required = total == schemas and all(each.required for each, _ in named)
+    return MergedColumn(column.model_copy(update={"required": required}), total, others)
+
+
 def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType | None:
     """The narrowest type that holds values of two; None if none does.
 
@@ -252,18 +285,6 @@ def _merged_struct(one: ice.StructType, other: ice.StructType) -> ice.StructType
             taken.add(each.name.casefold())
             fields.append(ice.NestedField(each.field_id, each.name, each.field_type, required=False))
     return ice.StructType(*fields)
-
-
-def _optional_unless(column: MergedColumn, everywhere: bool) -> MergedColumn:
-    found = column.field
-    required = found.required and everywhere
-    made = ice.NestedField(found.field_id, found.name, found.field_type, required=required)
-    return MergedColumn(made, column.schemas, column.others)
-
-
-def _fields(seen: SeenSchema) -> Iterator[ice.NestedField]:
-    if seen.rows is not None:
-        yield from seen.rows.fields
 
 
 def _name(schema: bytes) -> str:

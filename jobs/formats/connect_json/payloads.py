@@ -16,7 +16,7 @@ from jobs.formats.connect_json.envelope import NO_SCHEMA
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
-from jobs.formats.decoder_spec import SURVEY, DecoderSpec
+from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.json.format import JSON
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
@@ -44,7 +44,7 @@ class Payloads:
     """
 
     def __init__(self, spec: DecoderSpec, *, block: bool) -> None:
-        unknown, rows = spec.options.get("unknown_fields", "ignore"), conformed_rows(spec)
+        unknown = spec.options.get("unknown_fields", "ignore")
         self._survey: bool = bool(spec.options.get(SURVEY))
         self._options: Options = tuple(sorted((name, of) for name, of in spec.options.items() if name != SURVEY))
         self._given: Options = (
@@ -53,8 +53,8 @@ class Payloads:
             ("unknown_fields", "ignore" if unknown == "keep" else unknown),
         )
         self._make: Any = _block_decoder if block else _reference_decoder
-        self._rows: str = rows.model_dump_json()
-        self.schema: pa.Schema = rows_arrow_schema(rows)
+        self._rows: RowsSchema = spec.schema
+        self.schema: pa.Schema = rows_arrow_schema(conformed_rows(spec))
         others = {name: value for name, value in self._options if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
         self._plain: DecoderSpec = DecoderSpec(JSON.name, spec.schema, others)
         self._make_plain: MakeDecoder = JSON.block if block else JSON.reference

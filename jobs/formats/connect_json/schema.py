@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from jobs.formats.connect_types import DECIMAL, LOGICAL_TYPES, MOST_DIGITS, decimal_scale
+from jobs.formats.connect_types import DECIMAL, JSON, LOGICAL_TYPES, MOST_DIGITS, decimal_scale
 from jobs.formats.json.defaults import ELEMENT, VALUE, Defaults
 from jobs.formats.json.record_types import can_be_extra
 from jobs.formats.json.reference import JsonReferenceDecoder
@@ -112,6 +112,8 @@ def logical_type(name: str, carrier: str, parameters: Mapping[str, str], place: 
     Raises:
         BadWriterSchema: It has another type than the logical type, or a decimal has no scale.
     """
+    if (name, carrier) == (JSON, "string"):
+        return Primitive("string", encoding="json")
     logical = LOGICAL_TYPES.get(name)
     if logical is None:
         return None

@@ -115,8 +115,8 @@ class RecordPlan:
             return False
         known = {member.name: index for index, member in enumerate(plan.members)}
         fields = {} if plan.declared is None else {one.name: one for one in plan.declared.fields}
-        by_case = {name.casefold() for name in fields}
         names = self._levels.get(_path(plan.place)) if self._levels and fields else None
+        by_case = {name.casefold() for name in fields} | (names.near.keys() if names else set())
         at, new = 0, False
         for key, value in pairs:
             index = known.get(key)

@@ -94,9 +94,8 @@ class Numbers:
         inexact = np.flatnonzero((self.digits + self.places > MOST_IN_A_WORD) | (mantissa > _EXACT_MANTISSA))
         if len(inexact):
             numbers[inexact] = self._parsed(inexact)
-        # An exponent follows, or it is -0, whose sign is not asked about here.
-        unfit = (self.text.bytes[self.ends] | 0x20) == ord("e")
-        return self._signed(numbers), unfit | (self.negative & (numbers == 0))
+        # An exponent follows.
+        return self._signed(numbers), (self.text.bytes[self.ends] | 0x20) == ord("e")
 
     def _rounded_twice(self, doubles: npt.NDArray[np.float64]) -> Mask:
         """Which doubles lie halfway between two floats and are not exactly what the text says."""

@@ -20,6 +20,7 @@ from jobs.formats.decoder import (
     EVERY_FIELD,
     LEFT_OUT,
     OTHER_UNKNOWN_PATHS,
+    WITHIN,
     Decoded,
     Failure,
     ValueDecoder,
@@ -30,7 +31,7 @@ from jobs.formats.json.cures import Cures
 from jobs.formats.json.decoded_rows import with_rows, without_rows
 from jobs.formats.json.former_columns import former_column
 from jobs.formats.json.healing import Heal
-from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
+from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, inner_places, simple_kind, value_types
 from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.json.shadowed import shadowed
@@ -84,6 +85,8 @@ class EvolvingJsonDecoder:
         self._new: NewFields = NewFields(declared)
         self._policy: EvolutionPolicy = policy
         self._refused: Mapping[str, str] = refused
+        # What may lie in a field that is new itself.
+        self._refused_within: frozenset[str] = frozenset(each[:-1] for each in refused if each.endswith(WITHIN))
         self._types: NewFieldTypes = types
         self._cures: Cures = Cures(declared, policy, refused_changes, reference)
 
@@ -138,7 +141,7 @@ class EvolvingJsonDecoder:
     def _seen_in_block(self, decoded: Decoded) -> tuple[list[Need], Indices]:
         """What a block's records need as far as its decoder has seen it, and the rows that have to be looked at."""
         undeclared = self._inner.undeclared if isinstance(self._inner, JsonBlockDecoder) else None
-        refused = any(self._refused.get(place) for place in (EVERY_FIELD, *decoded.unknown_fields))
+        refused = bool(self._refused_within) or any(map(self._refused.get, (EVERY_FIELD, *decoded.unknown_fields)))
         if undeclared is None or refused or self._policy.add == "propose":
             return [], decoded.positions
         needs, told = undeclared.needs(self._declared, self._types)
@@ -166,6 +169,9 @@ class EvolvingJsonDecoder:
             for kind in value_types(field.value, self._types):
                 if kind is None:
                     return _refusal(row, _BEYOND, field.place)
+                for place in inner_places(field.place, kind) if self._refused_within else ():
+                    if place in self._refused_within:
+                        return _refusal(row, self._refused[place], place)
                 needs.append(Need("add", field.path, kind, row))
                 if self._policy.add == "propose":
                     refused = Failure(row, DECODE_VALUE, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, field.place)

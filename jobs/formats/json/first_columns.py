@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from jobs.formats.json.inference import InferenceRules, inferred
+from jobs.formats.json.inference import InferenceRules, apart, inferred
 from jobs.formats.json.seen_values import SeenValues
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.parser import parse_schema
 
 _SAY_NOTHING = frozenset({"always_null", "empty"})
@@ -28,20 +28,10 @@ def first_columns(seen: SeenValues, infer: Mapping[str, Any] | None = None) -> S
     found = inferred(seen, InferenceRules(decimal, given.get("times", False)))
     nothing = {column.path for column in found.columns if _SAY_NOTHING & set(column.doubts)}
     kept = _kept(found.schema, "$", nothing) if found.schema else None
-    if not isinstance(kept, StructType) or not (fields := tuple(_apart(kept))):
+    if not isinstance(kept, StructType) or not (fields := tuple(apart(kept.fields))):
         return None
     kept = StructType(fields)
     return _maps_for_structs(kept) if given.get("objects") == "map" else kept
-
-
-def _apart(record: StructType) -> Iterator[Field]:
-    """The fields with dotted names that no other has: `a.b` is a name, and also that of the field b in a."""
-    taken: set[str] = set()
-    for each in record.fields:
-        names = list(column_paths(StructType((each,))))
-        if len(set(names)) == len(names) and taken.isdisjoint(names):
-            taken.update(names)
-            yield each
 
 
 def _kept(kind: DeclaredType, path: str, nothing: Container[str]) -> DeclaredType | None:

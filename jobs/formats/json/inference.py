@@ -1,18 +1,21 @@
 """Inference of a schema from JSON records: which columns take what was seen, by rules that ask for nothing unsaid.
 
 A whole number is a `long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times
-are asked for. No column is `not null`: records that were not looked at may lack it.
+are asked for. No column is `not null`: records that were not looked at may lack it. Columns that a file declares take
+every record that was seen, but for a few values of other kinds; what no other type takes is a `json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Literal, TypeAlias, get_args
 
 from jobs.errors import FrazilError
-from jobs.formats.json.seen_values import DEEPEST, Kind, SeenValues
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
+from jobs.formats.json.seen_values import DEEPEST, NUMBER, WHOLE, Kind, SeenValues, TextForm
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths, quoted
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema
 from jobs.schema.tokens import ENCODINGS
 
@@ -21,13 +24,28 @@ _MOST_DIGITS = 38
 # An object is read as a map where its keys look like data: many, and each in few of the objects.
 _MAP_KEYS = 50
 _MAP_SHARE = 0.1
+# So many values of other kinds are bad records, and no reason for another type.
+FEW = 0.05
+_JSON = Primitive("json", encoding=ENCODINGS["json"][0])
+_LARGEST = Decimal(sys.float_info.max)
 
 Doubt: TypeAlias = Literal[
-    "always_null", "empty", "mixed", "beyond_decimal", "name", "case", "kafka_name", "too_deep", "more_fields"
+    "always_null",
+    "empty",
+    "mixed",
+    "beyond_decimal",
+    "name",
+    "case",
+    "path",
+    "kafka_name",
+    "too_deep",
+    "more_fields",
 ]
 """What a person should look at: only nulls; only empty lists or objects; values of several kinds; more digits than a
-decimal has; a name that no column can have, that differs from another only by case, or that is frazil's own; nested too
-deep; more fields than were looked at."""
+decimal has, or beyond a double; a name that no column can have, that differs from another only by case, that is the
+path of another field, or that is frazil's own; nested too deep; more fields than were looked at."""
+
+_MORE: tuple[Doubt, ...] = ("more_fields",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +55,13 @@ class InferenceRules:
     Attributes:
         decimal: The type of numbers with a fraction, if one is asked for; else they are doubles.
         times: Whether texts that all look like times, or days, become timestamps, or dates.
+        declared: Whether a file declares the columns, so that they may be of types that no table has: `json`, and times
+            of a pattern.
     """
 
     decimal: Primitive | None = None
     times: bool = False
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +105,21 @@ def inferred(records: SeenValues, rules: InferenceRules) -> Inferred:
     """
     columns: list[InferredColumn] = []
     fields = _fields(records, rules, "$", 0, columns)
+    if rules.declared and len(kept := tuple(apart(fields))) < len(fields):
+        left = {f"$.{each.name}" for each in fields if each not in kept}
+        columns = [replace(each, type=None, doubts=("path",)) if each.path in left else each for each in columns]
+        fields = kept
     return Inferred(StructType(fields) if fields else None, tuple(columns))
+
+
+def apart(fields: Iterable[Field]) -> Iterator[Field]:
+    """The fields with dotted names that no other has: `a.b` is a name, and also that of the field b in a."""
+    taken: set[str] = set()
+    for each in fields:
+        names = list(column_paths(StructType((each,))))
+        if len(set(names)) == len(names) and taken.isdisjoint(names):
+            taken.update(names)
+            yield each
 
 
 def _fields(
@@ -139,6 +174,8 @@ def _type(
 ) -> tuple[DeclaredType, tuple[Doubt, ...]]:
     kind = most_frequent_kind(seen)
     mixed: tuple[Doubt, ...] = ("mixed",) if len(seen.kinds) > 1 else ()
+    if rules.declared and (doubt := _taken_by_none(seen, kind, rules, path, depth)) is not None:
+        return _JSON, (doubt,)
     match kind:
         case None:
             return Primitive("string"), ("always_null",)
@@ -158,6 +195,22 @@ def _type(
     return found, (*mixed, *doubts)
 
 
+def _taken_by_none(seen: SeenValues, kind: Kind | None, rules: InferenceRules, path: str, depth: int) -> Doubt | None:
+    """Why no type but `json` takes the values; None if one does."""
+    others = seen.count - seen.kinds.get(kind, 0) if kind is not None else 0
+    # A record has several elements of a list and values of a map.
+    if others and (others > seen.count * FEW or "[]" in path or "{}" in path):
+        return "mixed"
+    if kind in ("list", "object") and depth >= DEEPEST:
+        return "too_deep"
+    if kind == "number" and seen.least is not None and seen.most is not None:
+        if seen.fractions and rules.decimal is None and max(abs(seen.least), abs(seen.most)) > _LARGEST:
+            return "beyond_decimal"
+        if not seen.fractions and seen.whole_digits > _MOST_DIGITS:
+            return "beyond_decimal"
+    return None
+
+
 def most_frequent_kind(seen: SeenValues) -> Kind | None:
     """The kind of most of a field's values; None of one that was always null. Of as many the first by name."""
     return min(seen.kinds, key=lambda kind: (-seen.kinds[kind], kind), default=None)
@@ -173,11 +226,19 @@ def _number(seen: SeenValues, rules: InferenceRules) -> tuple[Primitive, tuple[D
 
 
 def _text(seen: SeenValues, rules: InferenceRules) -> Primitive:
-    if rules.times and len(seen.forms) == 1:
-        form, count = next(iter(seen.forms.items()))
-        if count == seen.kinds["text"]:
-            return _encoded(form)
+    form = form_of_all(seen)
+    usable = form in get_args(TextForm) or (rules.declared and form not in (WHOLE, NUMBER))
+    if rules.times and form is not None and usable:
+        kind = parse_schema(f"c {form}").fields[0].type
+        assert isinstance(kind, Primitive)
+        return kind
     return Primitive("string")
+
+
+def form_of_all(seen: SeenValues) -> str | None:
+    """What would take all texts of a field that look like times or numbers; None if some look otherwise."""
+    forms = {NUMBER} if seen.forms.keys() == {WHOLE, NUMBER} else set(seen.forms)
+    return forms.pop() if len(forms) == 1 and sum(seen.forms.values()) == seen.kinds.get("text") else None
 
 
 def _encoded(name: str, precision: int | None = None, scale: int | None = None) -> Primitive:
@@ -208,10 +269,18 @@ def _object(
             values.merge(inner)
         below: list[InferredColumn] = []
         kind, doubts = _type(values, rules, f"{path}{{}}", depth + 1, below)
+        if rules.declared and seen.more_fields:
+            kind, doubts, below = _JSON, _MORE, []
         columns.append(InferredColumn(f"{path}{{}}", kind, values, _times(values), doubts))
         columns.extend(below)
         return MapType(Primitive("string"), kind), ()
-    fields = _fields(seen, rules, path, depth, columns)
+    if rules.declared and any(doubt == "case" for _, _, doubt in _named(seen, top=False)):
+        return _JSON, ("case",)
+    below = []
+    fields = _fields(seen, rules, path, depth, below)
+    if rules.declared and (not fields or len(tuple(apart(fields))) < len(fields)):
+        return _JSON, ("path" if fields else "name",)
+    columns.extend(below)
     if not fields:
         return MapType(Primitive("string"), Primitive("string")), ("name",)
     return StructType(fields), ("more_fields",) if seen.more_fields else ()

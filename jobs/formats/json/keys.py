@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ import msgspec
 from jobs.formats.json.record_types import entries_of
 from jobs.formats.problems import KEY_CASE, TOO_DEEP, ValueProblem, shown_key
 from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, StructType
+from jobs.schema.name_matching import StructNames
 
+NO_FURTHER_NAMES: Mapping[str, StructNames] = MappingProxyType({})
 MAX_DEPTH = 200
 """How deep a record may be nested in what it carries beside the declared fields."""
 
@@ -42,12 +45,18 @@ def check_depth(record: bytes) -> None:
 
 
 class KeyWalker:
-    """Finds the keys that a declared record does not have, at every level, without looking into their values."""
+    """Finds the keys that a declared record does not have, at every level, without looking into their values.
 
-    def __init__(self, declared: StructType) -> None:
+    Args:
+        declared: The record.
+        levels: Further names of the fields, of each struct that has any, by its JSON path.
+    """
+
+    def __init__(self, declared: StructType, levels: Mapping[str, StructNames] = NO_FURTHER_NAMES) -> None:
         self._declared = declared
-        self._levels: dict[int, tuple[dict[str, DeclaredType], dict[str, str]]] = {}
-        self._by_case: dict[str, dict[str, str]] = {}
+        self._further: Mapping[str, StructNames] = levels
+        self._levels: dict[int, tuple[dict[str, DeclaredType], dict[str, tuple[str, str]]]] = {}
+        self._by_case: dict[str, dict[str, tuple[str, str]]] = {}
         self._entries: dict[int, ListType] = {}
         self._learn(declared, "$")
 
@@ -73,7 +82,8 @@ class KeyWalker:
         match declared:
             case StructType(fields):
                 nested = {one.name: one.type for one in fields if self._learn(one.type, f"{path}.{one.name}")}
-                by_case = {field.name.casefold(): field.name for field in fields}
+                names = self._further.get(path) or StructNames([field.name for field in fields], {}, any_case=False)
+                by_case = names.near
                 self._levels[id(declared)] = (nested, by_case)
                 self._by_case[path] = by_case
                 return True
@@ -98,11 +108,11 @@ class KeyWalker:
                 nested, by_case = self._levels[id(declared)]
                 members = _object(token)
                 for key in members:
-                    name = by_case.get(key.casefold())
+                    name, known = by_case.get(key.casefold(), (None, None))
                     if name is None or (name != key and name in members):
                         yield path, place, key
                     elif name != key:
-                        message = f"needs the key '{name}', found '{shown_key(key)}', which differs by case"
+                        message = f"needs the key '{known}', found '{shown_key(key)}', which differs by case"
                         raise ValueProblem(KEY_CASE, message, f"{place}.{shown_key(key)}")
                 for name, inner in nested.items():
                     if name in members:

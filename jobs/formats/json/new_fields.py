@@ -122,6 +122,26 @@ class NewFields:
                 return
 
 
+def inner_places(place: str, kind: ice.IcebergType) -> Iterator[str]:
+    """The JSON paths of the fields within a new field, as `field_place` writes those of a column that is not there.
+
+    Args:
+        place: JSON path of the new field.
+        kind: One type that its value says, see `value_types`.
+    """
+    while not kind.is_primitive:
+        match kind:
+            case ice.StructType(fields=(inner,)):
+                place, kind = f"{place}.{shown_key(inner.name)}", inner.field_type
+            case ice.ListType():
+                place, kind = f"{place}.element", kind.element_type
+            case ice.MapType():
+                place, kind = f"{place}.value", kind.value_type
+            case _:
+                return
+        yield place
+
+
 def simple_kind(value: Any, rules: NewFieldTypes) -> object:
     """What tells the type of a value without parts, cheaply: values of one kind have one type. None if it does not."""
     match value:

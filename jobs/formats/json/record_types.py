@@ -26,7 +26,7 @@ _NARROW = {
     "int16": Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)],
 }
 
-_PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "double": float, "string": str}
+_PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "string": str}
 
 
 def attribute(index: int) -> str:
@@ -54,8 +54,9 @@ def struct_class(
 ) -> type[msgspec.Struct]:
     """The class of one struct: exact types, required fields without a default, extra keys as raw tokens.
 
-    Numbers that become decimals or floats stay raw tokens, texts that become timestamps, dates or bytes stay texts:
-    they are converted for a whole column at once (jobs.formats.columns.primitive_columns).
+    Numbers that become decimals, floats or doubles stay raw tokens, since msgspec takes the sign of -0; texts that
+    become timestamps, dates or bytes stay texts: they are converted for a whole column at once
+    (jobs.formats.columns.primitive_columns).
     """
     fields: list[Any] = []
     names: dict[str, str] = {}
@@ -98,7 +99,7 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
             return str
         case Primitive("decimal", encoding="number" | "unscaled") | Primitive("int" | "long", encoding="number"):
             return msgspec.Raw
-        case Primitive("float" | "json"):
+        case Primitive("float" | "double" | "json"):
             return msgspec.Raw
         case Primitive(name, encoding=str() as way) if name in TIME_TYPES and way not in TEXTUAL:
             return _Long

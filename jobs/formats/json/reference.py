@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jobs.formats.decoder import DECODE_VALUE, MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure
 from jobs.formats.json.columns import build_columns
 from jobs.formats.json.errors import problem_of
-from jobs.formats.json.keys import KeyWalker, UnknownKey, check_depth, last_wins
+from jobs.formats.json.keys import NO_FURTHER_NAMES, KeyWalker, UnknownKey, check_depth, last_wins
 from jobs.formats.json.record_types import can_be_extra, struct_class
 from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
@@ -48,10 +48,11 @@ class JsonReferenceDecoder:
         names: NameRule = EXACT_NAMES,
     ) -> None:
         self._declared = declared
-        self._renamed: Rename = Renaming(declared, names).renamed if names else as_sent
+        renaming = Renaming(declared, names) if names else None
+        self._renamed: Rename = renaming.renamed if renaming else as_sent
         self._schema = arrow_schema(declared)
         self._refuse_unknown = unknown_fields == "fail"
-        self._keys = KeyWalker(declared)
+        self._keys = KeyWalker(declared, renaming.levels if renaming else NO_FURTHER_NAMES)
         self._use_extras({})
 
     def decode(self, values: pa.BinaryArray) -> Decoded:

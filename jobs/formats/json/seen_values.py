@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from jobs.formats.columns.text_values import exact_date, exact_timestamp
+from jobs.formats.columns.time_texts import exact_time_text
+from jobs.formats.problems import ValueProblem
+from jobs.schema.declared import Primitive
+from jobs.schema.parser import parse_schema
+
 Kind: TypeAlias = Literal["boolean", "number", "text", "list", "object"]
 TextForm: TypeAlias = Literal["timestamptz", "timestamp", "date"]
+WHOLE, NUMBER = "long as text", "double as text"
 
 MOST_FIELDS = 2_000
 """Of one object; what comes after them is only counted."""
@@ -28,6 +37,15 @@ _FORMS: tuple[tuple[TextForm, re.Pattern[str]], ...] = (
     ("date", re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)),
 )
 _LONGEST_TIME = 35
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?", re.ASCII)
+_YEAR = re.compile(r"(?<!\d)\d{4}(?!\d)", re.ASCII)
+_DAYS = ("d.M.yyyy", "yyyy/M/d", "MMM d yyyy", "MMM d, yyyy", "MMMM d, yyyy", "d MMM yyyy", "d MMMM yyyy")
+# A day is no timestamp, as one without a time has another meaning.
+_PATTERNS: tuple[str, ...] = (
+    *(f"date as '{day}'" for day in _DAYS),
+    *(f"timestamp as '{day} {time}'" for day in _DAYS for time in ("H:mm", "H:mm:ss", "H:mm:ss.SSS")),
+)
 
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
@@ -54,8 +72,8 @@ class SeenValues:
         fractions: Numbers that are written with a point or an exponent, also `1.0`.
         least, most: The smallest and the largest number.
         whole_digits, fraction_digits: The most digits before and behind the point, as written.
-        forms: Texts that look like a time or a day, by form.
-        earliest, latest: The first and the last of those by their texts, of one form.
+        forms: Texts that look like a time, a day or a number, by what would take them, in the words of schema text.
+        earliest, latest: The first and the last text of those of a TextForm.
         shortest, longest: Lengths of texts in characters.
         fields: Of objects, in the order in which they came.
         more_fields: Values of fields beyond `MOST_FIELDS`.
@@ -72,7 +90,7 @@ class SeenValues:
     most: Decimal | int | None = None
     whole_digits: int = 0
     fraction_digits: int = 0
-    forms: dict[TextForm, int] = field(default_factory=dict)
+    forms: dict[str, int] = field(default_factory=dict)
     earliest: str | None = None
     latest: str | None = None
     shortest: int | None = None
@@ -129,9 +147,10 @@ class SeenValues:
         self.longest = length if self.longest is None else max(self.longest, length)
         form = text_form(value)
         if form is not None:
-            self.forms[form] = self.forms.get(form, 0) + 1
             self.earliest = value if self.earliest is None else min(self.earliest, value)
             self.latest = value if self.latest is None else max(self.latest, value)
+        if (named := form or declared_form(value)) is not None:
+            self.forms[named] = self.forms.get(named, 0) + 1
 
     def _add_fields(self, value: dict[str, Any], place: Place, depth: int) -> None:
         for name, inner in value.items():
@@ -180,10 +199,42 @@ def parsed(record: bytes) -> dict[str, Any] | None:
 
 
 def text_form(text: str) -> TextForm | None:
-    """The form of a time or a day that a text has; whether there is such a day is not looked at."""
+    """The form of a time or a day that a text has, if there is such a day."""
     if len(text) > _LONGEST_TIME:
         return None
-    return next((form for form, pattern in _FORMS if pattern.fullmatch(text)), None)
+    form: TextForm | None = next((form for form, pattern in _FORMS if pattern.fullmatch(text)), None)
+    try:
+        match form:
+            case None:
+                return None
+            case "date":
+                exact_date(text)
+            case _:
+                exact_timestamp(text, zoned=form == "timestamptz")
+    except ValueProblem:
+        return None
+    return form
+
+
+def declared_form(text: str) -> str | None:
+    """What a file can declare to take a text that is a number, or a time of another form than those of `text_form`."""
+    if len(text) > _LONGEST_TIME:
+        return None
+    if _NUMBER.fullmatch(text):
+        return WHOLE if _WHOLE.fullmatch(text) else NUMBER
+    if not _YEAR.search(text):
+        return None
+    for form, declared in _declared_patterns():
+        with suppress(ValueProblem):
+            exact_time_text(text, declared)
+            return form
+    return None
+
+
+@lru_cache(maxsize=1)
+def _declared_patterns() -> list[tuple[str, Primitive]]:
+    types = [parse_schema(f"c {form}").fields[0].type for form in _PATTERNS]
+    return [(form, kind) for form, kind in zip(_PATTERNS, types, strict=True) if isinstance(kind, Primitive)]
 
 
 def paths(seen: SeenValues, path: str = "$") -> Iterator[tuple[str, SeenValues]]:

@@ -20,7 +20,7 @@ from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.unknown_fields import unknown_fields
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, ValueProblem
 from jobs.schema.declared import StructType
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import JsonText, iceberg_schema
 
 VALUE_COLUMN = "value"
 """The one column of records that are no objects."""
@@ -67,7 +67,7 @@ class JsonWriterDecoder:
         declared = types.declared if types.defaults is None else types.defaults.optional(types.declared)
         make = JsonBlockDecoder if block else JsonReferenceDecoder
         self._decoder: ValueDecoder = make(declared, unknown_fields=unknown_fields)
-        self.schema: Schema = iceberg_schema(types.declared)
+        self.schema: Schema = iceberg_schema(types.declared, JsonText)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.

@@ -35,7 +35,10 @@ def kind_of(value: Any) -> str:
 def kinds_of(schema: Any, documents: Documents, at: At) -> frozenset[str]:
     """The types that a schema's values may have by what it says itself."""
     while isinstance(schema, dict) and "$ref" in schema:
-        schema, at = documents.referred(schema["$ref"], at)
+        try:
+            schema, at = documents.referred(schema["$ref"], at)
+        except BadWriterSchema:
+            return frozenset()
     words = schema.get("type") if isinstance(schema, dict) else None
     named = {one for one in (words if isinstance(words, list) else [words]) if isinstance(one, str)}
     # Connect writes bytes as texts, decimals among them, which are numbers to the schema.

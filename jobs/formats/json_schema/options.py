@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 WITHOUT_MEANING: Mapping[str, str] = {
@@ -33,7 +33,7 @@ class JsonSchemaOptions:
     def of(cls, options: Mapping[str, Any]) -> JsonSchemaOptions:
         """The options that a decoder's spec has; those that it does not have are at their defaults."""
         named = {name.replace(".", "_"): value for name, value in options.items()}
-        return cls(**{name: value for name, value in named.items() if name != "unknown_fields"})
+        return cls(**{each.name: named[each.name] for each in fields(cls) if each.name in named})
 
     def alternative(self, number: int) -> str:
         """The name of an alternative's column, counted from 0 without null."""

@@ -33,6 +33,10 @@ class At(NamedTuple):
 ROOT = At("", followed=frozenset({("", "")}))
 
 
+class WithinItself(BadWriterSchema):
+    """A reference that leads to itself without an end."""
+
+
 class Documents:
     """A schema's text, and those that it refers to.
 
@@ -53,7 +57,8 @@ class Documents:
         """What a reference stands for, and where that is.
 
         Raises:
-            BadWriterSchema: It stands for nothing that is there, or leads to itself.
+            BadWriterSchema: It stands for nothing that is there.
+            WithinItself: It leads to itself.
         """
         place = of_place(at.path)
         if not isinstance(reference, str):
@@ -63,7 +68,7 @@ class Documents:
         if document is None:
             raise BadWriterSchema(f"{place} refers to a schema that is not among its references")
         if (document, pointer) in at.followed:
-            raise BadWriterSchema(f"{place} is within itself, without an end")
+            raise WithinItself(f"{place} is within itself, without an end")
         for found in _found(self._texts[document], unquote(pointer)):
             return found, at._replace(document=document, followed=at.followed | {(document, pointer)})
         raise NoSchema(f"{place} refers to what is not there")

@@ -17,7 +17,7 @@ from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
 from jobs.formats.json_schema.choices import Alternative, Choice, InElements, InFields, InValues, rewriter
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.parts import NO_TYPE, Read, held_together, object_of
-from jobs.formats.json_schema.references import ROOT, At, Documents
+from jobs.formats.json_schema.references import ROOT, At, Documents, WithinItself
 from jobs.formats.writer_schema import BadWriterSchema, NoSchema, WriterSchema
 from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType, column_paths
 from jobs.schema.parser import MAX_NESTING
@@ -90,7 +90,13 @@ class _Reader:
         if not isinstance(schema, dict):
             raise NoSchema(f"{of_place(at.path)} is no schema")
         if "$ref" in schema:
-            return self.read(*self._documents.referred(schema["$ref"], at))
+            try:
+                found, there = self._documents.referred(schema["$ref"], at)
+            except WithinItself:
+                if not at.path:
+                    raise
+                return Read(Primitive("json"), True)
+            return self.read(found, there)
         parts = [self._own(schema, at)]
         parts += [self.read(one, at) for one in _schemas(schema, "allOf", at)]
         parts += [self._choice(_schemas(schema, word, at), at) for word in ("oneOf", "anyOf") if word in schema]
@@ -110,8 +116,10 @@ class _Reader:
         ):
             required = frozenset.intersection(*(one.required for one in alternatives))
             return replace(first, nullable=nullable, required=required)
+        # A value is looked at from its own schema on, so references may come again.
+        anew = at._replace(followed=frozenset())
         made = tuple(
-            Alternative(self._options.alternative(number), each.type, one, at, self._documents, each.choices)
+            Alternative(self._options.alternative(number), each.type, one, anew, self._documents, each.choices)
             for number, (one, each) in enumerate(others)
             if each.type is not None
         )

@@ -27,7 +27,7 @@ from pyiceberg.schema import Schema
 from jobs.formats.decoder import Decoded
 from jobs.formats.protobuf.block_columns import BlockColumns
 from jobs.formats.protobuf.compile import message_of
-from jobs.formats.protobuf.message_tree import Message
+from jobs.formats.protobuf.message_tree import Message, has_groups
 from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.protobuf.schema import message_tree
@@ -67,10 +67,13 @@ class ProtobufBlockDecoder:
         self._tree: Message = tree
         self._arrow: pa.Schema = rows_arrow_schema(self._reference.schema)
         self._walkable: bool = walkable(tree)
-        message = wire_message(tree, nested=False)
-        config = ptars.PtarsConfig(list_value_name="element")
-        self._handler: Any = ptars.HandlerPool([message.file], config=config).get_for_message(message)
         self._smallest: int = max(smallest, 1)
+        self._handler: Any = None
+        # Groups are neither walked along nor read by ptars.
+        if not has_groups(tree):
+            message = wire_message(tree, nested=False)
+            config = ptars.PtarsConfig(list_value_name="element")
+            self._handler = ptars.HandlerPool([message.file], config=config).get_for_message(message)
 
     @property
     def schema(self) -> Schema:
@@ -83,7 +86,7 @@ class ProtobufBlockDecoder:
         Args:
             values: The message of each record, without what names its schema.
         """
-        if len(values) < self._smallest or values.nbytes > _LARGEST_BLOCK:
+        if self._handler is None or len(values) < self._smallest or values.nbytes > _LARGEST_BLOCK:
             return self._reference.decode(values)
         if self._walkable:
             walk = WireWalk(values)

@@ -16,9 +16,11 @@ class Scalar:
 
     Attributes:
         kind: The type's name in a .proto file, such as `sint32`.
+        message: Full name of a recursive or too deeply nested message that is kept as its bytes.
     """
 
     kind: str
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Field:
         default: Its value if `absent` says so: of a scalar or an enum, as the message has it.
         required: Whether its column is.
         oneof: The oneof of the message that it belongs to.
+        group: Whether its messages have an end tag in place of a length.
     """
 
     number: int
@@ -132,6 +135,7 @@ class Field:
     default: Any = field(default=None, compare=False)
     required: bool = False
     oneof: str | None = None
+    group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,11 @@ class Union:
 
     name: str
     fields: tuple[Field, ...]
+
+
+def has_groups(tree: Message) -> bool:
+    """Whether a message has groups, however deep."""
+    return any(part.group or (isinstance(part.type, Message) and has_groups(part.type)) for part in tree.parts)
 
 
 INTEGERS: Mapping[str, tuple[int, int]] = {

@@ -29,6 +29,7 @@ from jobs.formats.protobuf.message_tree import (
 )
 from jobs.formats.protobuf.options import ProtobufRules
 from jobs.formats.writer_schema import BadWriterSchema
+from jobs.schema.iceberg_schema import JsonText, Presence
 
 MAX_DEPTH = 32
 MOST_COLUMNS = 10_000
@@ -68,8 +69,7 @@ def message_tree(message: Descriptor, rules: ProtobufRules) -> Message:
     """What the fields of a message become.
 
     Raises:
-        BadWriterSchema: The message has no fields, or some that no column can take: groups, messages that contain
-            themselves, more than MAX_DEPTH messages within each other, more than MOST_COLUMNS columns.
+        BadWriterSchema: The message has no fields, more than MOST_COLUMNS columns, or a decimal that no column takes.
     """
     tree = _Reader(rules).message(message, "$", ())
     if not tree.members:
@@ -118,9 +118,9 @@ def _iceberg(kind: Type, ids: count[int]) -> ice.IcebergType:
         case Wrapper():
             return _iceberg(kind.value.type, ids)
         case Json():
-            return ice.StringType()
+            return JsonText()
         case Marker():
-            return ice.BooleanType()
+            return Presence()
         case Message():
             return ice.StructType(*(_column(each, ids) for each in kind.members))
 
@@ -131,12 +131,7 @@ class _Reader:
         self._columns: int = 0
 
     def message(self, message: Descriptor, path: str, within: tuple[str, ...]) -> Message:
-        name = message.full_name
-        if name in within:
-            raise BadWriterSchema(f"the field {path} is a {name} within a {name}, for which no table has columns")
-        if len(within) >= MAX_DEPTH:
-            raise BadWriterSchema(f"the field {path} lies more than {MAX_DEPTH} messages deep")
-        within = (*within, name)
+        within = (*within, name := message.full_name)
         declared = DescriptorProto()
         message.CopyToProto(declared)
         proto2 = _is_proto2(message)
@@ -173,8 +168,7 @@ class _Reader:
         if self._columns > MOST_COLUMNS:
             raise BadWriterSchema(f"the schema has more than {MOST_COLUMNS} columns")
         rules = self._rules
-        if one.type == FieldDescriptor.TYPE_GROUP:
-            raise BadWriterSchema(f"the field {path} is a group, which Kafka Connect does not read either")
+        group = one.type == FieldDescriptor.TYPE_GROUP
         if one.is_repeated:
             required = rules.optional_for_nullables
             if one.message_type is not None and one.message_type.GetOptions().map_entry:
@@ -182,10 +176,11 @@ class _Reader:
                 kind = self._type(value, f"{path}{{}}", within)
                 default = None if isinstance(kind, Message) else _default(value, kind)
                 return Field(one.number, one.name, kind, "map", Scalar(_KINDS[key.type]), "default", default, required)
-            return Field(one.number, one.name, self._type(one, f"{path}[]", within), "list", required=required)
+            element = self._type(one, f"{path}[]", within)
+            return Field(one.number, one.name, element, "list", required=required, group=group)
         kind = self._type(one, path, within)
         absent: Absent = "null"
-        if not isinstance(kind, Scalar | Enum):
+        if one.message_type is not None:
             if isinstance(kind, Message) and rules.generate_struct_for_nulls and oneof is None:
                 absent = "default"
         elif oneof is None:
@@ -203,6 +198,7 @@ class _Reader:
             default=_default(one, kind),
             required=required,
             oneof=oneof,
+            group=group,
         )
 
     def _type(self, one: FieldDescriptor, path: str, within: tuple[str, ...]) -> Type:
@@ -224,6 +220,10 @@ class _Reader:
             if kind == "decimal":
                 return Logical(kind, _parts(parts), *_digits(one, path))
             return Logical(kind, _parts(parts))
+        if name in within or len(within) >= MAX_DEPTH:
+            if one.type == FieldDescriptor.TYPE_GROUP:
+                raise BadWriterSchema(f"the field {path} is a group that lies more than {MAX_DEPTH} messages deep")
+            return Scalar("bytes", name)
         return self.message(message, path, within) if message.fields else Marker()
 
 
@@ -235,6 +235,8 @@ def _parts(kinds: tuple[str, ...]) -> tuple[Field, ...]:
 
 
 def _default(one: FieldDescriptor, kind: Type) -> Any:
+    if isinstance(kind, Scalar) and kind.message:
+        return b""
     return one.default_value if isinstance(kind, Scalar | Enum) else None
 
 
@@ -254,12 +256,12 @@ def _digits(one: FieldDescriptor, path: str) -> tuple[int, int]:
         precision, scale = int(said.get("precision", MOST_DIGITS)), int(said.get("scale", 0))
     except ValueError:
         precision = scale = -1
-    if not 0 <= scale <= precision <= MOST_DIGITS or precision == 0:
+    if not 0 <= scale <= precision or precision == 0 or scale > MOST_DIGITS:
         raise BadWriterSchema(
-            f"the field {path} needs a precision from 1 to {MOST_DIGITS} and a scale from 0 to it, "
+            f"the field {path} needs a precision from 1 on and a scale from 0 to it, {MOST_DIGITS} at most, "
             f"found {said.get('precision')!r} and {said.get('scale')!r}"
         )
-    return precision, scale
+    return min(precision, MOST_DIGITS), scale
 
 
 def _parameters(one: FieldDescriptor, meta: bytes) -> dict[str, str]:

@@ -75,6 +75,8 @@ class _Maker:
             field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{self.message(entry)}"
         else:
             self._set_type(field, part.type)
+        if part.group:
+            field.type = FieldDescriptorProto.TYPE_GROUP
         return field
 
     def _set_type(self, field: FieldDescriptorProto, kind: Type) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 
+from jobs.schema.column_names import partition_names
 from jobs.schema.decoded_columns import DecodedColumns
 from jobs.schema.evolution import Evolution, protected_columns
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import field_path
@@ -56,21 +58,24 @@ def first_decoded(spec: StreamSpec, rows: Schema, key: Iterable[NestedField] | N
     Args:
         spec: The stream.
         rows: The columns of values.
-        key: Those in the struct of a key; None where the file declares them, or there are none.
+        key: Those in the struct of a key, empty where records have no keys; None where the file declares them, or
+            names no key.
     """
-    columns, struct = spec.record_columns.key, None
-    if key is not None and columns is not None and columns.into is not None:
-        struct = Schema(NestedField(1_000_000, columns.into, StructType(*key), required=columns.required))
+    columns, struct, fields = spec.record_columns.key, None, None if key is None else tuple(key)
+    if fields and columns is not None and columns.into is not None:
+        struct = Schema(NestedField(1_000_000, columns.into, StructType(*fields), required=columns.required))
     if spec.table.force_optional and not spec.table.identifiers and spec.decode.declared is None:
         rows = optional_columns(rows, ())
     if spec.changes is not None and spec.decode.declared is None:
         # Beside events there are records that have other parts, such as heartbeats.
         rows = Schema(*map(optional, rows.fields))
-    return DecodedColumns(spec.decode.with_extra_column(rows), struct)
+    return DecodedColumns(spec.decode.with_extra_column(rows), struct, keyless=fields == ())
 
 
 def key_fields(decoded: DecodedColumns) -> tuple[NestedField, ...] | None:
-    """The columns in the struct of a key; None where the file declares them, or there are none."""
+    """The columns in the struct of a key, empty where records have no keys; None where the file declares them."""
+    if decoded.keyless:
+        return ()
     kind = decoded.key.fields[0].field_type if decoded.key else None
     return kind.fields if isinstance(kind, StructType) else None
 
@@ -81,14 +86,18 @@ def evolving_schema(spec: StreamSpec, metadata: TableMetadata) -> Schema:
     return spec.decoded_for(table, metadata.properties).rows if spec.shapes else table
 
 
-def evolving_protected(spec: StreamSpec, metadata: TableMetadata) -> dict[int, str]:
-    """The columns among these whose types have to stay, by field id, with the reason."""
-    return {} if spec.shapes else _protected(metadata)
-
-
-def evolving_maintained(spec: StreamSpec) -> bool:
-    """Whether Spark has to read these columns: those of the table, and not those before steps that change columns."""
-    return spec.maintenance.enabled and not spec.shapes
+def evolving_rules(spec: StreamSpec, metadata: TableMetadata) -> dict[str, Any]:
+    """What `judged` has to know of these columns: those of the table are protected, and those before steps are not."""
+    schema, specs = metadata.schema(), metadata.partition_specs
+    if spec.shapes:
+        aliases = spec.decoded_for(schema, metadata.properties).aliases
+        return {"maintained": False, "partitions": None, "aliases": aliases}
+    return {
+        "protected": protected_columns(schema, specs, metadata.sort_order_by_id(metadata.default_sort_order_id)),
+        "maintained": spec.maintenance.enabled,
+        "partitions": partition_names(schema, specs),
+        "aliases": aliases_of(schema, metadata.properties, spec.table.name),
+    }
 
 
 def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> ChangedColumns:
@@ -141,9 +150,8 @@ def fitting_table(
         return Fitting((), (f"{field_path(wrong[0])} {wrong[1]}",))
     return fitting(
         behind.schema if lane is None else lane.left_of(behind.schema),
-        metadata.schema(),
+        metadata,
         own=spec.kafka_columns.names,
-        protected=_protected(metadata),
         relax_missing=relax_missing,
         maintained=spec.maintenance.enabled,
     )
@@ -195,9 +203,3 @@ def _lost_problem(spec: StreamSpec, rows: Schema, behind: Columns) -> str | None
 
 def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> Schema:
     return changed_schema(metadata.schema(), changes, metadata.last_column_id, spec.kafka_columns.names)
-
-
-def _protected(metadata: TableMetadata) -> dict[int, str]:
-    return protected_columns(
-        metadata.schema(), metadata.partition_specs, metadata.sort_order_by_id(metadata.default_sort_order_id)
-    )

@@ -45,6 +45,10 @@ from jobs.transform.smt.either_row import as_either, struct_of
 from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
 _NAME = RowChanges.name
+_NEGATIVE = (
+    "a negative one, as newer connectors send it of a compressed transaction: set binlog_transaction_compression to "
+    "OFF in MySQL, and let the connector take a new snapshot"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,9 @@ class DebeziumChanges(RowChanges):
         times, late = times_of(rows)
         failures += late
         for field, lacking in positions.lacking.items():
-            said = f"needs the position of the change in source.{field}, found none"
+            said = (
+                f"needs the position of the change in source.{field}, found {_NEGATIVE if field == 'pos' else 'none'}"
+            )
             places = np.flatnonzero(lacking & events.changes)
             failures += [RowFailure(int(at), BAD_ENVELOPE, said, "$.source") for at in places]
         old = None

@@ -17,18 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, OUT_OF_RANGE, shown
+from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, shown
 from jobs.transform.changes.changelog import DELETE, OPS, TRUNCATE
 from jobs.transform.changes.fixed_text import Mask, mask_of
 from jobs.transform.changes.source_block import SourceBlock
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.smt.debezium_envelope import kind_at
+from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import RowFailure, Rows
 
 _MESSAGE = "m"
 _KINDS = "c, u, d, r, t or m"
-_LAST_MS = 253_402_300_799_999
-_FIRST_MS = -62_135_596_800_000
 _STAMPED = ("ts_us", "ts_ms")
 _TRANSACTION = ("transaction", "id")
 _OF_SOURCE = ("txId", "gtid", "lsid")
@@ -99,9 +98,10 @@ def times_of(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
     for place, values in (("$.source", of_source), ("$", of_event)):
         for name in _STAMPED:
             if found.null_count and name in values:
-                times, odd = _instants(values[name], 1 if name == "ts_us" else 1000)
-                said = f"needs a time before the year 10000, found another number in {name}"
-                failures += [RowFailure(int(row), OUT_OF_RANGE, said, f"{place}.{name}") for row in np.flatnonzero(odd)]
+                times, odd = instants_of(values[name], f"{place}.{name}", "us" if name == "ts_us" else "ms")
+                # If a record has a time already, no other one counts, whatever the records beside it have.
+                lacking = mask_of(found.is_null())
+                failures += [failure for failure in odd if lacking[failure.row]]
                 found = pc.coalesce(found, times)
     return found, failures
 
@@ -146,19 +146,6 @@ def _no_event(ops: pa.Array, row: int) -> RowFailure:
         said = f"needs an event of Debezium with op {_KINDS}, found a record without op"
         return RowFailure(row, BAD_ENVELOPE, said, "$.op")
     return RowFailure(row, BAD_ENVELOPE, f"needs op {_KINDS}, found {shown(found)}", "$.op")
-
-
-def _instants(values: pa.Array, per: int) -> tuple[pa.Array, Mask]:
-    """Times of whole numbers of microseconds or milliseconds, and which are beyond the calendar."""
-    kind = pa.timestamp("us", tz="UTC")
-    if pa.types.is_timestamp(values.type):
-        return values.cast(kind), np.zeros(len(values), bool)
-    numbers = values.cast(pa.int64())
-    low, high = _FIRST_MS * (1000 // per), (_LAST_MS + 1) * (1000 // per) - 1
-    inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
-    odd = ~mask_of(pc.fill_null(inside, True))
-    kept = pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
-    return pc.multiply(kept, per).cast(kind), odd
 
 
 def _column(rows: Rows, name: str, kind: pa.DataType) -> pa.Array:

@@ -171,6 +171,9 @@ def _times(rows: Rows) -> tuple[pa.Array, list[RowFailure]]:
         kind = kind_at(rows.columns, path)
         if kind is not None and found.null_count:
             times, bad = cast_values(value_of(rows, path), kind, _INSTANT)
-            failures += [RowFailure(each.index, each.error_class, each.message, f"$.{'.'.join(path)}") for each in bad]
+            # Of a record that has a time already no other counts, whatever the records beside it have.
+            lacking = mask_of(found.is_null())
+            odd = (each for each in bad if lacking[each.index])
+            failures += [RowFailure(each.index, each.error_class, each.message, f"$.{'.'.join(path)}") for each in odd]
             found = pc.coalesce(found, times)
     return found, failures

@@ -37,6 +37,7 @@ from jobs.transform.changes.row_changes import RowChanges
 from jobs.transform.changes.row_fields import own_fields, with_key_values
 from jobs.transform.changes.unavailable import without_placeholders
 from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
 _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.LongType)
@@ -157,7 +158,8 @@ def flat_changes(
         old, wrong = old_keys(rows, kind, step.keys)
         failures += wrong
     beside = [rows.batch.column(name) for name in into.names if name in step.beside]
-    times = _times(rows, step.at)
+    times, odd = _times(rows, step.at)
+    failures += odd
     made = Changes(row, ops, beside, times, positions, lineages, None, unavailable, keys, old)
     return settled(made.rows(rows, into), failures)
 
@@ -173,14 +175,12 @@ def time_problem(columns: Columns, at: str | None) -> None:
         raise TransformProblem(said, ("at",))
 
 
-def _times(rows: Rows, at: str | None) -> pa.Array:
+def _times(rows: Rows, at: str | None) -> tuple[pa.Array, list[RowFailure]]:
     kafka = rows.frame.part("timestamp")
     if at is None:
-        return kafka
-    found = rows.batch.column(rows.columns.index(at))
-    if pa.types.is_integer(found.type):
-        found = found.cast(pa.timestamp("ms", tz="UTC"))
-    return pc.coalesce(found.cast(pa.timestamp("us", tz="UTC")), kafka)
+        return kafka, []
+    found, failures = instants_of(rows.batch.column(rows.columns.index(at)), f"$.{at}")
+    return pc.coalesce(found, kafka), failures
 
 
 def _shown(value: object) -> str:

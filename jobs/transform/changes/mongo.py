@@ -29,7 +29,7 @@ from jobs.transform.changes.debezium_events import event_problem, events_of, tim
 from jobs.transform.changes.source_block import SourceBlock, checked_source
 from jobs.transform.columns import Columns, TransformProblem, column, optional
 from jobs.transform.smt.debezium_envelope import kind_at, value_of
-from jobs.transform.smt.mongo import plain_document
+from jobs.transform.smt.mongo import described_changes, plain_document
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _ID, _DOCUMENT, _CHANGES = "_id", "document", "updateDescription"
@@ -171,9 +171,7 @@ class MongoChanges(Transform):
 def _changed(partial: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
     """The changed fields of a document, those that are gone as null, and which the event says something of."""
     place = f"$.{_CHANGES}"
-    updated = partial.get("updatedFields")
-    document = {} if updated is None else plain_document(updated, f"{place}.updatedFields")
-    removed: list[str] = partial.get("removedFields") or []
+    document, removed = described_changes(partial, place)
     if partial.get("truncatedArrays") or any("." in each for each in (*document, *removed)):
         said = f"needs changes of whole fields, found one of a part of a field; {_WHOLE}"
         raise ValueProblem(BAD_ENVELOPE, said, place)

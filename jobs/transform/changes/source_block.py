@@ -49,7 +49,12 @@ class SourceBlock:
         return found if found.type == pa.string() else found.cast(pa.string())
 
     def numbers(self, name: str) -> pa.Array:
-        """A field as whole numbers of 64 bits, also of digits in a text; null where it is something else."""
+        """A field as whole numbers of 64 bits from 0 on, also of digits in a text; null where it is something else."""
+        found = self.signed(name)
+        return pc.if_else(pc.less(found, 0), pa.scalar(None, pa.int64()), found)
+
+    def signed(self, name: str) -> pa.Array:
+        """The same with numbers below 0."""
         if not self.has(name):
             return pa.nulls(self.count, pa.int64())
         found = pc.struct_field(self.values, name)

@@ -23,6 +23,7 @@ from jobs.transform.smt.keys import KEY_COLUMN
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.sink import ICEBERG
+from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _CDC = "_cdc"
@@ -71,8 +72,8 @@ class DebeziumChange(Transform):
         ops, failures = _operations(value_of(rows, ("op",)), _DEBEZIUM_OPS, "$.op", lenient=self.lenient)
         deleted = pc.equal(ops, "D")
         state = pc.if_else(deleted, *before_and_after(rows, into))
-        times = value_of(rows, ("ts_ms",)).cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-        failures += _missing(state, "$.before or $.after") + _missing(times, "$.ts_ms")
+        times, odd = instants_of(value_of(rows, ("ts_ms",)), "$.ts_ms")
+        failures += odd + _missing(state, "$.before or $.after") + _missing(times, "$.ts_ms")
         db = value_of(rows, _database(rows.columns))
         table = value_of(rows, ("source", "table"))
         named = {"{db}": db, "{table}": table}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -22,13 +21,18 @@ _ESCAPES = {number: f"\\u{number:04X}" for number in range(32)} | {
 }
 
 
-def parsed_object(text: str, *, lenient: bool) -> dict[str, Any]:
+def parsed_object(text: str, *, lenient: bool, constants: bool = False) -> dict[str, Any]:
     """A text's JSON object; of a key that comes twice the last counts.
+
+    Args:
+        text: The JSON.
+        lenient: Whether what Java would change in silence is changed.
+        constants: Whether NaN, Infinity and -Infinity are numbers.
 
     Raises:
         ValueProblem: It is none, or Java would change what it says.
     """
-    decoder = _LENIENT if lenient else _STRICT
+    decoder = _DECODERS[lenient, constants]
     try:
         found, end = decoder.raw_decode(text, len(text) - len(text.lstrip(" \t\r\n")))
         rest = text[end:].strip(" \t\r\n")
@@ -81,7 +85,7 @@ def _json(node: Any) -> str:
             return str(node)
         case float():
             # Jackson writes what is no number as text.
-            return _float(node) if math.isfinite(node) else f'"{_float(node)}"'
+            return float_text(node) if math.isfinite(node) else f'"{float_text(node)}"'
         case str():
             return f'"{node.translate(_ESCAPES)}"'
         case list():
@@ -90,7 +94,7 @@ def _json(node: Any) -> str:
             return "{" + ",".join(f"{_json(key)}:{_json(each)}" for key, each in node.items()) + "}"
 
 
-def _float(number: float) -> str:
+def float_text(number: float) -> str:
     """As `java_numbers.float_texts` has it, of one number."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
@@ -114,9 +118,10 @@ def _refused(text: str) -> float:
     raise ValueError(text)
 
 
-def _decoder(parse_float: Callable[[str], float]) -> json.JSONDecoder:
-    return json.JSONDecoder(parse_float=parse_float, parse_constant=_refused)
-
-
-_STRICT = _decoder(_exact)
-_LENIENT = _decoder(float)
+_DECODERS = {
+    (lenient, constants): json.JSONDecoder(
+        parse_float=float if lenient else _exact, parse_constant=float if constants else _refused
+    )
+    for lenient in (False, True)
+    for constants in (False, True)
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,11 +13,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyiceberg import types as ice
 
-from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, ValueProblem
+from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, TOO_DEEP, WRONG_TYPE, ValueProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.smt.debezium_envelope import kind_at, value_of
-from jobs.transform.smt.json_texts import parsed_object
+from jobs.transform.smt.json_texts import float_text, parsed_object
 from jobs.transform.smt.keys import KEY_COLUMN
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
@@ -92,10 +93,8 @@ class MongoDocuments(Transform):
 
     def _changed(self, document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         place = f"$.{_CHANGES}"
-        updated = changes.get("updatedFields")
-        found = {} if updated is None else self._document(updated, f"{place}.updatedFields")
-        removed: Sequence[str] = changes.get("removedFields") or ()
-        within = [each for each in (*found, *removed) if "." in each]
+        found, removed = described_changes(changes, place, lenient=self.lenient)
+        within = changes.get("truncatedArrays") or any("." in each for each in (*found, *removed))
         if within and not self.lenient:
             # The sink adds a field of this name, and leaves the one within as it was.
             raise ValueProblem(WRONG_TYPE, "needs changes of whole fields, found one of a field within", place)
@@ -118,6 +117,27 @@ class MongoDocuments(Transform):
                 return node
 
 
+def described_changes(changes: Any, place: str, *, lenient: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """The changed fields of a document, and the names of those that are gone.
+
+    Args:
+        changes: The `updateDescription` of an event.
+        place: Where it stands, as the path of its failure.
+        lenient: As of `plain_document`.
+
+    Raises:
+        ValueProblem: It is none.
+    """
+    if not isinstance(changes, Mapping):
+        raise ValueProblem(
+            WRONG_TYPE, "needs a struct with updatedFields and removedFields, found another value", place
+        )
+    updated, removed = changes.get("updatedFields"), changes.get("removedFields") or []
+    if not isinstance(removed, list) or not all(isinstance(each, str) for each in removed):
+        raise ValueProblem(WRONG_TYPE, "needs the names of fields, found another value", f"{place}.removedFields")
+    return {} if updated is None else plain_document(updated, f"{place}.updatedFields", lenient=lenient), removed
+
+
 def plain_document(text: str, place: str, *, lenient: bool = False) -> dict[str, Any]:
     """A document of MongoDB with its values as JSON has them, whatever names its types have.
 
@@ -130,10 +150,12 @@ def plain_document(text: str, place: str, *, lenient: bool = False) -> dict[str,
         ValueProblem: It is none.
     """
     try:
-        found = parsed_object(text, lenient=lenient)
+        found = parsed_object(text, lenient=lenient, constants=True)
         return {name: _value(each) for name, each in found.items()}
     except ValueProblem as problem:
         raise ValueProblem(problem.error_class, problem.message, place) from None
+    except RecursionError:
+        raise ValueProblem(TOO_DEEP, "needs a document that is nested less deep", place) from None
     except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
         raise ValueProblem(WRONG_TYPE, "needs a document of MongoDB, found something else", place) from None
 
@@ -163,7 +185,7 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
     "$oid": _text,
     "$numberLong": int,
     "$numberInt": int,
-    "$numberDouble": float,
+    "$numberDouble": lambda value: _finite(float(value)),
     "$numberDecimal": _text,
     "$date": _instant,
     "$binary": _binary,
@@ -174,8 +196,16 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
 """Values of MongoDB that JSON writes as an object with one name, and what they are."""
 
 
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueProblem(OUT_OF_RANGE, f"needs numbers that JSON has, found {float_text(number)}")
+    return number
+
+
 def _value(node: Any) -> Any:
     match node:
+        case float():
+            return _finite(node)
         case dict():
             named = next((name for name in node if name in _NAMED), None)
             if named is not None and not node.keys() - {named, "$type"}:

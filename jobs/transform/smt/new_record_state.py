@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.transform.cast_values import cast_problem, texts
+from jobs.formats.columns.value_texts import texts
+from jobs.transform.cast_values import cast_problem
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.frame import Frame
 from jobs.transform.record_parts import with_headers

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
+from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
-from jobs.transform.cast_values import cast_problem, texts
+from jobs.transform.cast_values import cast_problem
 from jobs.transform.columns import Columns, TransformProblem, column, no_column, optional
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.record_parts import with_headers
@@ -25,6 +26,7 @@ from jobs.transform.smt.empty_lists import EmptyListsAsNull
 from jobs.transform.smt.java_regex import Replacement, java_pattern
 from jobs.transform.smt.known import Known
 from jobs.transform.smt.properties import Properties
+from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _NAME = "EventRouter"
@@ -106,7 +108,9 @@ class OutboxEvent(Transform):
         frame = frame.with_part("headers", with_headers(frame.part("headers"), added))
         frame = frame.with_part("topic", self._topics(of(self.topic), frame.part("topic")))
         frame = frame.with_part("key", _bytes(rows, self.key))
-        frame = frame.with_part("timestamp", self._times(rows, frame.part("timestamp")))
+        times, odd = self._times(rows, frame.part("timestamp"))
+        failures += odd
+        frame = frame.with_part("timestamp", times)
         gone = self._gone(rows, arrays[0])
         if gone is not None:
             # A text that is no value is not read as JSON, either.
@@ -132,18 +136,18 @@ class OutboxEvent(Transform):
         ]
         return pc.coalesce(pa.array(names, pa.string()).take(encoded.indices), before)
 
-    def _times(self, rows: Rows, before: pa.Array) -> pa.Array:
+    def _times(self, rows: Rows, before: pa.Array) -> tuple[pa.Array, list[RowFailure]]:
         """Times in UTC: those of the event, else of the change, else of the record."""
-        found: list[pa.Array] = []
+        found = pa.nulls(rows.count, pa.timestamp("us", tz="UTC"))
+        failures: list[RowFailure] = []
         for path in ((("after", self.time),) if self.time is not None else ()) + (("ts_ms",),):
-            kind = kind_at(rows.columns, path)
-            if kind is None:
-                continue
-            values = value_of(rows, path)
-            if isinstance(kind, ice.LongType):
-                values = values.cast(pa.timestamp("ms"))
-            found.append(values.cast(pa.timestamp("us", tz="UTC")))
-        return pc.coalesce(*found, before)
+            if kind_at(rows.columns, path) is not None:
+                times, odd = instants_of(value_of(rows, path), f"$.{'.'.join(path)}")
+                # If a record has a time already, the other one does not count.
+                lacking = _mask(found.is_null())
+                failures += [each for each in odd if lacking[each.row]]
+                found = pc.coalesce(found, times)
+        return pc.coalesce(found, before), failures
 
     def _updates(self, ops: pa.Array) -> list[RowFailure]:
         found = np.flatnonzero(_mask(pc.fill_null(pc.equal(ops, "u"), False)))

@@ -88,7 +88,8 @@ class RouteByTime(Transform):
     def apply(self, rows: Rows) -> Applied:
         """A name for each record."""
         topics = rows.frame.part("topic")
-        values = {"${topic}": topics, "${timestamp}": self.format.written(rows.frame.part("timestamp"))}
+        ms = rows.frame.part("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        values = {"${topic}": topics, "${timestamp}": self.format.written(ms)}
         texts = [values.get(part, pa.repeat(pa.scalar(part, pa.string()), rows.count)) for part in self.parts]
         return Applied(with_topic(rows, pc.binary_join_element_wise(*texts, "")))
 

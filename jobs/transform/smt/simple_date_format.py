@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +20,8 @@ from jobs.transform.time_writing import time_texts
 _RUN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
 _MOST = {**dict.fromkeys("GyMLdDEuHkKhamsSzZ"), "X": 3}
 _OF_WEEKS = frozenset("YwWF")
+_TURN = 146_097 * 86_400_000
+"""Milliseconds of 400 years, behind which the calendar repeats itself, with its days of the week."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +58,21 @@ class SimpleDateFormat:
             return "the day is said twice, by D and by M and d"
         return None
 
-    def written(self, instants: pa.Array) -> pa.Array:
-        """Instants (timestamps in microseconds, UTC) as texts."""
-        texts = [_written(part, instants) for part in self.parts]
+    def written(self, ms: pa.Array) -> pa.Array:
+        """Instants, in milliseconds since 1970, as texts."""
+        instants, years = _calendar(ms)
+        texts = [_written(part, instants, years) for part in self.parts]
         found = pc.binary_join_element_wise(*texts, "", "")
-        return pc.if_else(instants.is_valid(), found, pa.scalar(None, pa.string())) if instants.null_count else found
+        return pc.if_else(ms.is_valid(), found, pa.scalar(None, pa.string())) if ms.null_count else found
 
-    def miswritten(self, instants: pa.Array) -> pa.Array:
+    def miswritten(self, ms: pa.Array) -> pa.Array:
         """Which instants have milliseconds that read as another fraction, as 5 ms by S."""
-        ms = pc.millisecond(instants)
-        wrong = pa.repeat(pa.scalar(False), len(instants))
+        fraction = pc.millisecond(_calendar(ms)[0])
+        wrong = pa.repeat(pa.scalar(False), len(ms))
         for part in self.parts:
             if part.letter == "S" and part.count != 3:
-                right = pc.equal(ms, 0) if part.count > 3 else pc.or_(pc.equal(ms, 0), pc.greater_equal(ms, 100))
+                zero = pc.equal(fraction, 0)
+                right = zero if part.count > 3 else pc.or_(zero, pc.greater_equal(fraction, 100))
                 wrong = pc.or_(wrong, pc.invert(right))
         return pc.fill_null(wrong, False)
 
@@ -106,14 +111,23 @@ def simple_date_format(text: str, key: str) -> SimpleDateFormat:
     return SimpleDateFormat(text, tuple(parts))
 
 
-def _written(part: Part, instants: pa.Array) -> pa.Array | pa.Scalar:
+def _calendar(ms: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Timestamps at the same place of the calendar, in years that Arrow counts, and their true years; 0 is 1 BC."""
+    null = ms.is_null().to_numpy(zero_copy_only=False)
+    turns, rest = np.divmod(pc.fill_null(ms, 0).to_numpy(), _TURN)
+    instants = pa.array(rest * 1_000, mask=null).cast(pa.timestamp("us", tz="UTC"))
+    return instants, pc.add(pc.year(instants), pa.array(turns * 400))
+
+
+def _written(part: Part, instants: pa.Array, years: pa.Array) -> pa.Array | pa.Scalar:
     match part.letter:
         case "":
             return pa.scalar(part.text, pa.string())
         case "S":
             return _digits(pc.millisecond(instants), part.count)
-        case "y" if part.count == 2:
-            return _digits(_rest(pc.year(instants), 100), 2)
+        case "y":
+            of_era = pc.if_else(pc.less(years, 1), pc.subtract(1, years), years)
+            return _digits(_rest(of_era, 100) if part.count == 2 else of_era, part.count)
         case "D":
             return _digits(pc.day_of_year(instants), part.count)
         case "E":
@@ -127,7 +141,7 @@ def _written(part: Part, instants: pa.Array) -> pa.Array | pa.Scalar:
         case "K":
             return _digits(_rest(pc.hour(instants), 12), part.count)
         case "G":
-            return pa.scalar("AD")
+            return pc.if_else(pc.less(years, 1), "BC", "AD")
         case "z":
             return pa.scalar("UTC" if part.count < 4 else "Coordinated Universal Time")
         case "Z":
@@ -141,7 +155,7 @@ def _written(part: Part, instants: pa.Array) -> pa.Array | pa.Scalar:
 
 
 def _by_pattern(part: Part, instants: pa.Array) -> pa.Array:
-    return time_texts(instants, TimePattern("", (part, Part("", 0, ""))), "UTC")
+    return time_texts(instants, TimePattern("", (part, Part("", 0, ""))), "UTC")[0]
 
 
 def _rest(numbers: pa.Array, by: int) -> pa.Array:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.columns.primitive_columns import convert_leaf
+from jobs.formats.columns.time_bounds import beyond_years
 from jobs.formats.problems import BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, BadValue, shown
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text
@@ -49,7 +50,8 @@ class ConvertTimestamp(Transform):
         target: A key of `TARGETS`.
         format: Of texts that are read, or written.
         precision: Of numbers that are read, or written.
-        lenient: Whether finer parts than milliseconds are cut off, and texts are read that are no such time.
+        lenient: Whether finer parts than milliseconds are cut off, texts are read that are no such time, and texts are
+            written of any year.
     """
 
     name: ClassVar[str] = "timestamp_converter"
@@ -133,21 +135,25 @@ class ConvertTimestamp(Transform):
         return pc.replace_with_mask(found, pa.array(mask), pa.array(values, pa.int64())), bad
 
     def _written(self, ms: pa.Array) -> Made:
-        if self.target == "string":
-            assert self.format is not None
-            times = _timestamps(ms)
-            odd = [] if self.lenient else _where(self.format.miswritten(times))
-            said = f"needs milliseconds that {self.format.text} writes as a fraction, found others: S counts them"
-            return self.format.written(times), [BadValue(each, BAD_TIMESTAMP, said) for each in odd]
-        if self.target == "Timestamp":
-            return _timestamps(ms), []
         if self.target == "unix":
             return self._unix(ms)
         days = pc.divide(ms, _DAY)
         days = pc.subtract(days, pc.less(pc.subtract(ms, pc.multiply(days, _DAY)), 0).cast(pa.int64()))
+        if self.target == "Time":
+            return pc.multiply(pc.subtract(ms, pc.multiply(days, _DAY)), 1_000).cast(pa.time64("us")), []
+        anyhow = self.target == "string" and self.lenient
+        far = [] if anyhow else _where(beyond_years(ms.cast(pa.timestamp("ms"))))
+        said = "needs a time in the years 0001 to 9999, found {} milliseconds since 1970"
+        bad = [BadValue(each, OUT_OF_RANGE, said.format(ms[each])) for each in far]
         if self.target == "Date":
-            return days.cast(pa.int32()).cast(pa.date32()), []
-        return pc.multiply(pc.subtract(ms, pc.multiply(days, _DAY)), 1_000).cast(pa.time64("us")), []
+            return _without(days, far).cast(pa.int32()).cast(pa.date32()), bad
+        ms = _without(ms, far)
+        if self.target == "Timestamp":
+            return ms.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")), bad
+        assert self.format is not None
+        odd = [] if self.lenient else _where(self.format.miswritten(ms))
+        said = f"needs milliseconds that {self.format.text} writes as a fraction, found others: S counts them"
+        return self.format.written(ms), [*bad, *(BadValue(each, BAD_TIMESTAMP, said) for each in odd)]
 
     def _unix(self, ms: pa.Array) -> Made:
         if self.precision == "seconds":
@@ -181,10 +187,6 @@ def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array,
 def _short(part: Part) -> bool:
     """Whether it is an offset of hours alone, which has minutes in the other patterns."""
     return part.letter == "X" and part.count == 1
-
-
-def _timestamps(ms: pa.Array) -> pa.Array:
-    return ms.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _where(mask: pa.Array) -> list[int]:

@@ -29,4 +29,6 @@ def binlog_positions(source: SourceBlock) -> Positions:
     server = source.numbers("server_id").cast(pa.string())
     lineage = source.joined(source.texts("connector"), source.texts("name"), pc.struct_field(file, "base"), server)
     lacking = ~valid & mask_of(source.values.is_valid()) & ~source.reads
-    return Positions(joined_digits(parts, valid), null_unless(lineage, valid), {"file or source.pos": lacking})
+    negative = lacking & mask_of(pc.less(source.signed("pos"), 0))
+    found = {"file or source.pos": lacking & ~negative, "pos": negative}
+    return Positions(joined_digits(parts, valid), null_unless(lineage, valid), found)
