@@ -15,7 +15,7 @@ from assets.metadata import cell, row_count
 from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, DeadLetterTally, KnownFiles, tally_dead_letters
-from jobs.spec.error_handling import DEFAULT_STOP
+from jobs.spec.error_handling import DEFAULT_STOP, exceeds_ratio
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from resources.catalog import CatalogResource
@@ -36,8 +36,8 @@ LETTER_DESCRIPTIONS = {
     ),
 }
 DEFAULT_DEAD_LETTER_RATIO = 0.05
-# Fewer records say nothing of a ratio.
-RATIO_MIN_RECORDS = 100
+# Of fewer records more may be dead by chance.
+SURE_RECORDS = 100
 _SHOWN_REASONS = 20
 # Of this process: it counts each data file once.
 KNOWN_FILES = KnownFiles()
@@ -107,15 +107,15 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
         nexts.append(f"frazil replay {stream} --dry-run, which names the files")
     apart = counted.waiting_for
     failed = counted.waiting - sum(apart.values())
-    ratio = failed / read if read else 0.0
-    if read >= RATIO_MIN_RECORDS:
-        figures["waiting_ratio"] = round(ratio, 6)
-        if ratio > allowed:
-            wrong.append(
-                f"{failed:,} letters wait, {ratio:.2%} of the {read:,} records read since the stream's first "
-                f"run; {allowed:.2%} are allowed"
-            )
-            nexts.append(f"frazil replay {stream} --dry-run")
+    above = read > 0 and exceeds_ratio(failed, read, allowed, SURE_RECORDS)
+    if read:
+        figures["waiting_ratio"] = round(failed / read, 6)
+    if above:
+        wrong.append(
+            f"{failed:,} letters wait, {failed / read:.2%} of the {read:,} records read since the stream's first "
+            f"run; {allowed:.2%} are allowed"
+        )
+        nexts.append(f"frazil replay {stream} --dry-run")
     for table, count in apart.items():
         figures[f"waiting_for_{table}"] = count
         wrong.append(f"{count:,} letters wait for table {table}, which is parked or was")
@@ -124,7 +124,7 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
         wrong.append(f"{parked:,} letters are parked: replays failed {spec.errors.replay.park_after} times")
         nexts.append(f"frazil letters {stream} --state parked")
     if wrong:
-        code = f"waiting:{bool(counted.unreadable)}:{ratio > allowed}:{bool(parked)}"
+        code = f"waiting:{bool(counted.unreadable)}:{above}:{bool(parked)}"
         code += f":{','.join(apart)}" if apart else ""
         sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
         return CheckOutcome(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)

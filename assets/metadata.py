@@ -218,15 +218,15 @@ def watermark_metadata(watermark_ms: int | None) -> dict[str, Any]:
     return {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
 
 
-def branch_metadata(unpublished: int, through: float | None, watermark: float | None) -> dict[str, Any]:
+def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:
     """What the branch of a gated stream has, as metadata beside what is said of main.
 
     Args:
-        unpublished: Rows that main lacks.
+        unpublished: Rows that main lacks; None if nobody can say.
         through: Through when the branch is complete; seconds since 1970.
         watermark: The branch's; seconds since 1970.
     """
-    told: dict[str, Any] = {"unpublished_rows": unpublished}
+    told: dict[str, Any] = {} if unpublished is None else {"unpublished_rows": unpublished}
     if through is not None:
         told["branch_complete_through"] = instant(through)
     if watermark is not None:

@@ -87,6 +87,7 @@ def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpe
 def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:
     """What came of an interval at the gate, as the result of the check."""
     from jobs.commit.offsets import describe_ranges
+    from jobs.publish.gate import answers_to_held
 
     held, interval = found.gate.held, found.interval
     metadata: dict[str, Any] = {
@@ -109,8 +110,7 @@ def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) ->
         metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {each}" for each in held.reasons))
         said = (
             f"{held.rows:,} rows are held, offsets {describe_ranges(held.ranges)}: {'; '.join(held.reasons[:3])}. "
-            f"Next: frazil release {spec.stream} --reason TEXT; or frazil discard {spec.stream} --reason TEXT; or "
-            f"correct the contract, then frazil publish {spec.stream}"
+            f"Next: {answers_to_held(spec.stream)}"
         )
     severity = dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(

@@ -30,9 +30,13 @@ DESCRIPTIONS = {
     "batch_not_stalled": "The driver gets on: no batch hangs, and records that wait are read.",
     "lag_within_slo": (
         "The table is no further behind the topics than slo.lag_records and slo.lag_time, or freshness.fail, allow. "
-        "Where none of them is set, it warns from 15 minutes beyond the trigger on."
+        "Where none of them is set, it warns from 15 minutes beyond the trigger on. While the stream is halted, no "
+        "record waits."
     ),
-    "dead_letter_ratio": "No more of the newest records became dead letters than slo.dead_letter_ratio allows.",
+    "dead_letter_ratio": (
+        "No more of the newest records became dead letters than slo.dead_letter_ratio allows, and the stream is not "
+        "halted over records that failed."
+    ),
     "unknown_fields": "No record has a key that neither the schema declares nor slo.unknown_fields names.",
     "configuration": "The stream's file is valid, and what runs is what it says.",
 }

@@ -2,8 +2,8 @@
 
 PyIceberg's own asks without a time-out: of a server, or a load balancer, that takes a request and never answers, a
 driver would wait for ever. Relied upon, and pinned by `tests/unit/test_rest_catalog.py`: `RestCatalog._create_session`
-calls `_config_headers(session)` before the session is used for anything, a token included, and what is loaded or made
-becomes a table by `_response_to_table`.
+calls `_config_headers(session)` before the session is used for anything, a token included, what is loaded or made
+becomes a table by `_response_to_table`, and a commit ends with `_delete_old_metadata`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from requests import Response, Session
 
 from jobs.write.file_access import keys_of
@@ -42,6 +44,10 @@ class BoundedRestCatalog(RestCatalog):
         # Not by an adapter: signed requests have one of their own.
         session.request = bounded  # type: ignore[method-assign]
         super()._config_headers(session)
+
+    @staticmethod
+    def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
+        """Leave former metadata files to the server, as Java's client does. Where both delete them, one warns."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)

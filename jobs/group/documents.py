@@ -104,6 +104,9 @@ class MemberDocuments:
             reason=why,
             kept=former.kept + 1,
             kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
+            # Until the launch's process is recorded, these say who is about to begin it.
+            launcher=self._process.launcher,
+            handle=self._process.handle,
         )
         write_launch(folder.store, launch, kept.read_text(encoding="utf-8"))
         return launch

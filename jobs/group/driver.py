@@ -136,13 +136,14 @@ class GroupDriver:
 
     def _take_up(self) -> None:
         """Take up streams that were given to the group; after a death those first, and alone, that it may be of."""
+        # Also while one stream starts alone: a request to stop another one is answered at once.
+        wanted = [each for each in self._members() if self._is_wanted(each)]
         if self._alone is not None:
             stream, since = self._alone
             carried = self._streams.get(stream)
             if carried is not None and carried.lives and not proven(carried.beat(), time.time(), since):
                 return
             self._alone = None
-        wanted = [each for each in self._members() if self._is_wanted(each)]
         first, others = in_order(wanted)
         for member in first:
             if member.left_out:
@@ -160,7 +161,6 @@ class GroupDriver:
         if member.take_up(self._carried(member.stream, launch)) == "no":
             self._later[member.stream] = (launch, time.monotonic() + _LATER_SECONDS)
             if member.unbegun and member.unwanted:
-                # Whoever asked for its end waits for a word.
                 self._say(member, "stopped")
             return False
         before = self._streams.get(member.stream)

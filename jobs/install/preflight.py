@@ -17,7 +17,7 @@ from jobs.install.coordinates import JAVA_VERSIONS, PYSPARK_BELOW, PYSPARK_MINIM
 
 PYTHON_MINIMUM = (3, 11)
 PYTHON_BELOW = (3, 14)
-_JAVA_TIMEOUT_SECONDS = 4.0
+_JAVA_TIMEOUT_SECONDS = 30.0
 _JAVA_NEEDED = " or ".join(map(str, JAVA_VERSIONS))
 _JAVA_FIX = f"install a JDK or JRE {_JAVA_NEEDED}, or point JAVA_HOME at one"
 

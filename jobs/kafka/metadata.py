@@ -33,6 +33,7 @@ _MOVED = (
     KafkaError.LEADER_NOT_AVAILABLE,
 )
 _MOVED_SECONDS = 0.1
+_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 KAFKA_SECONDS = 4.0
 """What a quick look waits for the brokers."""
 
@@ -42,11 +43,15 @@ class KafkaUnavailableError(FrazilError):
 
     Attributes:
         refused: They answered, and would not have us: a password, a certificate.
+        unreachable: None answered, not even with an error.
     """
 
-    def __init__(self, message: str, *, fix: str | None = None, refused: bool = False) -> None:
+    def __init__(
+        self, message: str, *, fix: str | None = None, refused: bool = False, unreachable: bool = False
+    ) -> None:
         super().__init__(message, fix=fix)
         self.refused: bool = refused
+        self.unreachable: bool = unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +267,16 @@ class KafkaLog:
             refused = is_refusal(reason)
             hint = f"check kafka.{self._identity} in frazil.yaml" if refused else self._remedy
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
-            raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem
+            # What a broker says has a positive code. Of brokers that have gone the client says that it knows none.
+            away = error.code() in _UNREACHABLE or (error.code() < 0 and reason.code() in _UNREACHABLE)
+            raise KafkaUnavailableError(said, fix=hint, refused=refused, unreachable=away and not refused) from problem
 
 
-def quick_kafka(settings: KafkaSettings) -> KafkaLog:
+def quick_kafka(settings: KafkaSettings, seconds: float = KAFKA_SECONDS) -> KafkaLog:
     """A connection that gives up after some seconds.
 
     Raises:
         FrazilError: The local broker is not running, or a secret is not set.
     """
-    quick = min(settings.request_timeout, timedelta(seconds=KAFKA_SECONDS))
+    quick = min(settings.request_timeout, timedelta(seconds=seconds))
     return KafkaLog(settings.model_copy(update={"request_timeout": quick}))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from jobs.commit.offsets import TopicPartition
+from jobs.formats.columns.text_values import LAST_MICROSECOND
 from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID, VALUE_HEADER, VALUE_SCHEMA_ID
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -30,7 +31,7 @@ WHOLE = pa.schema(
 )
 """A record with all that Kafka keeps of it. The type of its timestamp is Kafka's number; null where it has none."""
 
-_MOST_MILLIS = (2**63 - 1) // 1000
+_MOST_MILLIS = LAST_MICROSECOND // 1000
 _KNOWN = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
 
 
@@ -122,8 +123,8 @@ def whole_batch(columns: Mapping[str, list[object]]) -> pa.RecordBatch:
 def timestamp_of(message: Message) -> tuple[int | None, int | None]:
     """A message's timestamp in microseconds since 1970, and Kafka's number of its type.
 
-    Both are None where it has none (before Kafka 0.10); the timestamp is where 64 bits do not hold its microseconds,
-    as when a producer has given nanoseconds for milliseconds.
+    Both are None where it has none (before Kafka 0.10); the timestamp is beyond the year 9999, as when a producer has
+    given microseconds for milliseconds.
     """
     kind, millis = message.timestamp()
     if kind not in _KNOWN or millis < 0:

@@ -16,7 +16,7 @@ from jobs.local_broker.storage import cluster_id
 from jobs.system.ports import HOST
 from jobs.system.processes import is_alive
 
-_READY_DEADLINE_SECONDS = 60.0
+_READY_DEADLINE_SECONDS = 180.0
 _STOP_GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 

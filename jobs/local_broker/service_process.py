@@ -15,7 +15,7 @@ from jobs.system.locks import exclusive
 from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive, start_time, stop_process
 
-_LOCK_DEADLINE_SECONDS = 120.0
+_LOCK_DEADLINE_SECONDS = 300.0
 
 
 class ServiceProcess:

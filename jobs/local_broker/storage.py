@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs.local_broker.config import SCRAM_MECHANISM, SecureListener, new_cluster_id
 from jobs.local_broker.errors import BrokerError, last_kafka_lines
 
-_FORMAT_DEADLINE_SECONDS = 60.0
+_FORMAT_DEADLINE_SECONDS = 180.0
 
 
 def cluster_id(folder: Path) -> str | None:

@@ -28,7 +28,7 @@ from jobs.system.processes import is_alive
 _API = "/apis/ccompat/v7"
 # As Confluent's registries start; Apicurio asks for nothing.
 _COMPATIBILITY = b'{"compatibility":"BACKWARD"}'
-_READY_DEADLINE_SECONDS = 60.0
+_READY_DEADLINE_SECONDS = 180.0
 _STOP_GRACE_SECONDS = 10.0
 _REQUEST_SECONDS = 5.0
 _POLL_SECONDS = 0.05

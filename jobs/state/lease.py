@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import msgspec
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.state.documents import DAMAGED
-from jobs.state.lease_record import LeaseDocuments, LeaseRecord, read_lease
+from jobs.state.lease_record import LeaseDocuments, LeaseRecord, give_up, read_lease
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.system.boot import boot_clock
@@ -35,15 +36,7 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseHeldError(FrazilError):
-    """Another driver runs this stream.
-
-    Attributes:
-        ours: It is this very process, which could not give its lease back when it closed the stream.
-    """
-
-    def __init__(self, message: str, *, fix: str | None = None, ours: bool = False) -> None:
-        super().__init__(message, fix=fix)
-        self.ours: bool = ours
+    """Another driver runs this stream."""
 
 
 class Lease:
@@ -70,6 +63,7 @@ class Lease:
         release_seconds: float = 10.0,
     ) -> None:
         self.epoch: int = 0
+        self._claim: str = ""
         self._store: StateStore = store
         self._documents: LeaseDocuments = LeaseDocuments(store)
         self._stream: str = stream
@@ -121,13 +115,19 @@ class Lease:
             current = self.refuse_if_held()
             self.epoch = 1 + max(above, current.epoch if current else 0)
             self._targets = dict(current.targets) if current else {}
+            self._claim = os.urandom(8).hex()
             renewed = self._clock()
-            # One that slept before this step may make an epoch that others have taken and tidied up since.
-            if self._documents.create(self.epoch, self._encoded(renewed)) and self._is_newest():
-                break
+            try:
+                # One that slept before this step may make an epoch that others have taken and tidied up since.
+                if self._documents.create(self.epoch, self._encoded(renewed)) and self._is_newest():
+                    self._documents.remove_below(self.epoch)
+                    break
+            except OSError:
+                # It may have been written all the same, and nobody works under it.
+                give_up(self._claim)
+                raise
         self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
         self._away = None
-        self._documents.remove_below(self.epoch)
         self._stop.clear()
         self._thread = background_thread(self._renew_for_ever, "lease")
         self._thread.start()
@@ -147,7 +147,6 @@ class Lease:
             raise LeaseHeldError(
                 f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
                 fix=f"wait for it to end, or stop process {current.pid} and run this again",
-                ours=current.is_of_this_process(),
             )
         return current
 
@@ -204,21 +203,26 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, if it is still this driver's; it is free at once, also if it had run out.
 
-        A store that cannot be written now is no error: the lease then runs out, or counts no more with its process.
+        A store that cannot be written now is no error: this process knows that it has given the claim up, and may take
+        the lease again at once. For all others the lease runs out, or counts no more with its process.
         """
         self._stop.set()
         if self._thread:
             self._thread.join(self._release_seconds)
+        written = False
         if self._writing.acquire(timeout=self._release_seconds):
             try:
                 if self._held and self._is_newest():
                     self._documents.replace(self.epoch, self._encoded(self._clock(), released=True))
+                written = True
             except OSError as problem:
                 log.warning("stream %s: the lease could not be given back: %s", self._stream, problem)
             finally:
                 self._writing.release()
         self._given_back = self._held
         self._held = False
+        if self._given_back and not written:
+            give_up(self._claim)
 
     def _renew(self, targets: Mapping[str, str] | None = None) -> FencedError | None:
         """Write the lease anew, or say why it is no longer this driver's; called by one thread at a time."""
@@ -268,7 +272,7 @@ class Lease:
 
     def _encoded(self, renewed: float, *, released: bool = False) -> bytes:
         record = LeaseRecord.of_this_process(
-            self._stream, self.epoch, renewed, self._ttl, released=released, targets=self._targets
+            self._stream, self.epoch, renewed, self._ttl, released=released, targets=self._targets, claim=self._claim
         )
         return msgspec.json.encode(record)
 

@@ -17,6 +17,14 @@ from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here, start_time
 from jobs.system.typed_json import typed_decoder
 
+# Claims that this process has given up, whatever its documents say: it may not have been able to write that.
+_GIVEN_UP: set[str] = set()
+
+
+def give_up(claim: str) -> None:
+    """Count a claim of this process as released from here on."""
+    _GIVEN_UP.add(claim)
+
 
 class LeaseRecord(msgspec.Struct, frozen=True):
     """Who runs a stream, as kept in the lease file.
@@ -28,6 +36,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         renewed: Seconds of the host's boot clock, which neither stops in suspend nor jumps.
         renewed_wall: Seconds since 1970, for readers on other hosts.
         targets: Table uuids by name, as last seen, so that a recreated table is noticed.
+        claim: Tells each taking of a lease apart; empty in those of earlier versions.
     """
 
     stream: str
@@ -41,10 +50,19 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     ttl_seconds: float
     released: bool = False
     targets: dict[str, str] = {}
+    claim: str = ""
 
     @classmethod
     def of_this_process(
-        cls, stream: str, epoch: int, renewed: float, ttl_seconds: float, *, released: bool, targets: dict[str, str]
+        cls,
+        stream: str,
+        epoch: int,
+        renewed: float,
+        ttl_seconds: float,
+        *,
+        released: bool,
+        targets: dict[str, str],
+        claim: str,
     ) -> LeaseRecord:
         """The lease of this process, renewed at a time of the boot clock."""
         pid = os.getpid()
@@ -60,6 +78,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
             ttl_seconds=ttl_seconds,
             released=released,
             targets=targets,
+            claim=claim,
         )
 
     def observed(self, *, shared: bool) -> bool:
@@ -85,20 +104,14 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         return age > self.ttl_seconds
 
     def held(self, clock: Callable[[], float] = boot_clock) -> bool:
-        """True unless released, expired, or its process is known to be dead.
+        """True unless released, given up by this process, expired, or its process is known to be dead.
 
         Args:
             clock: The boot clock.
         """
-        if self.released or self.expired(clock):
+        if self.released or self.claim in _GIVEN_UP or self.expired(clock):
             return False
         return lives_here(self.pid, self.started, self.boot, self.host) is not False
-
-    def is_of_this_process(self) -> bool:
-        """True if this very process holds it, or held it."""
-        me = os.getpid()
-        here = (boot_id(), socket.gethostname(), me, str(start_time(me)))
-        return (self.boot, self.host, self.pid, self.started) == here
 
 
 _NAME = re.compile(r"lease-(\d{8,})\.json")

@@ -30,16 +30,19 @@ from jobs.supervise.launches import (
     read_launched_process,
 )
 from jobs.supervise.lease_holder import LeaseHolder, lease_holder
+from jobs.system.boot import AHEAD_SECONDS
 
 T = TypeVar("T")
 
 # So long after its last heartbeat a driver counts as alive only if its lease says so.
 SILENT_SECONDS = 30.0
-# A driver that only its launcher sees is asked about once it has been silent for so long.
-_QUIET_SECONDS = 15.0
+QUIET_SECONDS = 15.0
+"""So long after its last heartbeat what a driver said of itself says nothing of now, and its launcher is asked."""
 # A launch is given so long to say something; and, if no process was recorded for it, so long.
 START_SECONDS = 90.0
 UNSTARTED_SECONDS = 5.0
+# A submission is given longer to be noted than it may take by default: until then a second one would be beside it.
+SUBMISSION_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,11 @@ class ActualState:
     def fresh(self) -> bool:
         """Whether the newest heartbeat is recent."""
         return self.heartbeat is not None and self.heartbeat_age <= SILENT_SECONDS
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the driver has missed heartbeats, so that nobody knows what it does."""
+        return self.heartbeat is not None and not self.heartbeat.final and self.heartbeat_age > QUIET_SECONDS
 
     @property
     def lease_is_the_drivers(self) -> bool:
@@ -138,11 +146,12 @@ class ActualState:
     @property
     def starting(self) -> bool:
         """Whether the newest launch may still say something for the first time."""
-        remote = self.launch is not None and self.launch.launcher != LOCAL
-        if remote and not (self.noted and self.launched_process_lives is False):
+        launcher = self.launch.launcher if self.launch is not None else LOCAL
+        if launcher != LOCAL and not (self.noted and self.launched_process_lives is False):
             # A cluster may have no place for it yet, and may not be asked; a start takes longer to be noted than a
             # process's.
-            return self.awaited and (self.noted or self.launched_for < START_SECONDS)
+            limit = SUBMISSION_SECONDS if launcher == "spark_submit" else START_SECONDS
+            return self.awaited and (self.noted or self.launched_for < limit)
         limit = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
         return self.awaited and self.launched_for < limit
 
@@ -279,14 +288,15 @@ def _seen(launched: LaunchedProcess, beat: Heartbeat | None, look: Looker) -> tu
     if own is not None and own.final:
         # It ends by itself, and what carries other streams goes on.
         return None, None
-    if own is not None and own.age() <= _QUIET_SECONDS:
+    if own is not None and own.age() <= QUIET_SECONDS:
         return True, None
     seen = look(launched)
     return {"alive": True, "ended": False, "unknown": None}[seen.life], seen
 
 
 def _launched_for(store: StateStore, launch: Launch) -> float:
-    if store.shared:
-        # It may be of another machine, whose clock says nothing here.
+    seconds = time.time() - launch.at
+    if store.shared or seconds < -AHEAD_SECONDS:
+        # It was written under a clock that says nothing here: another machine's, or one that was ahead.
         return store.unchanged_for(LAUNCH_KEY, msgspec.json.encode(launch))
-    return max(0.0, time.time() - launch.at)
+    return max(0.0, seconds)

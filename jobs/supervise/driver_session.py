@@ -17,7 +17,8 @@ from jobs.supervise.waiting import POLL_SECONDS, wait_until
 from jobs.system.processes import is_alive, session_members, start_time, was_given
 
 DRIVER_VARIABLE = "FRAZIL_DRIVER"
-_KILL_SECONDS = 10.0
+# The system takes the memory of a large process back before it is gone.
+_KILL_SECONDS = 60.0
 
 
 def driver_id(stream: str, attempt: int) -> str:

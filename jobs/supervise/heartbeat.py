@@ -52,6 +52,8 @@ class LastError(msgspec.Struct, frozen=True):
         trace: The stack trace of what nobody expected; empty where the message says it all.
         question: With `operator`: whether records are in question until it is answered. Not so where records failed and
             none is to be set aside. None: a driver of an earlier version, which did not say.
+        failed: Records of the batch that the stream stopped over, as so many of them failed; 0 after another error.
+        read: All records of that batch.
     """
 
     message: str
@@ -60,6 +62,8 @@ class LastError(msgspec.Struct, frozen=True):
     fix: str | None = None
     trace: str = ""
     question: bool | None = None
+    failed: int = 0
+    read: int = 0
 
 
 class Recent(msgspec.Struct, frozen=True):
@@ -111,6 +115,8 @@ class Work(msgspec.Struct, frozen=True):
         refusals: Commits refused because somebody else had committed first.
         position: The stream's next offsets, by topic and partition.
         lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
+        lag_unknown_since: Since when nobody could look where the log ends; None while that is looked up. `lag` and
+            `undecided` are then of before.
         waiting_since: Since when records have waited without a batch that ended; None while none wait, and of drivers
             of earlier versions.
         undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`; none where
@@ -153,6 +159,7 @@ class Work(msgspec.Struct, frozen=True):
     position: Offsets = {}
     lag: Offsets = {}
     lag_at: float | None = None
+    lag_unknown_since: float | None = None
     waiting_since: float | None = None
     undecided: Offsets = {}
     undecided_since: float | None = None
@@ -178,11 +185,19 @@ class Work(msgspec.Struct, frozen=True):
         return self.batches + self.recovered > 0
 
     @property
+    def knows_lag(self) -> bool:
+        """Whether it has been looked up where the log ends, and still is."""
+        return self.lag_at is not None and self.lag_unknown_since is None
+
+    @property
     def total_lag(self) -> int | None:
-        """Records that wait; None if it was never looked up."""
-        if self.lag_at is None:
-            return None
-        return sum(sum(partitions.values()) for partitions in self.lag.values())
+        """Records that wait; None if that is not known."""
+        return _total(self.lag) if self.knows_lag else None
+
+    @property
+    def last_lag(self) -> int | None:
+        """Records that waited when that was last known; None if it never was."""
+        return _total(self.lag) if self.lag_at is not None else None
 
     @property
     def complete_through(self) -> float | None:
@@ -193,16 +208,18 @@ class Work(msgspec.Struct, frozen=True):
         """
         known = [self.valid_through_ms / 1000] if self.valid_through_ms is not None else []
         # Without a partition there is no end to stand at.
-        if self.lag and self.lag_at is not None and self.total_lag == 0 and not self.total_undecided:
+        if self.lag and self.lag_at is not None and not _total(self.lag) and not _total(self.undecided):
             known.append(self.lag_at)
         return max(known, default=None)
 
     @property
     def total_undecided(self) -> int | None:
-        """Records that wait for the end of a transaction; None if it was never looked up."""
-        if self.lag_at is None:
-            return None
-        return sum(sum(partitions.values()) for partitions in self.undecided.values())
+        """Records that wait for the end of a transaction; None if that is not known."""
+        return _total(self.undecided) if self.knows_lag else None
+
+
+def _total(offsets: Offsets) -> int:
+    return sum(sum(partitions.values()) for partitions in offsets.values())
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

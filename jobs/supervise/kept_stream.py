@@ -40,7 +40,7 @@ from jobs.system.processes import is_alive
 _POLL_SECONDS = 0.5
 _LOCK_SECONDS = 10.0
 _AGAIN_SECONDS = 5.0
-_FIRST_HEARTBEAT_SECONDS = 60.0
+_FIRST_HEARTBEAT_SECONDS = 180.0
 _OBSERVE_SECONDS = 1.0
 # So often in a row a driver has to look frozen: one that only could not write until now is heard of in between.
 _FROZEN_OBSERVATIONS = 4

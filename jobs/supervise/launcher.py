@@ -30,6 +30,8 @@ from jobs.system.signals import deferred_signals
 _TAIL_LINES = 15
 _READY = frozenset({"running", "paused", "retrying"})
 _REMOTE_POLL_SECONDS = 1.0
+# An action waits so long for the first heartbeat of a driver that is not killed without one.
+_UNHEARD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,12 @@ class LaunchedDriver:
 
     @property
     def unheard(self) -> str:
-        """What is said of one that has not given a heartbeat yet."""
+        """The state of a driver without a heartbeat, for a sentence that begins with the stream."""
         reason = self.look().reason
-        return (
-            f"is started, and has not said anything yet: {process_name(self.process)}{f': {reason}' if reason else ''}"
-        )
+        who = f"{process_name(self.process)}{f': {reason}' if reason else ''}"
+        if self.group is not None:
+            return f"is given to the driver of its group, which begins it when it can: {who}"
+        return f"is started, and has not said anything yet: {who}"
 
     def look(self) -> Look:
         """What its launcher says of it now."""
@@ -185,11 +188,12 @@ def given_to_group(
 
 
 def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | None:
-    """Wait for a driver's first heartbeat, and then until it runs, or for a minute.
+    """Wait for a driver's first heartbeat, and then until it runs; for as long as the timeouts say.
 
     Returns:
-        Its heartbeat; `starting` if it takes longer, and is left to go on. None where it has given none, and runs
-        elsewhere: a cluster may have no place for it yet.
+        Its heartbeat; `starting` if it takes longer, and is left to go on. None if it lives and has given none, where
+        that is no fault: a cluster may have no place for it yet, and the driver of a group may be starting, or busy
+        with another stream that it starts first.
 
     Raises:
         FrazilError: It ended, or never gave a heartbeat and was killed.
@@ -199,20 +203,16 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | No
     def heard() -> bool:
         return launching.heartbeat() is not None or not launching.lives()
 
-    wait_until(heard, timeouts.first_heartbeat_seconds, poll)
+    is_left = launching.group is not None or launching.process.remote
+    longest = timeouts.first_heartbeat_seconds
+    wait_until(heard, min(longest, _UNHEARD_SECONDS) if is_left else longest, poll)
     if launching.heartbeat() is None:
         if not launching.lives():
             raise FrazilError(
                 f"The driver of stream {launching.stream} ended before its first heartbeat{_last_words(launching)}",
                 fix=f"read {launching.where}",
             )
-        if launching.group is not None:
-            raise FrazilError(
-                f"The driver of the group of stream {launching.stream} ({process_name(launching.process)}) did not "
-                f"take it up within {timeouts.first_heartbeat_seconds:.0f} s; it will when it can.",
-                fix=f"read {launching.where}; frazil status {launching.stream}",
-            )
-        if launching.process.remote:
+        if is_left:
             return None
         kill_session(launching.process.pid, launching.process.started, launching.stream, launching.attempt)
         raise FrazilError(

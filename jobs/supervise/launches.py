@@ -150,7 +150,7 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
     if beat.final and beat.state not in ("failed", "fenced"):
         return 0
     made_progress = beat.work.made_progress and beat.state != "fenced"
-    had_nothing_to_do = beat.state != "starting" and beat.work.busy_since is None and not beat.work.total_lag
+    had_nothing_to_do = beat.state != "starting" and beat.work.busy_since is None and not beat.work.last_lag
     stable = had_nothing_to_do and beat.beat_wall - beat.since >= stable_seconds
     return 1 if made_progress or stable else launch.failures + 1
 

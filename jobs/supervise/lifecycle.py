@@ -55,6 +55,21 @@ class ActionResult:
     facts: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _UselessDriver:
+    """A driver that was found where a new one is needed, and cannot be used.
+
+    Attributes:
+        now: The stream as it was found.
+        driver: The driver.
+        died: Whether it has ended without a last word; otherwise it has been asked to end.
+    """
+
+    now: Observation
+    driver: Driver
+    died: bool
+
+
 class Lifecycle:
     """The drivers of one stream.
 
@@ -191,33 +206,48 @@ class Lifecycle:
     ) -> ActionResult:
         """See `replaced` to its end, and launch a driver unless one lives; then wait until it is at work.
 
+        It begins again if the driver that it finds has ended, or is about to. Each time that is another driver, so it
+        needs no limit.
+
         Args:
             before: How the stream stood when that was asked for.
             replaced: Has been asked to end already.
             count_failures: Whether launches that failed in a row are counted on.
             resumed: Whether a driver that lives was not to run before.
         """
-        ended = ""
-        if replaced is not None:
-            ended = f" Attempt {replaced.attempt} {self._drivers.end(before, replaced)}."
-            step("between_drivers")
-        try:
-            return self._bring_up(before, replaced, reason, ended, count_failures=count_failures, resumed=resumed)
-        except GroupRollsError as problem:
-            problem.group.end(problem.driver, self._timeouts)
-        return self.bring_up(before, None, reason, count_failures=count_failures, resumed=resumed)
+        now, ended, ended_attempt = before, "", 0
+        while True:
+            if replaced is not None:
+                ended = f" Attempt {replaced.attempt} {self._drivers.end(now, replaced)}."
+                ended_attempt = replaced.attempt
+                step("between_drivers")
+            already = replaced is None and not resumed
+            try:
+                outcome = self._bring_up(reason, ended, ended_attempt, count_failures=count_failures, already=already)
+            except GroupRollsError as problem:
+                problem.group.end(problem.driver, self._timeouts)
+                replaced = None
+                continue
+            if isinstance(outcome, ActionResult):
+                return outcome
+            now, replaced = outcome.now, None if outcome.died else outcome.driver
+            ended_attempt = outcome.driver.attempt if outcome.died else ended_attempt
 
     def _bring_up(
-        self,
-        before: Observation,
-        replaced: Driver | None,
-        reason: str,
-        ended: str,
-        *,
-        count_failures: bool,
-        resumed: bool,
-    ) -> ActionResult:
-        """As `bring_up`, once `replaced` has ended.
+        self, reason: str, ended: str, ended_attempt: int, *, count_failures: bool, already: bool
+    ) -> ActionResult | _UselessDriver:
+        """One round of `bring_up`, once the driver to be replaced has ended.
+
+        Args:
+            reason: Why a driver is launched.
+            ended: How the driver before ended, as a sentence of the result.
+            ended_attempt: The newest attempt that is known to have ended; 0 if none is. Its last heartbeat may be so
+                young that the stream's documents take it for alive.
+            count_failures: As in `bring_up`.
+            already: Whether a driver that lives was to run before.
+
+        Returns:
+            What came of it; or the driver that was found and has ended, or is about to.
 
         Raises:
             GroupRollsError: The driver of the stream's group has to end first.
@@ -226,6 +256,8 @@ class Lifecycle:
             with self.section() as now:
                 now.refuse_stopped()
                 driver, note = now.driver, ""
+                if driver is not None and driver.attempt <= ended_attempt:
+                    driver = None
                 if driver is None:
                     config = self.launchable(now)
                     note = config.note
@@ -243,23 +275,23 @@ class Lifecycle:
                     launching = found
                 else:
                     return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
-            if driver is None or not now.ending:
-                step("before_first_beat")
-                try:
-                    beat = self._await_ready(now, launching)
-                except FrazilError:
-                    if driver is None or not launching.died_silently():
-                        raise
-                    # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
-                    return self.bring_up(now, None, reason, count_failures=count_failures, resumed=resumed)
-                if beat is None:
-                    return ActionResult(f"{self._stream} {launching.unheard}.{ended}{note}", None)
-                already = driver is not None and replaced is None and not resumed
-                if now.control.mode == "running" and beat.state == "paused":
-                    beat = self._await_resumed(launching, beat)
-                return ActionResult(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
-        # Yet another action has asked that driver to end meanwhile.
-        return self.bring_up(now, driver, reason, count_failures=count_failures, resumed=resumed)
+            if driver is not None and now.ending:
+                # Yet another action has asked that driver to end meanwhile.
+                return _UselessDriver(now, driver, died=False)
+            step("before_first_beat")
+            try:
+                beat = self._await_ready(now, launching)
+            except FrazilError:
+                if driver is None or not launching.died_silently():
+                    raise
+                # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
+                return _UselessDriver(now, driver, died=True)
+            if beat is None:
+                return ActionResult(f"{self._stream} {launching.unheard}.{ended}{note}", None)
+            if now.control.mode == "running" and beat.state == "paused":
+                beat = self._await_resumed(launching, beat)
+            state = _state_of(beat, already and driver is not None)
+            return ActionResult(f"{self._stream} {state}.{ended}{note}", beat)
 
     def _held_back(self, now: Observation) -> str:
         """What is wrong with the file of a stream whose driver runs on as it was."""

@@ -74,7 +74,7 @@ def find_stall(beat: Heartbeat, after_seconds: float) -> Stall | None:
         return Stall(what, since, now - since, work.got_on_at is not None)
     # A stream may have been quiet for days: what counts is since when there has been something to do.
     since = max(work.last_commit_at or 0.0, beat.state_since, work.waiting_since or 0.0)
-    if work.total_lag and now - since > after_seconds:
-        what = f"it has begun no batch for {now - since:.0f} s though {work.total_lag} records wait"
+    if work.last_lag and now - since > after_seconds:
+        what = f"it has begun no batch for {now - since:.0f} s though {work.last_lag} records wait"
         return Stall(what, since, now - since, work.waiting_since is not None)
     return None

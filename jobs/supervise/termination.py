@@ -31,16 +31,18 @@ class Timeouts:
     Attributes:
         grace_seconds: For a driver to finish its batch after it was asked to end.
         term_seconds: After SIGTERM, before SIGKILL.
-        first_heartbeat_seconds: For a new driver's first heartbeat.
+        first_heartbeat_seconds: For a new driver's first heartbeat. One of this machine, and of one stream, is killed
+            after that; any other is waited for a minute at most, and left to go on.
         ready_seconds: From there until it runs; after that it is left to go on starting.
-        lock_seconds: For another action on the same stream to have written what it has to write.
+        lock_seconds: For another action on the same stream, or on its group, to have written what it has to write; to
+            submit a driver is part of that.
     """
 
     grace_seconds: float = 60.0
     term_seconds: float = 10.0
-    first_heartbeat_seconds: float = 60.0
+    first_heartbeat_seconds: float = 180.0
     ready_seconds: float = 60.0
-    lock_seconds: float = 10.0
+    lock_seconds: float = 120.0
 
 
 def end_in_group(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str | None:

@@ -19,7 +19,9 @@ from jobs.system.boot import boot_id
 
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
-_KILL_DEADLINE_SECONDS = 10.0
+_KILL_DEADLINE_SECONDS = 60.0
+# Between the clock ticks and the PID namespace of a start time.
+_NAMESPACE = "@"
 
 
 def start_time(pid: int) -> str | None:
@@ -27,7 +29,8 @@ def start_time(pid: int) -> str | None:
 
     A zombie is dead once its last thread is: until then a killed JVM still holds its ports and locks.
 
-    The text is good for nothing but comparing: clock ticks since boot on Linux, a local time elsewhere.
+    The text only serves comparison. On Linux it is the clock ticks since boot and this process's PID namespace, such as
+    `123456@4026531836`; records of earlier releases lack the namespace. Elsewhere it is a local time.
     """
     if _has_proc():
         return _start_time_from_proc(pid)
@@ -36,18 +39,26 @@ def start_time(pid: int) -> str | None:
 
 def is_alive(pid: int, started: str | None) -> bool:
     """True if the process `pid` runs and is the one that started at `started`, as `start_time` returned it."""
-    return started is not None and start_time(pid) == started
+    now = start_time(pid) if started is not None else None
+    if now is None or started is None:
+        return False
+    return now == started if _NAMESPACE in started else now.partition(_NAMESPACE)[0] == started
 
 
 def lives_here(pid: int, started: str, boot: str, host: str) -> bool | None:
     """Whether a process on record runs; None if that cannot be told from this host, or from this container.
 
-    Containers share a kernel, and see one another's processes as little as those of another host.
+    Containers share a kernel, and may share a host name. They see one another's processes as little as those of
+    another host.
 
     Args:
+        started: As `start_time` returned it to the process itself.
         boot, host: As `boot_id` and the host's name were when the process was recorded.
     """
-    return is_alive(pid, started) if (boot, host) == (boot_id(), socket.gethostname()) else None
+    if (boot, host) != (boot_id(), socket.gethostname()):
+        return None
+    namespace = started.partition(_NAMESPACE)[2]
+    return None if namespace and namespace != _pid_namespace() else is_alive(pid, started)
 
 
 def stop_process(pid: int, started: str | None, grace_seconds: float) -> bool:
@@ -162,7 +173,17 @@ def _send(pid: int, which: signal.Signals, *, group: bool) -> None:
 
 def _start_time_from_proc(pid: int) -> str | None:
     fields = _stat(pid)
-    return fields[19] if fields is not None and not _is_dead(fields) else None
+    if fields is None or _is_dead(fields):
+        return None
+    namespace = _pid_namespace()
+    return f"{fields[19]}{_NAMESPACE}{namespace}" if namespace else fields[19]
+
+
+def _pid_namespace() -> str:
+    """The inode of this process's PID namespace; empty where the system has none to offer."""
+    with contextlib.suppress(OSError):
+        return str((_PROC / "self" / "ns" / "pid").stat().st_ino)
+    return ""
 
 
 def _stat(pid: int, proc: Path = _PROC) -> list[str] | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 
 import click
 
 from jobs.errors import FrazilError
+from jobs.spec.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult
+from jobs.system.threads import background_thread
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.terminal import current_user, print_error, print_json
 from orchestration.jobs.control import (
@@ -26,6 +31,9 @@ from orchestration.jobs.control import (
 )
 from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
+
+_TOGETHER = 8
+Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
 
 
 def _command(action: StreamAction, text: str) -> click.Command:
@@ -41,18 +49,19 @@ def _command(action: StreamAction, text: str) -> click.Command:
         facts: list[dict[str, Any]] = []
         unkept: dict[str, None] = {}
         with open_recorder(deployment) as ledger:
-            for stream in chosen:
-                config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
-                done: ActionResult | FrazilError
-                try:
-                    done, problem = carry_out_control(ledger, config)
-                except FrazilError as error:
-                    done, problem = error, ledger.problem
-                if problem:
-                    unkept[problem] = None
-                facts.append(_facts(stream, action, done, problem))
-                if not as_json:
-                    _say(done)
+            for together in _by_driver(deployment, chosen):
+                configs = [ControlConfig(stream=stream, action=action, reason=reason, by=by) for stream in together]
+                for config, act in zip(configs, _begun(deployment, configs), strict=True):
+                    done: ActionResult | FrazilError
+                    try:
+                        done, problem = carry_out_control(ledger, config, act)
+                    except FrazilError as error:
+                        done, problem = error, ledger.problem
+                    if problem:
+                        unkept[problem] = None
+                    facts.append(_facts(config.stream, action, done, problem))
+                    if not as_json:
+                        _say(done)
         for problem in unkept:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
         if as_json:
@@ -63,8 +72,13 @@ def _command(action: StreamAction, text: str) -> click.Command:
     return command
 
 
-def carry_out_control(ledger: RunRecorder, config: ControlConfig) -> tuple[ActionResult, str | None]:
+def carry_out_control(
+    ledger: RunRecorder, config: ControlConfig, act: Act = perform_control
+) -> tuple[ActionResult, str | None]:
     """Carry a control action out, as a run if possible.
+
+    Args:
+        act: Carries it out.
 
     Returns:
         What it came to, and why there is no run of it; None if there is one.
@@ -73,7 +87,7 @@ def carry_out_control(ledger: RunRecorder, config: ControlConfig) -> tuple[Actio
         FrazilError: It could not be done.
     """
     tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
-    return ledger.run(control_job_of, perform_control, config, control_run_config(config), tags)
+    return ledger.run(control_job_of, act, config, control_run_config(config), tags)
 
 
 def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:
@@ -101,6 +115,42 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
     return found
+
+
+def _by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
+    """The streams that the driver of one group carries, together; any other by itself, as a driver's start is heavy."""
+    if len(streams) == 1:
+        return [streams]
+    specs, _ = deployment.streams()
+    settings = deployment.settings()
+    groups = {spec.stream: group_of(spec, settings) for spec in specs}
+    drivers = dict[tuple[str | None, str], list[str]]()
+    for stream in streams:
+        group = groups.get(stream)
+        drivers.setdefault((group, "" if group else stream), []).append(stream)
+    return list(drivers.values())
+
+
+def _begun(deployment: Deployment, configs: list[ControlConfig]) -> list[Act]:
+    """What carries out each of some actions; several are begun before they are waited for, in threads.
+
+    Only the main thread keeps runs: Dagster's logging is one for the whole process. A thread ends with the process, as
+    if that was killed, which every action allows for.
+    """
+    if len(configs) == 1:
+        return [perform_control]
+    outcomes, turns = [Future[ActionResult]() for _ in configs], threading.Semaphore(_TOGETHER)
+
+    def perform(config: ControlConfig, outcome: Future[ActionResult]) -> None:
+        with turns:
+            try:
+                outcome.set_result(perform_control(deployment, config))
+            except BaseException as problem:
+                outcome.set_exception(problem)
+
+    for config, outcome in zip(configs, outcomes, strict=True):
+        background_thread(perform, config.stream, config, outcome).start()
+    return [lambda _, __, outcome=outcome: outcome.result() for outcome in outcomes]
 
 
 def _is_stopped(store: StateStore) -> bool:

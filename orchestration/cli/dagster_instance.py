@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HOME_VARIABLE = "DAGSTER_HOME"
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
-_MAKING_SECONDS = 60.0
+_MAKING_SECONDS = 180.0
 WORKSPACE = "workspace.yaml"
 _WORKSPACE = """\
 # The code location, by the name that it has everywhere.

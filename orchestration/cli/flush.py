@@ -39,7 +39,7 @@ def flush(deployment: Deployment, stream: str, reason: str, timeout: float, as_j
         control = StreamControl(paths.home, paths.settings_file, asked.stream)
         return control.flush(asked.reason, asked.by, seconds=timeout, say=lambda line: click.echo(line, err=True))
 
-    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(int(timeout) + 60)}
+    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(int(timeout) + 300)}
     with open_recorder(deployment) as ledger:
         done, problem = ledger.run(control_job_of, act, config, control_run_config(config), tags)
     if problem:

@@ -17,7 +17,7 @@ from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
-OPENING_SECONDS = 20.0
+OPENING_SECONDS = 60.0
 T = TypeVar("T")
 ConfigT = TypeVar("ConfigT")
 

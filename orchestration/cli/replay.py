@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import QueueResult, import_queue
 from jobs.replay.dry_run import dry_run as run_dry
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import Reason, ReplayProgress, ReplayResult, ReturnResult
+from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences
 from jobs.replay.return_to_topic import return_letters_to_topic
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
+from jobs.stream.writer_schemas import schema_lookup
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_json, stderr_console
@@ -39,6 +40,11 @@ from resources.deployment import Deployment
     metavar="FILE",
     help="YAML laid over the stream's file for this replay only; kept in the letters.",
 )
+@click.option(
+    "--fewer-columns",
+    is_flag=True,
+    help="Let the correction leave out columns of the stream's file: they are null in the rows that come back.",
+)
 @click.option("--dry-run", is_flag=True, help="Tell how many would succeed, and why others would not; touch nothing.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
 @click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
@@ -49,6 +55,7 @@ def replay(
     deployment: Deployment,
     stream: str,
     correction_file: Path | None,
+    fewer_columns: bool,
     dry_run: bool,
     rate: float | None,
     from_topic: str | None,
@@ -64,7 +71,7 @@ def replay(
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     selection = parse_selection(**selected)
     correction = load_correction(deployment.file_of(stream), correction_file) if correction_file else None
-    request = ReplayRequest(selection, correction, rate, current_user())
+    request = ReplayRequest(selection, correction, rate, current_user(), fewer_columns=fewer_columns)
     if to_topic and (from_topic or correction):
         raise FrazilError(
             "--to-topic puts letters into a topic as the records that they were: it takes neither --from-topic nor "
@@ -94,7 +101,8 @@ def replay(
             return
         with _bar(f"letters of {stream}") as progress:
             if dry_run:
-                result = run_dry(spec, catalog, request, on_progress=progress)
+                schemas = schema_lookup(request.corrected(spec), settings)
+                result = run_dry(spec, catalog, request, schemas=schemas, on_progress=progress)
             else:
                 result = run(spec, settings, catalog, request, on_progress=progress)
     print_json(_replay_facts(result)) if as_json else _print_result(result, correction)
@@ -140,13 +148,8 @@ def _print_result(result: ReplayResult, correction: Correction | None) -> None:
         click.echo(result.sentence)
     if not result.selected and not result.unreadable:
         return
-    if result.standing:
-        click.echo(f"  {result.standing:,} whose record stands in the table already")
-    _print_reasons(result.reasons)
-    if result.parked:
-        click.echo(f"  {result.parked:,} of them are parked now, and are only tried again with --state parked")
-    for problem in result.problems:
-        click.echo(f"  {problem}")
+    for sentence in result.details:
+        click.echo(f"  {sentence}")
     if result.dry_run and result.replayed:
         click.echo(f"  Next: frazil replay {stream} … without --dry-run")
     elif result.failed:
@@ -188,16 +191,13 @@ def _print_queue(result: QueueResult, letters: str) -> None:
     ):
         if count:
             click.echo(f"  {count:,} {what}")
-    _print_reasons(result.reasons)
+    left_out = left_out_sentences(result.null_columns, result.unknown_fields)
+    for sentence in (*left_out, *(each.sentence for each in result.reasons)):
+        click.echo(f"  {sentence}")
     if result.dry_run:
         click.echo(f"  Next: frazil replay {result.stream} --from-topic {result.topic}")
     elif result.dead:
         click.echo(f"  Next: frazil letters {result.stream}")
-
-
-def _print_reasons(reasons: Iterable[Reason]) -> None:
-    for reason in reasons:
-        click.echo(f"  {reason.sentence}")
 
 
 def _indented(text: str) -> str:

@@ -19,7 +19,7 @@ from resources.deployment_resource import DeploymentResource
 JOB = "frazil_control"
 OP = "control"
 # Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
-MAX_RUNTIME_SECONDS = 300
+MAX_RUNTIME_SECONDS = 1200
 
 
 class StreamAction(enum.Enum):

@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.failures import failure
+from assets.metadata import counts_table
 from jobs.errors import FrazilError
 from jobs.replay.result import ReplayProgress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
@@ -45,6 +46,9 @@ class ReplayConfig(dg.Config):
     limit: int = Field(default=0, ge=0, description="The most letters; 0 is no limit.")
     correction: str = Field(
         default="", description="YAML laid over the stream's file for this replay only; kept in the letters."
+    )
+    fewer_columns: bool = Field(
+        default=False, description="Let the correction leave out columns of the stream's file: they are null then."
     )
     dry_run: bool = Field(default=True, description="Only tell what would come back. Set it to false to do it.")
     rate: float = Field(default=0.0, ge=0, description="Letters per second at most; 0 for what the stream's file says.")
@@ -109,11 +113,13 @@ def _replayed(
     if config.correction.strip():
         correction = parse_correction(deployment.deployment().file_of(spec.stream), config.correction)
         context.log.info(f"with the correction:\n{correction.text}")
-    request = ReplayRequest(replay_selection(config), correction, config.rate or None, config.by, context.run_id)
+    given = (replay_selection(config), correction, config.rate or None, config.by, context.run_id)
+    request = ReplayRequest(*given, fewer_columns=config.fewer_columns)
     progress = _ProgressLog(context)
     with translate_errors(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
-            return dry_run(spec, catalog, request, schemas=schema_lookup(spec, settings), on_progress=progress)
+            schemas = schema_lookup(request.corrected(spec), settings)
+            return dry_run(spec, catalog, request, schemas=schemas, on_progress=progress)
         try:
             return replay(spec, settings, catalog, request, on_progress=progress)
         finally:
@@ -202,15 +208,7 @@ def replay_sentences(result: ReplayResult) -> list[str]:
     """What a replay came to, and what next."""
     if not result.selected and not result.unreadable:
         return [result.sentence]
-    sentences = [result.sentence]
-    if result.standing:
-        sentences.append(f"{result.standing:,} whose record stands in the table already")
-    sentences += [each.sentence for each in result.reasons]
-    if result.parked:
-        sentences.append(
-            f"{result.parked:,} of them are parked now, and are only tried again if the state is asked for"
-        )
-    return [*sentences, *result.problems]
+    return [result.sentence, *result.details]
 
 
 def replay_metadata(result: ReplayResult) -> dict[str, Any]:
@@ -229,6 +227,10 @@ def replay_metadata(result: ReplayResult) -> dict[str, Any]:
     }
     if result.replay:
         metadata["replay"] = result.replay
+    if result.null_columns:
+        metadata["null_columns"] = ", ".join(result.null_columns)
+    if result.unknown_fields:
+        metadata["unknown_fields"] = counts_table("field", result.unknown_fields)
     if result.reasons:
         metadata["failed_by_reason"] = dg.MetadataValue.table([dg.TableRecord(row) for row in _rows(result)])
     if result.snapshots:

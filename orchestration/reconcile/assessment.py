@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from assets.stream_checks import CheckOutcome
 from jobs.errors import FrazilError
+from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.loading import find_stream_file
 from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
@@ -51,15 +52,16 @@ class Assessment:
     decision: Decision
     unknown_fields: UnknownFields | None = None
 
-    def check_outcomes(self, lag: Lag | None, now: float) -> list[CheckOutcome]:
+    def check_outcomes(self, lag: Lag | None, now: float, main: MainFreshness | None = None) -> list[CheckOutcome]:
         """What every check says.
 
         Args:
             lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
             now: Seconds since 1970.
+            main: Of a gated stream, what main lacks of its branch.
         """
         observed = self.observed
-        return check_outcomes(observed.desired, observed.actual, self.decision, self.unknown_fields, lag, now)
+        return check_outcomes(observed.desired, observed.actual, self.decision, self.unknown_fields, lag, now, main)
 
 
 def assess(observed: Observation, now: float, clock: float, memory: StreamCursor | None = None) -> Assessment:
@@ -126,7 +128,8 @@ def _landed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueri
     A driver that was launched while its stream was paused has never looked.
     """
     reported, spec = lag_by_heartbeat(observed.actual), observed.desired.spec
-    if reported is not None and observed.actual.driver_lives and now - reported.at <= _OLD_LAG_SECONDS:
+    told = reported is not None and reported.records is not None and observed.actual.driver_lives
+    if reported is not None and told and now - reported.at <= _OLD_LAG_SECONDS:
         memory.looked_at, memory.waiting = 0, None
         return replace(reported, valid_through=memory.complete_through(reported.valid_through))
     if spec is not None and due(now, memory.looked_at, LOOKUP_SECONDS):
@@ -167,8 +170,9 @@ def evaluate_checks(
     assessed = assess_now(deployment, stream, remote, now)
     actual, spec = assessed.observed.actual, assessed.observed.desired.spec
     lag = lag_by_heartbeat(actual)
-    if (lag is None or not actual.driver_lives) and spec is not None:
+    if (lag is None or lag.records is None or not actual.driver_lives) and spec is not None:
         lag = remote.lag(spec, now) or lag
-    if lag is not None and spec is not None and (main := remote.main_freshness(spec)) is not None:
+    main = remote.main_freshness(spec) if spec is not None else None
+    if lag is not None and main is not None:
         lag = lag.on_main(main)
-    return assessed.check_outcomes(lag, now)
+    return assessed.check_outcomes(lag, now, main)

@@ -117,15 +117,20 @@ def _of_table(
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
     fresh = _reads_as_fresh(spec, actual.heartbeat, lag, now)
-    at_the_end = fresh and _caught_up(actual) and not (lag is not None and lag.branch and lag.branch.unpublished)
-    news = memory.state_is_new(stands.code, now)
+    published = lag is None or lag.branch is None or lag.branch.unpublished == 0
+    at_the_end = fresh and _caught_up(actual) and published
+    held = memory.main if memory.main is not None and memory.main.held else None
+    code = stands.code if held is None else f"{stands.code}, held"
+    news = memory.state_is_new(code, now)
     due_again = due(now, max(memory.sink_at, memory.state_at), LONGEST_SECONDS)
     if not (news or due_again or (is_due and (is_new or at_the_end))):
         return None, None
-    memory.state_reported(stands.code, now)
+    memory.state_reported(code, now)
     named = snapshot if is_new else memory.sink
     told = state_metadata(stands, actual.heartbeat) | _work(actual, lag)
-    if not (is_new or at_the_end or (news and named is not None)):
+    if held is not None:
+        told |= {"quarantined": held.held, "next": stands.fix or held.held_fix}
+    if not (is_new or at_the_end or (news and (named is not None or held is not None))):
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
     facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink, on_main=gated)
     memory.sink, memory.sink_at = named, int(now)
@@ -206,7 +211,7 @@ def _caught_up(actual: ActualState) -> bool:
     work = beat.work
     if not (actual.driver_lives and actual.fresh and beat.state == "running" and work.lag):
         return False
-    if work.total_lag or work.total_undecided:
+    if not work.knows_lag or work.total_lag or work.total_undecided:
         return False
     return work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
 
@@ -214,7 +219,7 @@ def _caught_up(actual: ActualState) -> bool:
 def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     """What the driver did; how far the stream is behind, and when that was looked up."""
     told = _keeper_restarts(actual.launch)
-    if lag is not None:
+    if lag is not None and lag.records is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
         if lag.undecided is not None:
             told["undecided_records"] = lag.undecided
@@ -250,7 +255,7 @@ def _lags(
     spec: StreamSpec, beat: Heartbeat | None, looked_up: Lag | None, memory: StreamCursor, now: float
 ) -> Iterator[dg.AssetObservation]:
     """The lag of each topic, where it has changed; of a stream without a driver as it was looked up."""
-    lag, at = (beat.work.lag, beat.work.lag_at) if beat is not None else ({}, None)
+    lag, at = (beat.work.lag, beat.work.lag_at) if beat is not None and beat.work.knows_lag else ({}, None)
     if looked_up is not None and looked_up.by:
         lag, at = looked_up.by, looked_up.at
     if at is None or not lag:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from assets.dead_letters import RATIO_MIN_RECORDS, allowed_ratio
+from assets.dead_letters import SURE_RECORDS, allowed_ratio
+from assets.published_check import PUBLISHED
 from assets.stream_checks import CheckOutcome
 from jobs.errors import FrazilError
+from jobs.publish.main_freshness import MainFreshness
+from jobs.spec.error_handling import exceeds_ratio
 from jobs.spec.models import StreamSpec
 from jobs.spec.trigger import longest_pause
 from jobs.stream.unknown_fields import UnknownFields
@@ -28,24 +32,44 @@ def check_outcomes(
     unknown: UnknownFields | None,
     lag: Lag | None,
     now: float,
+    main: MainFreshness | None = None,
 ) -> list[CheckOutcome]:
-    """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`.
+    """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`; that of a gate comes first.
 
     Args:
         decision: What `decide` says to the same facts.
         unknown: Keys that the schema does not declare, as the newest configuration met them.
         lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
         now: Seconds since 1970.
+        main: Of a gated stream, what main lacks of its branch, as it was looked up.
     """
     spec = desired.spec
     return [
+        *_published(spec, main),
         _driver_alive(desired, actual, decision),
         _batch_not_stalled(desired, actual),
-        _lag_within_slo(spec, actual, lag, now),
-        _dead_letter_ratio(spec, actual),
+        _lag_within_slo(spec, actual, decision, lag, now, main),
+        _dead_letter_ratio(spec, actual, decision),
         _unknown_fields(spec, unknown),
         _configuration(desired, actual, decision),
     ]
+
+
+def _published(spec: StreamSpec | None, main: MainFreshness | None) -> Iterator[CheckOutcome]:
+    """Of a gated stream, whether anything is quarantined: as the check itself says when a run publishes.
+
+    A run is asked for only where there is something to publish. Without this, what is quarantined for long would read
+    as not evaluated.
+    """
+    if spec is None or spec.publish is None or main is None or (main.rows is None and not main.held):
+        return
+    figures: dict[str, float | int | str] = {} if main.rows is None else {"unpublished_rows": main.rows}
+    if main.held:
+        sentence = with_next_command(main.held, main.held_fix)
+        yield CheckOutcome(PUBLISHED, False, sentence, f"held:{main.held}", figures=figures)
+        return
+    waits = f"{main.rows:,} rows wait to be published." if main.rows else "Main has all that the stream has landed."
+    yield CheckOutcome(PUBLISHED, True, waits, "fine", figures=figures)
 
 
 def with_next_command(sentence: str, fix: str | None) -> str:
@@ -117,7 +141,14 @@ def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> CheckOutco
     return CheckOutcome(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 
 
-def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | None, now: float) -> CheckOutcome:
+def _lag_within_slo(
+    spec: StreamSpec | None,
+    actual: ActualState,
+    decision: Decision,
+    lag: Lag | None,
+    now: float,
+    main: MainFreshness | None,
+) -> CheckOutcome:
     name = "lag_within_slo"
     if lag is None:
         return CheckOutcome(name, True, "The lag has not been looked up yet.", "unknown")
@@ -125,7 +156,9 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
     longest, said_by = lag_time(spec)
     through = lag.judged_through(spec)
     behind = max(0.0, now - through) if through is not None else None
-    figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
+    figures: dict[str, float | int | str] = {}
+    if lag.records is not None:
+        figures["consumer_lag_records"] = lag.records
     if actual.heartbeat is not None and actual.driver_lives:
         figures["records_per_second"] = round(actual.heartbeat.work.recent.rate, 1)
     if behind is not None:
@@ -134,9 +167,12 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
         figures["allowed_records"] = most
     if longest is not None:
         figures |= {"allowed_seconds": round(longest.total_seconds()), "allowed_by": said_by}
-    waits = f"{lag.records:,} records wait as of {datetime.fromtimestamp(lag.at, UTC):%H:%M:%S} UTC"
+    at = f"{datetime.fromtimestamp(lag.at, UTC):%H:%M:%S} UTC"
+    unknown = f"how many records wait has not been known since {at}"
+    waits = unknown if lag.records is None else f"{lag.records:,} records wait as of {at}"
     if lag.branch is not None:
-        figures["unpublished_rows"] = lag.branch.unpublished
+        if lag.branch.unpublished is not None:
+            figures["unpublished_rows"] = lag.branch.unpublished
         landed = lag.branch.watermark if by_event_time(spec) else lag.branch.valid_through
         if landed is not None:
             figures["branch_behind_seconds"] = round(max(0.0, now - landed))
@@ -149,13 +185,22 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
         what = "its watermark" if by_event_time(spec) else "the table"
         what += ", as main has it," if lag.branch is not None else ""
         wrong.append(f"{what} is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
+    stream = spec.stream if spec else ""
+    if decision.action is Action.HALT and not actual.driver_lives and lag.records:
+        # However short it has been so: nobody reads them before a person acts.
+        sentence = with_next_command(f"{waits}, and the stream is halted", decision.fix or f"frazil status {stream}")
+        return CheckOutcome(name, False, sentence, "halted", figures=figures, at=lag.at)
     if many or late:
-        stream = spec.stream if spec else ""
         # Nobody promised the default, so nobody has to get up for it.
         warn = said_by == DEFAULT and not many
-        held_up = lag.branch is not None and lag.branch.unpublished > 0
-        sentence = with_next_command("; ".join(wrong), f"frazil {'publish' if held_up else 'status'} {stream}")
+        held_up = lag.branch is not None and lag.branch.unpublished
+        fix = (main.held_fix if main else "") or f"frazil {'publish' if held_up else 'status'} {stream}"
+        sentence = with_next_command("; ".join(wrong), fix)
         return CheckOutcome(name, False, sentence, f"behind:{many}:{late}", warn=warn, figures=figures, at=lag.at)
+    if lag.records is None:
+        error = actual.heartbeat.error if actual.heartbeat is not None and actual.driver_lives else None
+        sentence = with_next_command(f"{waits}: {error.message}" if error else waits, error.fix if error else None)
+        return CheckOutcome(name, False, sentence, "away", warn=True, figures=figures)
     return CheckOutcome(name, True, f"{waits}.", "fine", figures=figures, at=lag.at)
 
 
@@ -176,16 +221,22 @@ def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
     return DEFAULT_LAG_TIME + longest_pause(spec.trigger) + (spec.source.max_delay or timedelta()), DEFAULT
 
 
-def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState) -> CheckOutcome:
+def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState, decision: Decision) -> CheckOutcome:
     name = "dead_letter_ratio"
     recent = actual.heartbeat.work.recent if actual.heartbeat else None
     at = actual.heartbeat.beat_wall if actual.heartbeat else None
+    stop = actual.heartbeat.error if actual.heartbeat and actual.heartbeat.state == "failed" else None
+    if stop is not None and stop.failed and decision.action is Action.HALT:
+        # The batch is not committed, so none of what the driver has counted says so.
+        figures = {"dead_letter_ratio": round(stop.failed / stop.read, 6), "records": stop.read, "dead": stop.failed}
+        text = with_next_command(f"{stop.failed:,} of {stop.read:,} records of the next batch failed", stop.fix)
+        return CheckOutcome(name, False, text, "stopped", figures=figures, at=at)
     if recent is None or recent.read == 0:
         return CheckOutcome(name, True, "Nothing was read within the last minutes.", "fine")
     ratio, allowed = recent.dead / recent.read, allowed_ratio(spec)
     figures = {"dead_letter_ratio": round(ratio, 6), "allowed": allowed, "records": recent.read, "dead": recent.dead}
     sentence = f"{recent.dead} of the newest {recent.read} records became dead letters ({ratio:.2%}"
-    if ratio > allowed and recent.read >= RATIO_MIN_RECORDS:
+    if exceeds_ratio(recent.dead, recent.read, allowed, SURE_RECORDS):
         fix = f"frazil letters {spec.stream}" if spec else None
         text = with_next_command(f"{sentence}; {allowed:.2%} are allowed)", fix)
         return CheckOutcome(name, False, text, "above", figures=figures, at=at)

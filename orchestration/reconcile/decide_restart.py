@@ -56,7 +56,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
         return Decision(
             Action.HALT,
             f"{ended}. Starting it again would not help",
-            f"{error.fix}; then frazil start {stream}" if error.fix else f"frazil start {stream}",
+            _also(error.fix, "; then ", f"frazil start {stream}"),
             failures=failures,
         )
     if failures > restart.max_restarts:
@@ -68,12 +68,11 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
                 f"end the stream's drivers elsewhere; then frazil start {stream}",
                 failures=failures,
             )
-        fix = f"frazil start {stream}, after mending the cause"
         return Decision(
             Action.HALT,
             f"it failed {failures} times in a row, which is more than restart.max_restarts ({restart.max_restarts}); "
             f"{ended}",
-            f"{error.fix}; {fix}" if error is not None and error.fix else fix,
+            _also(error and error.fix, "; ", f"frazil start {stream}", ", after mending the cause"),
             failures=failures,
         )
     if fenced and failures > 1:
@@ -107,6 +106,13 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
     return Decision(Action.START, ended, failures=failures)
 
 
+def _also(fix: str | None, between: str, start: str, when: str = "") -> str:
+    """What an error says to do, and to start the stream, unless the error says that itself."""
+    if fix and start in fix:
+        return fix
+    return f"{fix}{between}{start}{when}" if fix else f"{start}{when}"
+
+
 def backoff_seconds(desired: DesiredState, failures: int) -> float:
     """How long to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
     restart = desired.restart
@@ -118,7 +124,7 @@ def down_for(actual: ActualState, now: float) -> float:
     if actual.down_for is not None:
         return max(0.0, actual.down_for)
     if actual.awaited and actual.launch is not None:
-        return max(0.0, now - actual.launch.at)
+        return max(0.0, now - actual.launch.at, actual.launched_for)
     return max(0.0, actual.heartbeat_age) if actual.heartbeat is not None else 0.0
 
 

@@ -10,6 +10,7 @@ from jobs.commit.stamp_history import as_written, history
 from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
+from jobs.stream.settled_time import settled_through
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Offsets
 
@@ -24,12 +25,12 @@ class BranchLag:
     """What the branch of a gated stream has, beside what main has.
 
     Attributes:
-        unpublished: Rows that main lacks.
+        unpublished: Rows that main lacks; None if nobody can say.
         valid_through: Every record with an older timestamp is there; seconds since 1970, None if not known.
         watermark: The branch's; seconds since 1970, None if not known.
     """
 
-    unpublished: int
+    unpublished: int | None
     valid_through: float | None = None
     watermark: float | None = None
 
@@ -39,8 +40,8 @@ class Lag:
     """How far a stream is behind its topics.
 
     Attributes:
-        records: Records that wait.
-        at: When that was looked up; seconds since 1970.
+        records: Records that wait; None while nobody can look.
+        at: When that was looked up, or since when nobody can; seconds since 1970.
         valid_through: Every record with an older timestamp is in the tables, of a gated stream in main; seconds since
             1970, None if not known.
         undecided: Records of open transactions behind those; None if not known.
@@ -50,7 +51,7 @@ class Lag:
         branch: Of a gated stream, what its branch has.
     """
 
-    records: int
+    records: int | None
     at: float
     valid_through: float | None = None
     by: Offsets = field(default_factory=dict)
@@ -66,8 +67,8 @@ class Lag:
 
     @property
     def unread(self) -> int:
-        """Records that readers lack: those that wait, and rows that are not published."""
-        return self.records + (self.branch.unpublished if self.branch else 0)
+        """Records that readers lack, as far as known: those that wait, and rows that are not published."""
+        return (self.records or 0) + ((self.branch.unpublished or 0) if self.branch else 0)
 
     def judged_through(self, spec: StreamSpec | None) -> float | None:
         """Through when the table is complete by what its freshness is judged by; seconds since 1970."""
@@ -82,10 +83,11 @@ def by_event_time(spec: StreamSpec | None) -> bool:
 def lag_by_heartbeat(actual: ActualState) -> Lag | None:
     """The lag as the newest heartbeat tells it; None if it does not."""
     work = actual.heartbeat.work if actual.heartbeat else None
-    if work is None or work.lag_at is None or work.total_lag is None:
+    at = None if work is None else work.lag_unknown_since or work.lag_at
+    if work is None or at is None:
         return None
     watermark = None if work.watermark_ms is None else work.watermark_ms / 1000
-    return Lag(work.total_lag, work.lag_at, work.complete_through, undecided=work.total_undecided, watermark=watermark)
+    return Lag(work.total_lag, at, work.complete_through, undecided=work.total_undecided, watermark=watermark)
 
 
 def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> Lag | None:
@@ -101,10 +103,14 @@ def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: f
         return None
     waiting, undecided = found
     records = sum(waiting.values())
-    stamped = newest.valid_through_ms / 1000 if newest and newest.valid_through_ms is not None else None
+    through_ms = settled_through(spec, table.catalog, table.metadata) if table is not None else None
+    stamped = through_ms / 1000 if through_ms is not None else None
+    settled = newest is None or through_ms == newest.valid_through_ms
     times = newest.event_time if newest else None
     watermark = times.watermark_ms / 1000 if times and times.watermark_ms is not None else None
-    return Lag(records, now, now if records + undecided == 0 else stamped, by_topic(waiting), undecided, watermark)
+    return Lag(
+        records, now, now if records + undecided == 0 and settled else stamped, by_topic(waiting), undecided, watermark
+    )
 
 
 def waiting_records(

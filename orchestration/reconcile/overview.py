@@ -75,7 +75,8 @@ def stream_row(
     Args:
         found: What its checks say.
     """
-    wrong = [verdict for verdict in found if not verdict.passed]
+    # That keys are left out is what the stream's file says, or says nothing against: a report, and no trouble.
+    wrong = [verdict for verdict in found if not verdict.passed and verdict.name != "unknown_fields"]
     need = need_of(decision, wrong)
     # What its checks say first; a state that is fine has no next command.
     fix = stands.fix if need is not Need.NONE else None
@@ -118,7 +119,7 @@ def overview_metadata(rows: Sequence[StreamRow], now: float) -> dict[str, Any]:
     Args:
         now: Seconds since 1970.
     """
-    ordered = sorted(rows, key=lambda row: (row.need, -(row.lag.records if row.lag else 0), row.stream))
+    ordered = sorted(rows, key=lambda row: (row.need, -((row.lag and row.lag.records) or 0), row.stream))
     told: dict[str, Any] = {"as_of": instant(now)}
     needy = [row for row in ordered if row.need is not Need.NONE]
     if needy:
@@ -168,7 +169,7 @@ def _cells(row: StreamRow, now: float) -> dict[str, str]:
 
 
 def _lag(lag: Lag | None, now: float) -> str:
-    if lag is None:
+    if lag is None or lag.records is None:
         return "–"
     age = now - lag.at
     return (

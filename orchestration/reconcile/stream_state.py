@@ -71,7 +71,7 @@ def state_word(now: Observation, decided: str | None = None) -> str:
 
     `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:
     Kafka or the catalog is away; `failed`: ended by an error, is started again; `halted`: the same, and a person has to
-    act; `dead`: its driver is gone without a word; `starting`, `stopping`; `frozen`: a process without a sign of life;
+    act; `dead`: its driver is gone without a word; `starting`, `stopping`; `frozen`: a driver without a sign of life;
     `stalled`: a driver that beats and does not get on;
     `fenced`: its driver gave way; `draining`: `frazil run`, or a run of Dagster; `idle`: no driver, and none is missed;
     `never ran`.
@@ -107,7 +107,7 @@ def _with_driver(now: Observation, driver: Driver) -> str:
     beat = driver.heartbeat
     if beat is None:
         return "starting"
-    if driver.frozen:
+    if driver.frozen or now.actual.quiet:
         return "frozen"
     if now.ending:
         return "stopping"

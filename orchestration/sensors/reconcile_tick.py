@@ -152,7 +152,7 @@ def _events(
     stands = stream_state(observed, decision, now)
     known = spec is not None and desired.file != "none"
     lag = assessed_lag(observed, memory, remote, now) if known else lag_by_heartbeat(actual)
-    found = assessed.check_outcomes(lag, now)
+    found = assessed.check_outcomes(lag, now, memory.main)
     events: list[Event] = []
     if spec is not None and known:
         events += stream_events(spec, assessed, stands, lag, found, memory, remote, now)

@@ -22,6 +22,8 @@ from jobs.supervise.waiting import wait_until
 
 # After a pod's grace its node kills it, and then says so.
 _SAID_SECONDS = 30.0
+# An action waits longer for that.
+_GONE_SECONDS = 120.0
 # So many pods of a stream that have ended stay, for what they have printed.
 _KEPT_PODS = 2
 
@@ -100,7 +102,7 @@ class KubernetesPods:
         # Never 0: that would take the pod off the books while it may still run.
         api.delete(name, max(1, int(seconds)))
         asked = time.monotonic()
-        if not wait_until(lambda: self.look(process).life == "ended", seconds + _SAID_SECONDS, 0.5):
+        if not wait_until(lambda: self.look(process).life == "ended", seconds + _GONE_SECONDS, 0.5):
             raise FrazilError(
                 f"stream {label}: pod {process.handle} was told to end, and is not known to have ended: "
                 f"{self.look(process).reason or 'it runs'}.",

@@ -44,7 +44,7 @@ _SECRET, _SECRET_VARIABLE = "spark.authenticate.secret", "_SPARK_AUTH_SECRET"
 _OF_THE_WIRE = ("spark.authenticate", "spark.network.", "spark.rpc.", "spark.io.encryption.", "spark.ssl.")
 _CONNECT_SECONDS = 3.0
 _PAGE_SECONDS = 5.0
-_ENDED_SECONDS = 40.0
+_ENDED_SECONDS = 120.0
 _STATES: Mapping[str, str] = {
     "FINISHED": "it has ended",
     "FAILED": "it has ended with an error",
@@ -114,7 +114,7 @@ class SparkSubmissions:
             raise FrazilError(
                 f"The driver of stream {order.label}: it is not known whether Spark's master {master} has taken the "
                 f"submission:\n{_indented(text)}",
-                fix="see the master's page; the next attempt is made in a minute and a half",
+                fix="see the master's page; the next attempt is made five minutes after this one began",
             )
         who = (launch.attempt, launch.generation, 0, "", "", "", time.time())
         return LaunchedProcess(*who, launcher=self.name, handle=match[1])

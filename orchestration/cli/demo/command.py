@@ -32,9 +32,9 @@ from orchestration.cli.terminal import landing_bar
 from resources.deployment import Deployment
 
 STREAM = "payments"
-_LOADED_SECONDS = 120.0
+_LOADED_SECONDS = 400.0
 _RUNS = 5
-_NOTHING_LANDS_SECONDS = 120.0
+_NOTHING_LANDS_SECONDS = 300.0
 
 
 @click.command()

@@ -28,7 +28,7 @@ def ensure_topic(address: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     for future in admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)]).values():
         try:
-            future.result(timeout=20)
+            future.result(timeout=60)
         except KafkaException as problem:
             error: Any = problem.args[0]
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -16,7 +16,7 @@ from jobs.errors import FrazilError
 if TYPE_CHECKING:
     from gql.transport.requests import RequestsHTTPTransport
 
-_TIMEOUT_SECONDS = 20
+_TIMEOUT_SECONDS = 60
 FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
 
 _FIND = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __typename ... on AssetNode {

@@ -112,7 +112,8 @@ def refuse_renames(spec: StreamSpec) -> None:
             "commit gives it another name in all of them at once. A record that has the former name gets a column of "
             "that name again, beside the renamed one.",
             fix="have the producers write the new name first, and land all that has the former one; then stop the "
-            "stream and rename the column in each of its tables with Spark, or leave it as it is",
+            "stream and rename the column in each of its tables with Spark, with PyIceberg where Spark loads none, or "
+            "leave it as it is",
         )
 
 

@@ -104,7 +104,7 @@ def infer(
         case "json":
             looked = LookedAtJson(show_values=show_values)
             _look(looked, parts)
-            new = looked.stream(topic, end, name, target, InferenceRules(decimal, times))
+            new = looked.stream(topic, end, name, target, InferenceRules(decimal, times, declared=True))
         case "connect_json":
             envelopes = LookedAtEnvelopes(show_values=show_values)
             _look(envelopes, parts)

@@ -11,6 +11,7 @@ from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import MergedColumn, SeenColumn, SeenEnvelopes, SeenSchema
+from jobs.formats.json.inference import FEW
 from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.declared import quoted
@@ -57,13 +58,20 @@ class LookedAtEnvelopes:
         columns: list[ColumnLines] = []
         left_out: list[str] = []
         partition_by: str | None = None
-        for each in self.seen.merged():
-            text = _text(each.field)
+        for each, others in self.seen.merged():
+            otherwise = sum(schema.count for schema in others)
+            mixed = otherwise > FEW * sum(schema.count for schema in self.seen.schemas.values())
+            text = f"{quoted(each.field.name)} json" if mixed else _text(each.field)
             if problem := undeclarable(each.field.name, text):
                 left_out.append(f"Left out: {quoted(each.field.name)}: {problem}.")
                 continue
-            columns.append(ColumnLines(text, (self._about(each),)))
-            if partition_by is None and isinstance(each.field.field_type, _TIMES) and each.field.name.isidentifier():
+            columns.append(ColumnLines(text, (self._about(each, others, mixed=mixed),)))
+            if (
+                partition_by is None
+                and not mixed
+                and isinstance(each.field.field_type, _TIMES)
+                and each.field.name.isidentifier()
+            ):
                 partition_by = each.field.name
         if not columns:
             raise FrazilError(
@@ -94,7 +102,7 @@ class LookedAtEnvelopes:
             among = ", ".join(f"{count:,} {kind}" for kind, count in sorted(seen.failures.items()))
             yield f"Would become dead letters: {among}; the first at {seen.first_failure}."
 
-    def _about(self, merged: MergedColumn) -> str:
+    def _about(self, merged: MergedColumn, others: Iterable[SeenSchema], *, mixed: bool) -> str:
         seen = self.seen.columns.get(merged.field.name, SeenColumn())
         parts = [_share(seen, self.seen.count), *_range(seen, merged.field.field_type)]
         total = sum(each.rows is not None for each in self.seen.schemas.values())
@@ -102,7 +110,8 @@ class LookedAtEnvelopes:
             parts.append(f"in {merged.schemas} of {total} schemas")
         elif merged.field.required:
             parts.append("required by the schema")
-        parts += [f"of another type in {_called(each)}: those records become dead letters" for each in merged.others]
+        outcome = "json takes both" if mixed else "those records become dead letters"
+        parts += [f"of another type in {_called(each)}: {outcome}" for each in others]
         if seen.first is not None:
             parts.append(f"first at {seen.first}")
         if seen.examples:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
-from jobs.formats.json.inference import Doubt, Inferred, InferredColumn, most_frequent_kind
-from jobs.formats.json.seen_values import SeenValues
+from jobs.formats.json.inference import Doubt, Inferred, InferredColumn, form_of_all, most_frequent_kind
+from jobs.formats.json.seen_values import NUMBER, WHOLE, SeenValues, TextForm
+from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import Primitive, StructType
 from orchestration.cli.schema.stream_yaml import ColumnLines
 
@@ -17,12 +18,18 @@ _MOST_DECIMAL = 38
 _DOUBTS: Mapping[Doubt, str] = {
     "always_null": "always null, so the type is a guess",
     "empty": "always empty, so the type within is a guess",
-    "beyond_decimal": "some have more digits than a decimal holds: their records become dead letters",
     "name": "left out: no column can have this name",
     "case": "left out: the name differs from another one's by case only, so its records become dead letters",
+    "path": "left out: the name is the path of a field within another column",
     "kafka_name": "left out: names that start with _kafka are kept for frazil's own columns",
-    "too_deep": "nested too deep for a schema: its records become dead letters",
-    "more_fields": "more fields than were looked at",
+}
+_NO_TYPE: Mapping[Doubt, str] = {
+    "beyond_decimal": "json, as some are beyond what a column of numbers holds",
+    "name": "json, as no column can have the names within",
+    "case": "json, as names within differ by case only",
+    "path": "json, as names within are paths of other fields",
+    "too_deep": "json, as it is nested too deep for a schema",
+    "more_fields": "json, as there are more fields than were looked at",
 }
 
 
@@ -32,16 +39,24 @@ def column_lines(found: Inferred, examples: Mapping[str, Sequence[Any]]) -> Iter
     Args:
         examples: Values by path, if they are to be shown.
     """
-    fields = {f"$.{field.name}": str(field) for field in found.schema.fields} if found.schema else {}
+    names, fields, refused = ColumnNames(), dict[str, str](), dict[str, str]()
+    for field in found.schema.fields if found.schema else ():
+        if (why := names.field_refusal((field.name,))) is None:
+            names.add((field.name,))
+            fields[f"$.{field.name}"] = str(field)
+        else:
+            refused[f"$.{field.name}"] = f"; left out: {why.partition(';')[0]}"
     comments: list[str] = []
     text: str | None = None
     for column in found.columns:
         if column.path in fields:
             if text is not None:
                 yield ColumnLines(text, tuple(comments))
-            text, comments = fields[column.path], [_about(column, examples)]
+            # What is left out before the first column is told with that.
+            before = comments if text is None else []
+            text, comments = fields[column.path], [*before, _about(column, examples)]
         else:
-            comments.append(f"{column.path}: {_about(column, examples)}")
+            comments.append(f"{column.path}: {_about(column, examples)}{refused.get(column.path, '')}")
     if text is not None:
         yield ColumnLines(text, tuple(comments))
 
@@ -113,18 +128,24 @@ def _texts(seen: SeenValues, column: InferredColumn) -> Iterator[str]:
             if seen.shortest != seen.longest
             else (f"{seen.longest:,} characters")
         )
-    if len(seen.forms) != 1 or seen.forms[next(iter(seen.forms))] != seen.kinds["text"]:
+    if (form := form_of_all(seen)) is None:
         return
-    form = next(iter(seen.forms))
-    yield f"{seen.earliest} to {seen.latest}"
-    if isinstance(column.type, Primitive) and column.type.name == "string":
-        yield f"all look like {form}: write {form} to land them so (--times does)"
+    if form in get_args(TextForm):
+        yield f"{seen.earliest} to {seen.latest}"
+    if not isinstance(column.type, Primitive) or column.type.name != "string":
+        return
+    if form in (WHOLE, NUMBER):
+        exact = "" if form == WHOLE else ", or for amounts decimal(P,S) as text,"
+        yield f"all look like numbers: write {form}{exact} to land them so"
+    else:
+        yield f"all look like {form.partition(' ')[0]}: write {form} to land them so (--times does)"
 
 
 def _doubts(column: InferredColumn) -> Iterator[str]:
+    json = isinstance(column.type, Primitive) and column.type.name == "json"
     for doubt in column.doubts:
         if doubt != "mixed":
-            yield _DOUBTS[doubt]
+            yield _NO_TYPE[doubt] if json else _DOUBTS[doubt]
             continue
         chosen = most_frequent_kind(column.seen)
         others = ", ".join(
@@ -132,7 +153,10 @@ def _doubts(column: InferredColumn) -> Iterator[str]:
             for kind, count in sorted(column.seen.kinds.items())
             if kind != chosen
         )
-        yield f"of several kinds: records with {others} become dead letters"
+        if json:
+            yield f"of several kinds, so json takes them: most are {chosen}s, and {others}"
+        else:
+            yield f"of several kinds: records with {others} become dead letters"
 
 
 def _shown(value: object) -> str:

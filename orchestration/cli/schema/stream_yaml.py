@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import yaml
 
 from jobs.errors import FrazilError
+from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema
+from jobs.schema.parser import parse_schema
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.models import StreamSpec
 
@@ -90,8 +91,8 @@ def undeclarable(name: str, text: str) -> str | None:
         name: Of the column.
         text: The column as schema text.
     """
-    if name.lower().startswith(KAFKA_COLUMN_PREFIX):
-        return "names that start with _kafka are kept for frazil's own columns"
+    if (why := ColumnNames().field_refusal((name,))) is not None:
+        return why.partition(";")[0]
     try:
         # As it would be read, so that fields have ids of their own, whatever schemas they are from.
         column = iceberg_schema(parse_schema(text))

@@ -25,13 +25,17 @@ from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
 from jobs.publish.ahead import branch_ahead
+from jobs.publish.gate import answers_to_held
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
+from jobs.stream.settled_time import settled_through
 from jobs.stream.unknown_fields import read_unknown_fields
+from jobs.supervise.actual import QUIET_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation, observe
+from jobs.system.deadline import DeadlineError
 from orchestration.cli.status.stream_status import StreamStatus
 from orchestration.reconcile.lag import waiting_records
 from orchestration.reconcile.stream_files import read_files, stream_ids
@@ -93,6 +97,9 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
     if desired.file == "valid" and held_back and decision.get("action") == "halt":
         # The file can be read, and what it says could not run: the supervisor has asked the catalog.
         status.file_problem = decision.get("sentence")
+    if actual.lease.state != "none":
+        status.epoch = actual.lease.epoch
+        status.state = "idle" if status.state == "never ran" else status.state
     status.fix = decision.get("fix") or next_command(observed, status.state)
     if actual.launch is not None:
         status.attempt, status.generation = actual.launch.attempt, actual.launch.generation
@@ -101,9 +108,6 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
     if status.unknown_fields is not None:
         status.unexpected = status.unknown_fields.unexpected(spec.slo)
         status.unknown_field_facts = status.unknown_fields.facts(spec.slo)
-    if actual.lease.state != "none":
-        status.epoch = actual.lease.epoch
-        status.state = "idle" if status.state == "never ran" else status.state
     if driver is not None:
         status.holder, status.pid, status.host = driver.name, driver.pid, driver.host
         status.launcher, status.handle = driver.process.launcher, driver.process.handle or None
@@ -125,7 +129,7 @@ def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, l
     status.log, status.error = beat.log or None, beat.error
     status.reasons = beat.work.reasons
     status.unpublished_letters, status.outbox_error = beat.unpublished_letters, beat.outbox_error
-    if beat.error is not None and beat.error.fix:
+    if beat.error is not None and beat.error.fix and status.state not in ("idle", "draining"):
         status.fix = beat.error.fix
     if not lives:
         return
@@ -133,11 +137,16 @@ def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, l
     status.since, status.beat_age_seconds = _instant(beat.since * 1000), age
     status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
     status.epoch = beat.epoch or status.epoch
-    status.batch, status.rate, status.lag = work.batch, work.recent.rate, work.total_lag
+    status.batch, status.rate = work.batch, work.recent.rate
+    if work.knows_lag and age <= QUIET_SECONDS:
+        status.lag, status.lag_by = work.total_lag, from_topics(work.lag)
+    elif work.lag_unknown_since is not None:
+        since = f"{_instant(work.lag_unknown_since * 1000):%Y-%m-%d %H:%M UTC}"
+        status.unknown["kafka"] = f"the driver of {status.stream} has not been able to look up its lag since {since}"
     status.undecided_records = work.total_undecided
     if work.undecided_since is not None:
         status.undecided_since = _instant(work.undecided_since * 1000)
-    status.position, status.lag_by = from_topics(work.position), from_topics(work.lag)
+    status.position = from_topics(work.position)
     if work.last_commit_at is not None:
         status.last_commit = _instant(work.last_commit_at * 1000)
     through = work.complete_through
@@ -152,29 +161,55 @@ def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, l
 
 def add_tables_and_topics(
     status: StreamStatus, spec: StreamSpec, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
-) -> None:
-    """Add what the tables say; and the lag, if no driver has told it."""
+) -> FrazilError | None:
+    """Add what the tables say; and the lag, if no driver has told it.
+
+    Returns:
+        Why the catalog or its object store does not answer, whichever table is asked for; None if it does.
+    """
+    away = None
     if isinstance(catalog, NoCatalogYet):
         pass
     elif isinstance(catalog, FrazilError):
         status.unknown["catalog"] = catalog.message
     else:
-        _attempt(status, "catalog", lambda: _look_at_tables(status, spec, catalog))
+        away = _attempt(status, "catalog", lambda: _look_at_tables(status, spec, catalog))
     if status.lag is not None:
         pass
     elif isinstance(kafka, FrazilError):
         status.unknown["kafka"] = kafka.message
     elif "catalog" not in status.unknown:
+        status.unknown.pop("kafka", None)
         _attempt(status, "kafka", lambda: _look_at_log(status, spec, kafka))
     if spec.publish is not None:
         _as_main_has_it(status)
+    start = f"frazil start {spec.stream}" if spec.continuous else f"frazil run {spec.stream}"
+    if status.state == "idle" and status.fix in (None, start):
+        # Where nothing waits there is nothing to land.
+        status.fix = start if status.lag else None
+    elif status.state == "never ran" and status.fix == start and not spec.continuous and status.lag == 0:
+        status.fix = None
+    if status.ahead is not None and status.ahead.held is not None:
+        status.fix = status.fix or answers_to_held(spec.stream)
+    return away if away is not None and _is_away(away) else None
 
 
-def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
+def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> FrazilError | None:
     try:
         look()
     except FrazilError as problem:
         status.unknown[part] = problem.message
+        return problem
+    return None
+
+
+def _is_away(problem: FrazilError) -> bool:
+    """Whether a service did not answer, rather than that a table is damaged."""
+    # Imported here: most looks meet no problem.
+    from jobs.stream.retry import is_unavailable
+
+    cause = problem.__cause__
+    return isinstance(problem, DeadlineError) or (isinstance(cause, OSError) and is_unavailable(cause))
 
 
 def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) -> None:
@@ -197,7 +232,8 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         status.position = {**status.position, **newest.position}
         status.topics_without_id = without_id(newest.topics)
         if newest.valid_through_ms is not None and status.complete_through is None:
-            status.complete_through = _instant(newest.valid_through_ms)
+            through_ms = settled_through(spec, catalog, table.metadata)
+            status.complete_through = _instant(through_ms) if through_ms is not None else None
         times = newest.event_time
         if times is not None and times.watermark_ms is not None and status.watermark is None:
             status.watermark = _instant(times.watermark_ms)

@@ -16,8 +16,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store
 from orchestration.cli.status.collection import add_tables_and_topics, list_streams, refuse_unlisted, status_from_state
-from orchestration.cli.status.mirrors import mirror_lines, print_mirror_troubles
-from orchestration.cli.status.output import print_details, print_table
+from orchestration.cli.status.mirrors import mirror_lines, mirror_troubles
+from orchestration.cli.status.output import print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, status_facts
 from orchestration.cli.terminal import print_error, print_json
 from orchestration.formatting import span
@@ -26,16 +26,25 @@ from resources.deployment import Deployment
 
 T = TypeVar("T")
 
+# 1 is a command that could not be carried out, 2 one that could not be read.
+NEEDS_SOMEBODY = 3
+NOT_KNOWN = 4
+
 
 @click.command()
 @click.argument("streams", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help=f"End with status {NEEDS_SOMEBODY} if somebody has to act, {NOT_KNOWN} if something could not be found out.",
+)
 @click.pass_obj
-def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> None:
+def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, check: bool) -> None:
     """Show every stream on a line, or all that is known of STREAMS. Needs neither the broker nor a JVM.
 
     Where a driver runs, its last heartbeat tells; the tables and the topics are looked at where none does, and for the
-    streams that are named.
+    streams that are named. Of a stream that writes, audits and publishes the table is always looked at.
     """
     settings = deployment.settings()
     note = read_supervisor_heartbeat(state_store(settings))
@@ -49,9 +58,11 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     statuses: list[StreamStatus] = []
     for observed, spec in listed.values():
         found = status_from_state(observed, spec, note)
-        if streams or not found.driven:
+        if streams or not found.driven or spec.publish is not None:
             look.further(found, spec)
         statuses.append(found)
+    unsupervised = _silent(note) and any(each.wish == "running" and each.attempt is not None for each in statuses)
+    of_mirrors = {stream: list(mirror_troubles(spec, settings)) for stream, (_, spec) in listed.items()}
     if as_json:
         problems = [problem for error in errors for problem in error.problems]
         print_json(
@@ -71,14 +82,20 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
                 click.echo(f"  {line}")
     else:
         print_table(statuses)
-        for _, spec in listed.values():
-            print_mirror_troubles(spec, settings)
-        if any(each.wish == "running" and each.attempt is not None for each in statuses) and _silent(note):
+        for stream, problems in of_mirrors.items():
+            for sentence, fix in problems:
+                click.secho(f"! {stream}: {sentence}", fg="red")
+                click.echo(f"  Next: {fix}")
+        if unsupervised:
             click.echo(f"! supervision: {_supervision(note)}")
         for error in errors:
             print_error(error)
     if errors:
         raise SystemExit(1)
+    if check and (unsupervised or any(of_mirrors.values()) or any(map(troubles, statuses))):
+        raise SystemExit(NEEDS_SOMEBODY)
+    if check and any(each.unknown for each in statuses):
+        raise SystemExit(NOT_KNOWN)
 
 
 class _Looks:
@@ -98,11 +115,14 @@ class _Looks:
 
     def further(self, found: StreamStatus, spec: StreamSpec) -> None:
         """Add what tables and topics say of a stream."""
-        if self._kafka is None:
+        if found.lag is None and self._kafka is None:
             self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
-        add_tables_and_topics(found, spec, self.catalog, self._kafka)
+        asked = self._kafka or FrazilError("Kafka was not asked.")
+        by_driver = found.unknown.get("kafka")
+        self._catalog = add_tables_and_topics(found, spec, self.catalog, asked) or self._catalog
         problem = found.unknown.get("kafka")
-        if problem is not None and not isinstance(self._kafka, FrazilError) and "does not exist" not in problem:
+        known = problem in (None, by_driver) or isinstance(self._kafka, FrazilError)
+        if problem is not None and not known and "does not exist" not in problem:
             self._kafka = FrazilError(problem)
 
 

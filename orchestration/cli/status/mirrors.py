@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import click
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet
@@ -64,10 +63,10 @@ def _remarkable(found: MirrorStatus) -> bool:
     return bool(found.problem or found.others or found.lag_rows or not found.stamp)
 
 
-def print_mirror_troubles(spec: StreamSpec, settings: Settings) -> None:
-    """Why merges beside the driver were not made, as they are noted; the tables are not asked."""
+def mirror_troubles(spec: StreamSpec, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Why merges beside the driver were not made, as they are noted, with the next command; no table is asked."""
     for _, each in spec.mirrored:
         noted: MirrorProblem | None = noted_problem(settings, spec.stream, each.table)
         if noted is not None:
-            click.secho(f"! {spec.stream}: mirror {each.table}: {noted.problem}", fg="red")
-            click.echo(f"  Next: {noted.fix or f'frazil mirror status {spec.stream} --table {each.table}'}")
+            fix = noted.fix or f"frazil mirror status {spec.stream} --table {each.table}"
+            yield f"mirror {each.table}: {noted.problem}", fix

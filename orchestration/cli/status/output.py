@@ -11,6 +11,7 @@ from rich.table import Table
 
 from jobs.commit.offsets import describe_ranges
 from jobs.increment.validated_position import ValidatedPosition
+from jobs.publish.gate import answers_to_held
 from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
 from orchestration.formatting import lateness, span, thousands
 
@@ -32,6 +33,10 @@ _COLUMNS = (
 _SHOWN_FIELDS = 5
 _SHOWN_PARTITIONS = 10
 _NUMBERS = {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
+# Only a person gets a stream out of these.
+_NEED_A_PERSON = ("halted", "frozen", "stalled")
+# An error that is left there is an old one.
+_AT_REST = ("running", "waiting", "paused", "stopped", "idle", "draining")
 _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": {"retrying", "fenced", "stopping"}}
 
 
@@ -60,8 +65,12 @@ def print_table(statuses: list[StreamStatus]) -> None:
     for line in _groups(statuses):
         console.print(line, markup=False, soft_wrap=True)
     for status in statuses:
-        for sentence in _troubles(status):
+        for sentence, fix in troubles(status):
             console.print(f"! {status.stream}: {sentence}", markup=False, style="red", soft_wrap=True)
+            if fix:
+                console.print(f"  Next: {fix}", markup=False, soft_wrap=True)
+        if passing := passing_trouble(status):
+            console.print(f"~ {status.stream}: {passing}", markup=False, style="yellow", soft_wrap=True)
             if status.fix:
                 console.print(f"  Next: {status.fix}", markup=False, soft_wrap=True)
         if status.unknown_fields is not None and status.unexpected:
@@ -89,41 +98,42 @@ def print_details(status: StreamStatus, supervision: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(status.stream)}[/] {_coloured(status, status.state)}")
     wished = f"{status.wish}{f', by {status.wished_by}' if status.wished_by else ''}"
-    lines = {
-        "wished": wished + (f": {status.wished_for}" if status.wished_for else ""),
-        "driver": (status.holder or "none") + (f", which carries group {status.group}" if status.group else ""),
-        "up": _uptime(status) + (f", since {_instant(status.since)}" if status.since else ""),
-        "last heartbeat": "–" if status.beat_age_seconds is None else f"{status.beat_age_seconds:.1f} s ago",
-        "generation": _generation(status),
-        "attempt": f"{thousands(status.attempt)}, after {status.failures} that failed in a row",
-        "epoch": thousands(status.epoch),
-        "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
-        **_route(status),
-        **{f"  parked: {name}": said for name, said in _parked(status).items()},
-        **_branch(status),
-        "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
-        **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
-        **_letter_topic(status),
-        **_unknown_fields(status),
-        "batch": thousands(status.batch),
-        "last commit": f"{ago(status.last_commit)}",
-        "complete through": f"{ago(status.complete_through)}{_landed(status, status.branch_complete_through)}",
-        **_watermark(status),
-        **_last_check(status),
-        "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
-        "lag": _unless(status, "kafka", thousands(status.lag)),
-        **_undecided(status),
-        **({"without an id": f"topic {', '.join(status.topics_without_id)}"} if status.topics_without_id else {}),
-        "log": status.log or "–",
-        "Spark UI": status.ui_url or "–",
-        "metrics": status.metrics_url or "–",
-        "supervision": supervision,
-        "supervisor says": status.decision or "–",
-        "file": status.file_problem or "good",
-        "last error": _error(status),
-        "next": status.fix or "–",
-    }
-    for name, text in lines.items():
+    # A list, since several parts have a next command.
+    lines = [
+        ("wished", wished + (f": {status.wished_for}" if status.wished_for else "")),
+        ("driver", (status.holder or "none") + (f", which carries group {status.group}" if status.group else "")),
+        ("up", _uptime(status) + (f", since {_instant(status.since)}" if status.since else "")),
+        ("last heartbeat", "–" if status.beat_age_seconds is None else f"{status.beat_age_seconds:.1f} s ago"),
+        ("generation", _generation(status)),
+        ("attempt", f"{thousands(status.attempt)}, after {status.failures} that failed in a row"),
+        ("epoch", thousands(status.epoch)),
+        ("table", f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows"),
+        *_route(status).items(),
+        *((f"  parked: {name}", said) for name, said in _parked(status).items()),
+        *_branch(status).items(),
+        ("dead letters", f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows"),
+        *((f"  {reason}", f"{count:,} since the driver started") for reason, count in sorted(status.reasons.items())),
+        *_letter_topic(status).items(),
+        *_unknown_fields(status).items(),
+        ("batch", thousands(status.batch)),
+        ("last commit", f"{ago(status.last_commit)}"),
+        ("complete through", f"{ago(status.complete_through)}{_landed(status, status.branch_complete_through)}"),
+        *_watermark(status).items(),
+        *_last_check(status).items(),
+        ("rate", "–" if status.rate is None else f"{status.rate:,.1f} records per second"),
+        ("lag", _unless(status, "kafka", thousands(status.lag))),
+        *_undecided(status).items(),
+        *([("without an id", f"topic {', '.join(status.topics_without_id)}")] if status.topics_without_id else []),
+        ("log", status.log or "–"),
+        ("Spark UI", status.ui_url or "–"),
+        ("metrics", status.metrics_url or "–"),
+        ("supervision", supervision),
+        ("supervisor says", status.decision or "–"),
+        ("file", status.file_problem or "good"),
+        ("last error", _error(status)),
+        ("next", status.fix or "–"),
+    ]
+    for name, text in lines:
         console.print(f"  {name:<17} {text}", markup=False)
     if status.error is not None and status.error.trace:
         console.print(f"  the stack trace is in {status.log}", markup=False)
@@ -183,10 +193,8 @@ def _branch(status: StreamStatus) -> dict[str, str]:
         lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
         if held.ranges:
             lines["  offsets"] = describe_ranges(held.ranges, limit=_SHOWN_PARTITIONS)
-        lines["  next"] = (
-            f"frazil release {status.stream}, frazil discard {status.stream}, or correct its contract and frazil "
-            f"publish {status.stream}"
-        )
+        if (answers := answers_to_held(status.stream)) != status.fix:
+            lines["  next"] = answers
     return lines
 
 
@@ -263,18 +271,39 @@ def _cells(status: StreamStatus) -> list[str]:
     ]
 
 
-def _troubles(status: StreamStatus) -> list[str]:
-    troubles = [f"its file has problems, and nothing is changed: {status.file_problem}"] if status.file_problem else []
-    if status.error is not None and status.state not in ("running", "waiting", "paused"):
-        troubles.append(f"{status.state}: {status.error.message}")
-    elif status.state in ("dead", "frozen", "halted"):
-        troubles.append(status.decision or f"{status.state}; its log is {status.log or 'not there'}")
+def troubles(status: StreamStatus) -> list[tuple[str, str | None]]:
+    """What a person has to see to, with the next command; the stream's own is told once."""
+    found = [f"its file has problems, and nothing is changed: {status.file_problem}"] if status.file_problem else []
+    if _needs_a_person(status):
+        found.append(_state_sentence(status))
     if status.hangs:
-        troubles.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
+        found.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
+    last = found[-1] if found and not passing_trouble(status) else None
+    told: list[tuple[str, str | None]] = [(each, status.fix if each is last else None) for each in found]
     for name, said in _parked(status).items():
         answer = f"frazil accept {status.stream} --unpark {name}"
-        troubles.append(f"table {name} is parked {said}; once it takes commits: {answer}")
-    return troubles
+        told.append((f"table {name} is parked {said}", f"{answer}, once it takes commits"))
+    if status.ahead is not None and (held := status.ahead.held) is not None:
+        told.append((held.sentence, answers_to_held(status.stream)))
+    return told
+
+
+def passing_trouble(status: StreamStatus) -> str | None:
+    """Why the stream does not run, where it goes on by itself; its next command is the stream's."""
+    silent = status.error is None and status.state != "dead"
+    return None if silent or status.state in _AT_REST or _needs_a_person(status) else _state_sentence(status)
+
+
+def _needs_a_person(status: StreamStatus) -> bool:
+    # A driver that is about to end with such an error leaves a halted stream.
+    halts = status.state == "stopping" and status.error is not None and status.error.kind == "operator"
+    return halts or status.state in _NEED_A_PERSON
+
+
+def _state_sentence(status: StreamStatus) -> str:
+    if status.error is not None:
+        return f"{status.state}: {status.error.message}"
+    return status.decision or f"{status.state}; its log is {status.log or 'not there'}"
 
 
 def _parked(status: StreamStatus) -> dict[str, str]:

@@ -16,6 +16,8 @@ from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, DEAD_LETTER_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
+from jobs.schema.column_names import unreadable_names
+from jobs.schema.needs import column_name
 from jobs.schema_contract.declared import identifier_sentence
 from jobs.spec.base import Location, field_path
 from jobs.spec.column_problems import contract_problems_of, letter_contract_problems_of
@@ -97,6 +99,25 @@ def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
         yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
 
 
+def _partition_names(spec: StreamSpec, table: Table | None) -> Iterator[Finding]:
+    """Names of partition fields with which some engines read nothing of a table."""
+    names = [each.name for each in table.spec().fields] if table else list(spec.table.partition_names)
+    for name in names:
+        # Manifests are files of Avro, and its identifiers are no more than that.
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+            sentence = f"table {spec.table.name}: DuckDB reads no table with a partition field called {name}"
+            fix = "name it in partition_by of a new table, such as 'day(payer.at) as payer_at_day'"
+            yield Finding(spec.stream, "table", "unchecked", sentence, fix)
+
+
+def _unreadable_names(spec: StreamSpec, table: Table) -> Iterator[Finding]:
+    """Columns on whose names' account engines cannot read a table, or frazil cannot write it."""
+    for path, why in unreadable_names(table.metadata):
+        sentence = f"table {spec.table.name}: {why}"
+        fix = f"frazil schema apply {spec.stream} --rename {column_name(path)}=NEW"
+        yield Finding(spec.stream, "table", "wrong", sentence, fix)
+
+
 def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
     """Whether the tables of a stream are there, and can hold what it declares."""
     name = spec.table.name
@@ -114,6 +135,8 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield from check_followers(spec, table.metadata, catalog)
     there = [each for each in (table, dead) if each is not None]
     yield from _check_places(spec, settings, there)
+    if has_rows:
+        yield from _partition_names(spec, table)
     for each in there:
         try:
             check_writable(".".join(each.name()), each.metadata)
@@ -159,6 +182,9 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "ok", f"table {name} holds the stream's stamps; no row goes to it")
         return
     yield from _contract_findings(spec, contract_problems_of(spec.contract, table.schema(), spec.evolution))
+    if unreadable := list(_unreadable_names(spec, table)):
+        yield from unreadable
+        return
     properties: Mapping[str, str] = table.properties
     if not spec.decode.declares_all:
         told, found = followed_findings(spec, table.metadata)
@@ -170,7 +196,11 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             return
         properties = found.metadata.properties
     new = spec.table_schema_beside(table.schema(), properties) if spec.decode.declared else table.schema()
-    partitions = partition_spec(spec.table.partition_by, new)
+    try:
+        partitions = partition_spec(spec.table.partition_by, new)
+    except FrazilError as problem:
+        yield Finding(spec.stream, "table", "wrong", f"table {name}: {problem.message}", problem.fix)
+        return
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")

@@ -14,6 +14,8 @@ from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import refuse_names
 from orchestration.cli.validate.findings import Finding
 
 
@@ -85,7 +87,15 @@ def check_new_columns(spec: StreamSpec, settings: Settings) -> Iterator[Finding]
         sentence = f"subject {subject}, version {version.version}, makes no table: {problem.message}"
         yield Finding(spec.stream, "spec", "wrong", sentence, f"declare the columns in streams/{spec.stream}.yaml")
         return
-    for place, problem in spec.problems_of(rows, spec.record_columns):
+    problems = spec.problems_of(rows, spec.record_columns)
+    if not problems:
+        try:
+            schema = spec.table_schema_of(rows)
+            refuse_names(spec.table.name, schema, partition_spec(spec.table.partition_by, schema))
+        except FrazilError as problem:
+            sentence = f"subject {subject}, version {version.version}: {problem.message}"
+            yield Finding(spec.stream, "spec", "wrong", sentence, problem.fix)
+    for place, problem in problems:
         sentence = f"{field_path(place)}: {problem}; the columns are those of subject {subject}"
         yield Finding(
             spec.stream,
