@@ -1,6 +1,7 @@
 # The verbs of this repository. `make` alone lists them. Works with GNU make 3.81 and later.
 #   PYTHON=python3.12   the Python to build .venv with; otherwise the first one found that is new enough
-#   PYTEST_ARGS='-k x'  more arguments for `make test`
+#   PYTEST_ARGS='-k x'  more arguments for `make test`, `make test-rest` and `make test-full`
+#   MINUTES=60          how long `make explore` searches; EXPLORE_ARGS='…' more arguments, see tests/explore.py
 #   FIGURES_ARGS='…'   arguments for `make figures`, see bench/drain.py
 #   BENCH_ARGS='…'     arguments for `make bench`, see docs/benchmarks.md
 #   ONCE=1              `make demo` ends by itself
@@ -19,10 +20,10 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test figures bench lint format type check lock clean
+.PHONY: help setup jars demo dev test test-rest test-full explore figures bench lint format type check lock clean
 
 help: ## list the verbs
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) jars ## make .venv from requirements.lock and fetch the checked JVM artifacts
 
@@ -64,18 +65,27 @@ demo: setup ## run the whole way on this machine: broker, payments, Dagster, tab
 dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
-# Two halves of three processes each, on two cores: a third of them waits at any time. The unit tests one by one, in an
-# order that is another each time (its seed is printed); the others file by file, as they share a broker and a Spark
-# session per process. Both halves run, whatever becomes of the first. Where PYTEST_ARGS chooses tests, one of them may be
-# left without any, which pytest calls 5.
-PYTEST := $(BIN)/python -m pytest -q -n 3
+# Three processes on two cores, since one of them usually waits. Which tests run in which process, in which order and with
+# which input is the same in every run: tests/helpers/fixed_parts.py, and PYTHONHASHSEED for the order of sets. Where
+# PYTEST_ARGS chooses tests, a target may be left without any, which pytest calls 5.
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n 3
 CHOSEN := $(if $(PYTEST_ARGS),|| test $$? -eq 5)
-test: setup ## run the whole suite, real broker, Spark, catalog and Dagster included
+TEST := $(PYTEST) -m 'not rest' $(PYTEST_ARGS) $(CHOSEN)
+TEST_REST := $(PYTEST) -m rest $(PYTEST_ARGS) $(CHOSEN)
+test: setup ## run the tests that each change has to pass: every package, and a story with real parts
+	@$(TEST)
+
+test-rest: setup ## run all other tests: every kill, clusters, S3, PostgreSQL, Debezium, security, earlier releases
+	@$(TEST_REST)
+
+test-full: setup ## run both, the second also if the first fails
 	@failed=; \
-	{ $(PYTEST) --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN); } || failed='unit tests'; \
-	{ $(PYTEST) --dist loadfile --no-loadscope-reorder --randomly-dont-reorganize -m integration $(PYTEST_ARGS) \
-	  $(CHOSEN); } || failed="$$failed$${failed:+ and }tests with real parts"; \
+	{ $(TEST); } || failed='make test'; \
+	{ $(TEST_REST); } || failed="$$failed$${failed:+ and }make test-rest"; \
 	if [ -n "$$failed" ]; then echo "error: failed: $$failed, see above" >&2; exit 1; fi
+
+explore: setup ## search for faults with fresh random input until MINUTES (60) are over
+	@$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),60) $(EXPLORE_ARGS)
 
 figures: setup ## measure how fast this machine drains payments, as the README quotes it
 	@$(BIN)/python -m bench.drain $(FIGURES_ARGS)

@@ -71,6 +71,9 @@ def with_jars(session: SparkSession, settings: Settings) -> SparkSession:
     for jar in catalog_jars(settings.catalog, settings.spark):
         if jar.name not in have:
             loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+        if jar.name.startswith("postgresql-"):
+            # DriverManager looks for drivers once, maybe before this jar was added. The class registers itself.
+            jvm.java.lang.Class.forName("org.postgresql.Driver", True, loader)
     return session
 
 

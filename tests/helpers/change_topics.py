@@ -106,14 +106,14 @@ class ChangeTopics:
         self._consumer.unassign()
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        listed = self._consumer.list_topics(timeout=20).topics
+        listed = self._consumer.list_topics(timeout=60).topics
         topics = {t: each for t, each in listed.items() if t.startswith(self._prefix) and not t.endswith(SIGNALS)}
         at = [(topic, partition) for topic, each in topics.items() for partition in each.partitions]
         found: dict[tuple[str, int], int] = {}
         for each in at:
             # One that was made just now may have no leader yet.
             with contextlib.suppress(KafkaException):
-                found[each] = self._consumer.get_watermark_offsets(TopicPartition(*each), timeout=20)[1]
+                found[each] = self._consumer.get_watermark_offsets(TopicPartition(*each), timeout=60)[1]
         return found
 
     def _take(self, message: Any) -> None:

@@ -31,7 +31,7 @@ appender.file.layout.pattern = %d{ISO8601} %p %m (%c{1})%n
 rootLogger.level = WARN
 rootLogger.appenderRef.file.ref = file
 """
-_READY_SECONDS = 90.0
+_READY_SECONDS = 300.0
 _GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 
@@ -192,7 +192,7 @@ class ConnectWorker:
         found: list[dict[str, Any]] = []
         for name in self._connectors:
             try:
-                with urllib.request.urlopen(f"{self.rest}/connectors/{name}/status", timeout=5) as answer:
+                with urllib.request.urlopen(f"{self.rest}/connectors/{name}/status", timeout=60) as answer:
                     status: dict[str, Any] = json.load(answer)
             except (urllib.error.URLError, OSError, ValueError):
                 return []

@@ -158,7 +158,7 @@ def _answers(server: DatabaseServer) -> bool:
     import psycopg
 
     try:
-        psycopg.connect(server.url, password=PASSWORD, connect_timeout=2).close()
+        psycopg.connect(server.url, password=PASSWORD, connect_timeout=20).close()
     except psycopg.OperationalError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Proxy before a service: passes bytes on, late, cut off, or not at all, and requests of HTTP twice, as a test says."""
+"""Proxy before a service: passes bytes on, cuts connections, and sends requests of HTTP twice, as a test says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["", "slow", "cut", "half", "twice", "silent", "refused", "503", "409", "done 503"]
-_ANSWERS = {
-    "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    "409": b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-}
+Fault = Literal["", "cut", "twice", "silent", "refused", "409"]
+_CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @dataclass
@@ -23,10 +20,9 @@ class FaultyProxy:
 
     Attributes:
         port: Where it listens, on 127.0.0.1.
-        fault: `slow`: answers come half a second late; `cut`: the request is passed on, and the connection ends before
-            the answer; `half`: so it does amid the request; `twice`: the request is passed on a second time, and the
-            second answer counts; `silent`: nothing is passed on, and nothing answered; `refused`: the connection ends
-            at once; a number: an answer of the proxy itself, `done` where the request is passed on all the same.
+        fault: `cut`: the request is passed on, and the connection ends before the answer; `twice`: the request is
+            passed on a second time, and the second answer counts; `silent`: nothing is passed on, and nothing
+            answered; `refused`: the connection ends at once; `409`: the proxy itself answers so.
         times: How many requests it is for; further ones pass.
         only: A request is meant only if it has this in it.
     """
@@ -58,8 +54,8 @@ class FaultyProxy:
                 fault = self.take(request)
                 if fault == "refused":
                     return
-                if fault in _ANSWERS:
-                    client.sendall(_ANSWERS[fault])
+                if fault == "409":
+                    client.sendall(_CONFLICT)
                     return
                 if fault == "silent":
                     self.ended.wait(60)
@@ -69,18 +65,10 @@ class FaultyProxy:
                     with socket.create_connection(self.target) as before:
                         before.sendall(request)
                         before.recv(1 << 16)
-                if fault == "half":
-                    server.sendall(request[: len(request) // 2])
-                    return
                 server.sendall(request)
                 answer = server.recv(1 << 16)
                 if fault == "cut":
                     return
-                if fault == "done 503":
-                    client.sendall(_ANSWERS["503"])
-                    return
-                if fault == "slow":
-                    time.sleep(0.5)
                 client.sendall(answer)
                 self.pass_rest(server, client)
 

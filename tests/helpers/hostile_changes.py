@@ -32,7 +32,7 @@ CREATE TABLE counters (id integer PRIMARY KEY, n bigint, notes text);
 # Beside the row, and uncompressed: an update of other columns does not send them.
 _LARGE = {"accounts": ("notes", "doc", "raw", "tags", "numbers"), "orders": ("notes",), "counters": ("notes",)}
 _FEW = 30
-MANY = 10_000
+MANY = 500
 """Changes of one key."""
 
 

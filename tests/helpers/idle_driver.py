@@ -17,7 +17,7 @@ BLOCKS: dict[str, Any] = {
     "event_time": {"column": "at", "grace": "10m", "idle_after": "1s"},
 }
 _POLL_SECONDS = 0.02
-_LONGEST_SECONDS = 30.0
+_LONGEST_SECONDS = 120.0
 
 
 def look_until_it_moves(home: str, epoch: int, above_ms: int) -> None:

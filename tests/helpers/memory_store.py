@@ -58,7 +58,8 @@ class InMemoryStore:
                 return False
             self._write(key, content)
             self.durable.add(self._prefix + key)
-            return True
+        self._told("create_if_absent")
+        return True
 
     def replace_if_unchanged(self, key: str, former: bytes | None, content: bytes) -> bool:
         self._reach("replace_if_unchanged")

@@ -31,8 +31,6 @@ class RestProxy:
         port: Its own, on 127.0.0.1.
         answers: For the next commits, what each is answered with (0: the connection is cut) and whether it is carried
             out all the same.
-        every: Of all commits that `answers` says nothing of, each so-maniest is answered with `often`; 0: none.
-        often: See `every`.
         lifetime: How many requests a token is good for; None: no token is asked for.
         headless: Tables are shown with their newest snapshot alone, as some catalogs do.
         commits, tokens: How many were asked for.
@@ -44,8 +42,6 @@ class RestProxy:
     target: int
     port: int = 0
     answers: deque[tuple[int, bool]] = field(default_factory=deque)
-    every: int = 0
-    often: tuple[int, bool] = (503, False)
     lifetime: int | None = None
     headless: bool = False
     commits: int = 0
@@ -85,9 +81,7 @@ class RestProxy:
     def answer_of_commit(self) -> tuple[int, bool] | None:
         with self.guard:
             self.commits += 1
-            if self.answers:
-                return self.answers.popleft()
-            return self.often if self.every and self.commits % self.every == 0 else None
+            return self.answers.popleft() if self.answers else None
 
 
 @contextmanager

@@ -40,7 +40,6 @@ class SparkCluster:
         folder: All that the cluster's processes write, each worker within a folder of its own.
         port: The master's, which it keeps when it is started again.
         ui_port: Of the master's page and JSON.
-        recovery: Whether a master that is started again knows workers and applications of the one before.
         memory: Of a worker.
         given: What workers have in their environment beside, for drivers that they run.
     """
@@ -48,7 +47,6 @@ class SparkCluster:
     folder: Path
     port: int
     ui_port: int
-    recovery: bool = True
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     memory: str = "600m"
     given: dict[str, str] = field(default_factory=dict)
@@ -118,12 +116,13 @@ class SparkCluster:
         return process
 
     def _defaults(self, folder: Path) -> dict[str, str]:
-        kept = {"spark.deploy.recoveryMode": "FILESYSTEM", "spark.deploy.recoveryDirectory": str(folder / "recovery")}
         return {
             "spark.authenticate": "true",
             "spark.authenticate.secret": CLUSTER_SECRET,
             "spark.network.crypto.enabled": "true",
-            **(kept if self.recovery else {}),
+            # A master that is started again knows workers and applications of the one before.
+            "spark.deploy.recoveryMode": "FILESYSTEM",
+            "spark.deploy.recoveryDirectory": str(folder / "recovery"),
         }
 
     def kill(self, name: str) -> None:
@@ -138,7 +137,7 @@ class SparkCluster:
 
     def page(self, path: str) -> str:
         """A page of the master's."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ui_port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ui_port}{path}", timeout=60) as answer:
             return str(answer.read().decode())
 
     def alive_workers(self) -> int:
@@ -165,7 +164,7 @@ class SparkCluster:
 
     def wait_for_workers(self, count: int) -> None:
         """Until the master has so many."""
-        wait_for(lambda: self.alive_workers() == count, f"{count} workers of Spark", 60)
+        wait_for(lambda: self.alive_workers() == count, f"{count} workers of Spark")
 
 
 def command_lines() -> dict[int, str]:
@@ -209,11 +208,11 @@ def packed_environment(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def spark_cluster(
-    folder: Path, *names: str, recovery: bool = True, memory: str = "600m", given: dict[str, str] | None = None
+    folder: Path, *names: str, memory: str = "600m", given: dict[str, str] | None = None
 ) -> Iterator[SparkCluster]:
     """Run a master and workers, or what is named of them, until the end, and end what they have started."""
     port, ui_port = free_ports(2)
-    cluster = SparkCluster(folder, port, ui_port, recovery, memory=memory, given=given or {})
+    cluster = SparkCluster(folder, port, ui_port, memory=memory, given=given or {})
     try:
         for name in names:
             cluster.start(name)

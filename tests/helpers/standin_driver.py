@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from jobs.commit.lateness import NONE_LATE
-from jobs.commit.offsets import TopicPartition
+from jobs.commit.log_state import LogState
 from jobs.spec.restart import Restart
 from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
@@ -110,15 +110,12 @@ def _drive(store: StateStore, attempt: int, heartbeat: HeartbeatThread, terminat
         if heartbeat.state != state:
             heartbeat.change(state=state)
         if not deaf:
-            flush.look(_NoLogs())
+            flush.look(_no_topics)
         time.sleep(_POLL_SECONDS)
 
 
-class _NoLogs:
-    """Topics without a partition."""
-
-    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {}
+def _no_topics() -> LogState:
+    return LogState({}, {}, {})
 
 
 def _landed() -> Any:

@@ -12,7 +12,7 @@ from jobs.state.local_store import LocalStore
 from jobs.state.store import StateStore
 
 # Of creators at once; SeaweedFS lets those who lose wait for a second.
-ROUNDS = {False: 20, True: 4}
+ROUNDS = {False: 20, True: 2}
 
 
 class StoreContract:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# A machine with other work is several times slower; a wait that ends with its condition costs nothing on an idle one.
+_SLOWNESS = 4.0
+_LEAST_SECONDS = 120.0
+
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 90.0) -> None:
     """Wait until `condition` holds, or fail naming what was waited for.
 
     What takes long to ask, as tables and Dagster do, is asked less often, for a tenth of the time at most: what is
     waited for needs the processor, too.
+
+    Args:
+        condition: Asked again and again.
+        what: Named in the failure.
+        seconds: How long it takes at most on a machine without other work. The deadline is four times that, and two
+            minutes at least. A test that is about the time itself measures it.
     """
     began = time.monotonic()
+    seconds = max(_SLOWNESS * seconds, _LEAST_SECONDS)
     deadline = began + seconds
     while not condition():
         now = time.monotonic()

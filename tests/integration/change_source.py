@@ -117,7 +117,7 @@ class ChangeSource:
             return self.topics.distinct() == self.made
 
         try:
-            wait_for(delivered, "all changes to be delivered", 60)
+            wait_for(delivered, "all changes to be delivered")
         except AssertionError:
             found, made = self.topics.distinct(), self.made
             wrong = {each: (found[each], made[each]) for each in found | made if found[each] != made[each]}

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from jobs.replay.connect.importer import QueueResult, import_queue
 from jobs.replay.request import ReplayRequest
 from tests.helpers.forked import Forked, frazil
+from tests.helpers.topics import create_topic
 from tests.integration.pipeline import Pipeline, payment
-from tests.integration.topics import create_topic
 
 SOURCE = "payments.of.connect"
 
@@ -50,7 +50,7 @@ class Queue:
         self.producer.produce(
             self.topic, key=b"k", value=payment(offset or 0, kind), partition=partition, headers=headers
         )
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def take(
         self, take: Callable[..., QueueResult] = import_queue, topic: str | None = None, **options: Any

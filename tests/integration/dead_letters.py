@@ -24,7 +24,7 @@ from jobs.state.local_store import LocalStore
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from tests.helpers.forked import Forked
-from tests.integration.topics import messages_of
+from tests.helpers.topics import messages_of
 
 TABLE = "tests.letters_dead"
 SEEN = datetime(2026, 11, 1, 10, 0, 0, tzinfo=UTC)

@@ -15,9 +15,9 @@ from jobs.supervise.groups import DriverGroup
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.system.processes import session_members
+from tests.helpers.topics import read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
-from tests.integration.topics import read_topic
 
 FAST = {"every": "1s"}
 

@@ -85,13 +85,6 @@ def expire_all_but_the_head(one: Pipeline, *names: str) -> None:
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
-def append_nothing(one: Pipeline, *names: str) -> None:
-    """Another writer's commit, without rows."""
-    for name in names:
-        table = one.catalog().load_table(name)
-        table.append(table.scan().to_arrow().slice(0, 0))
-
-
 @contextlib.contextmanager
 def small_disk(folder: Path, kib: int) -> Iterator[SmallDisk]:
     """A disk of its own, of so many KiB, on `folder`, with what was in there; skips where none may be mounted."""
@@ -152,7 +145,7 @@ class DriverHere:
 
     def __exit__(self, *exc: object) -> None:
         self._control.signalled = True
-        self._thread.join(60)
+        self._thread.join(300)
         self.heartbeat.__exit__(*exc)
         assert not self._thread.is_alive()
 

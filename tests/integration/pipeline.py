@@ -33,8 +33,9 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.drain import Drained, DrainProgress, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
+from tests.helpers.shared_servers import SPARK_CONF
+from tests.helpers.topics import create_topic, idempotent_producer, read_topic
 from tests.helpers.waiting import wait_for
-from tests.integration.topics import create_topic, idempotent_producer, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,13 +44,6 @@ ROOT = Path(__file__).resolve().parents[2]
 Coordinates = tuple[str, int, int]
 
 SCHEMA = "id string not null, amount decimal(12,2) not null, created_at timestamptz not null, note string"
-# Nobody looks at a driver that lives for seconds.
-# No JVM lives long enough here for C2 and a collector of several threads to pay, and no table needs 200 partitions.
-SPARK_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-}
 GOOD = "good"
 NULL_AMOUNT = "amount is null: an optional column would take it"
 TRUNCATED = "truncated"
@@ -149,7 +143,7 @@ class Pipeline:
                 partition=self.numbers % self.partitions if partition is None else partition,
             )
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def control(self, **options: Any) -> StreamControl:
         """What an operator can do to the stream."""
@@ -205,7 +199,7 @@ class Pipeline:
     def run(self, steps: str = "", expect: int = 0) -> str:
         """Run to the end, or to the death that `steps` asks for; returns what it printed."""
         process = self.start(steps)
-        output, _ = process.communicate(timeout=150)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == expect, f"exit {process.returncode}, expected {expect}:\n{output}"
         return output
 

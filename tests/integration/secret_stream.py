@@ -24,6 +24,8 @@ from tests.integration.pipeline import ROOT, SPARK_CONF, Pipeline
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
 STREAM, LETTERS, ROLE = "payments", "payments.letters", "frazil_app"
+# What a translation into JAAS has to escape.
+ESCAPED = "p'a\\ss=w;\"rd"
 SCHEMA = '{"type": "record", "name": "Payment", "fields": [{"name": "id", "type": "string"}]}'
 _KINDS = {"topic": "topic", "group": "group", "transactional-id": "transaction"}
 
@@ -83,8 +85,11 @@ class SecretStream:
 
     def change(self, name: str, *, make: bool = False) -> None:
         """Change a secret where it is checked, and then in its file."""
-        value = secrets.token_hex(16)
-        self.values[f"{name} {len(self.values)}"] = self.present[name] = value
+        value = searched = secrets.token_hex(16)
+        if name == "reader":
+            # The part that is searched for is the same under every escape.
+            value = ESCAPED + searched
+        self.values[f"{name} {len(self.values)}"], self.present[name] = searched, value
         if name in ("reader", "admin"):
             self.broker.user(name, value)
         elif name == "database" and not make:
@@ -110,7 +115,7 @@ class SecretStream:
             text = f"p-{number}".encode()
             producer.produce(STREAM, b"\0\0\0\0\1" + bytes([2 * len(text)]) + text)
         producer.produce(STREAM, b"damaged")
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def _dagster(self, user: str, password: Any) -> dict[str, Any]:
         place = {"hostname": "127.0.0.1", "port": self.database.port, "db_name": "secret_dagster"}

@@ -19,10 +19,10 @@ from pyiceberg.expressions import EqualTo
 from orchestration.cli.main import main
 from tests.helpers.real_stream import DEAD, SINK, RealStream
 from tests.helpers.stream_history import HOLE, ROW, TOMBSTONE
+from tests.helpers.topics import create_topic, read_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 from tests.integration.record_places import assert_found_and_read_back, assert_from_row_to_record
-from tests.integration.topics import create_topic, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +39,14 @@ COMPACTED = {
 def in_transactions(address: str, topic: str) -> None:
     """Fifty records that count, thirty that are aborted, twenty that count; each transaction leaves a marker."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": f"{topic}-audit"})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     number = 100_000
     for count, commits in ((50, True), (30, False), (20, True)):
         producer.begin_transaction()
         for _ in range(count):
             number += 1
             producer.produce(topic, key=f"t{number}".encode(), value=payment(number, GOOD), partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         if commits:
             producer.commit_transaction(30)
         else:
@@ -66,7 +66,7 @@ def compacted_topic(address: str, topic: str) -> int:
         whole = json.loads(payment(number, GOOD) or b"") | {"note": "x" * 1500}
         producer.produce(topic, key=f"k{number % 50}".encode(), value=json.dumps(whole).encode(), partition=0)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     left, since = 2000, time.monotonic()
 
     def compacted() -> bool:
@@ -141,12 +141,12 @@ def test_kafka_names_the_missing_among_the_holes(broker: str, tmp_path: Path) ->
     """Here the tables are filled by hand, as if a driver had read the topic."""
     create_topic(broker, "payments", 1)
     producer = Producer({"bootstrap.servers": broker, "transactional.id": "holes"})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for values, commits in (([b"{}", None, b"{}"], True), ([b"{}", b"{}"], False), ([b"{}"], True)):
         producer.begin_transaction()
         for value in values:
             producer.produce("payments", value=value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         if commits:
             producer.commit_transaction(30)
         else:

@@ -1,9 +1,12 @@
-"""`frazil certify` as a user runs it: a short one that passes, one that must not, and one that is interrupted."""
+"""`frazil certify` as a user runs it: one that passes, with every shape of stream, one that must not, and one that is
+interrupted.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +26,10 @@ from jobs.spec.settings import load_settings
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import ROOT, SPARK_CONF
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(2100)]
+
+# For one run: each kill is the start of another driver, and a machine with other work is several times slower.
+RUN_SECONDS = 1800
 
 
 class Certifying:
@@ -64,7 +70,7 @@ class Certifying:
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         process = self.start(*options)
-        output, _ = process.communicate(timeout=600)
+        output, _ = process.communicate(timeout=RUN_SECONDS)
         assert output, self.said()
         return process.returncode, json.loads(output)
 
@@ -72,8 +78,10 @@ class Certifying:
         return self.errors.read_text()
 
     def topics(self) -> set[str]:
-        topics = AdminClient({"bootstrap.servers": self.broker}).list_topics(timeout=10).topics
-        return {name for name in topics if name.startswith("frazil_certify_")}
+        """The topics of this certificate; others may run on the same broker."""
+        begun = re.search(r"^certificate (\w+):", self.said(), re.MULTILINE)
+        topics = AdminClient({"bootstrap.servers": self.broker}).list_topics(timeout=60).topics
+        return {name for name in topics if begun and name.startswith(f"frazil_certify_{begun[1]}")}
 
     def namespaces(self) -> list[str]:
         with connect_catalog(load_settings(None, home=self.home)) as catalog:
@@ -108,99 +116,48 @@ def certifying(broker: str, tmp_path: Path) -> Iterator[Certifying]:
     yield made
     if made.process is not None and made.process.poll() is None:
         made.process.send_signal(signal.SIGTERM)
-        made.process.wait(60)
+        made.process.wait(300)
 
 
-def test_a_short_certificate(certifying: Certifying) -> None:
-    before = certifying.topics()
-    steps = (
-        "after_tasks",
-        "before_schema_commit",
-        "after_schema_commit",
-        "before_commit",
-        "after_recovery_commit",
-    )
-    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "11", "--records", "300")
+def test_a_certificate_of_every_shape(certifying: Certifying) -> None:
+    """Drivers die within a batch, between two tables, and with new tables made; a publisher and a merge die, too."""
+    shapes = {
+        "after_tasks": "plain",
+        "after_schema_commit": "plain",
+        "before_commit": "plain",
+        "after_recovery_commit": "plain",
+        "kept": "plain",
+        "after_table_commit": "routed",
+        "publish_after_hold": "gated",
+        "after_new_tables": "named",
+        "mirror_before_publish": "mirrored",
+    }
+    status, facts = certifying.run("--steps", ",".join(shapes), "--runs", "1", "--seed", "11", "--records", "200")
     assert status == 0, certifying.said()
     assert facts["passed"] is True
     assert facts["problems"] == []
-    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert facts["kills"] == 5
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(shapes, (1, True))
+    assert facts["kills"] == len(shapes)
+    by_step = {trial["step"]: trial for trial in facts["trials"]}
+    assert {step: trial["shape"] for step, trial in by_step.items()} == shapes
     records = facts["records"]
     assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
     assert min(records["landed"], records["dead"], records["tombstones"]) > 0
     assert records["added_values"] > 0, "of the fields that turned up meanwhile"
-    by_step = {scenario["step"]: scenario for scenario in facts["trials"]}
     assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
     assert not by_step["after_tasks"]["from_record"]
     noted = by_step["before_commit"]
     assert noted["from_record"]
     assert noted["replayed"] == 0, "what was noted was committed, and not read again"
-    assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 120
-    reports = sorted(path.name for path in (certifying.home / ".frazil" / "certificates").iterdir())
-    assert [name.rpartition(".")[2] for name in reports] == ["json", "md"]
-    assert "trial 1 of 5" in certifying.said()
-    wait_for(lambda: certifying.topics() == before, "the topic's end")
-    certifying.assert_nothing_left()
-
-
-def test_a_routed_stream_and_a_gated_one(certifying: Certifying) -> None:
-    """One is killed between the commits of two of its tables; of the other the publisher, and main has all of it."""
-    before = certifying.topics()
-    steps = ("after_table_commit", "publish_after_commit", "publish_after_hold")
-    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "15", "--records", "300")
-    assert status == 0, certifying.said()
-    assert facts["problems"] == []
-    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    between = next(each for each in facts["trials"] if each["step"] == "after_table_commit")
-    assert (between["shape"], between["from_record"]) == ("routed", True)
-    assert {each["shape"] for each in facts["trials"] if each is not between} == {"gated"}
-    records = facts["records"]
-    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
-    assert min(records["landed"], records["dead"]) > 0
-    assert facts["audit"].count("complete") == 2, "of both streams"
-    wait_for(lambda: certifying.topics() == before, "the topics' end")
-    certifying.assert_nothing_left()
-
-
-def test_a_stream_whose_values_name_tables(certifying: Certifying) -> None:
-    """Its drivers die before and after tables are made, while others are there; all that land, land in their own."""
-    steps = ("before_new_tables", "after_new_tables")
-    status, facts = certifying.run("--steps", "named_tables", "--runs", "1", "--seed", "16", "--records", "200")
-    assert status == 0, certifying.said()
-    assert facts["problems"] == []
-    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert {each["shape"] for each in facts["trials"]} == {"named"}
-    assert facts["recovery_seconds"]["measured"] == 2
-    records = facts["records"]
-    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
-    certifying.assert_nothing_left()
-
-
-def test_a_stream_with_a_mirror(certifying: Certifying) -> None:
-    """What merges beside the driver dies when only the catalog is left to be asked; main never shows half a merge."""
-    step = "mirror_before_publish"
-    status, facts = certifying.run("--steps", step, "--runs", "1", "--seed", "18", "--records", "200")
-    assert status == 0, certifying.said()
-    assert facts["problems"] == []
-    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == {step: (1, True)}
-    assert {each["shape"] for each in facts["trials"]} == {"mirrored"}
+    assert by_step["after_table_commit"]["from_record"]
     # A claim and what it published, of the merge before the kill and the one behind it at the least.
     assert facts["mirror_snapshots"] >= 4
-    assert facts["recovery_seconds"]["measured"] == 1
-    records = facts["records"]
-    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
-    assert min(records["landed"], records["dead"]) > 0
-    certifying.assert_nothing_left()
-
-
-def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
-    # The other two steps, before a keeper's launch, are killed at with small drivers.
-    steps = ("keeper_after_launch", "kept")
-    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "14", "--records", "200")
-    assert status == 0, certifying.said()
-    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert facts["recovery_seconds"]["measured"] == 2
+    assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 360
+    assert facts["audit"].count("complete") == len(set(shapes.values())), "of each stream"
+    reports = sorted(path.name for path in (certifying.home / ".frazil" / "certificates").iterdir())
+    assert [name.rpartition(".")[2] for name in reports] == ["json", "md"]
+    assert f"trial 1 of {len(shapes)}" in certifying.said()
+    wait_for(lambda: not certifying.topics(), "the topics' end")
     certifying.assert_nothing_left()
 
 
@@ -226,7 +183,8 @@ def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
     doubling = threading.Thread(target=double)
     doubling.start()
     try:
-        status, facts = certifying.run("--steps", "before_commit", "--runs", "1", "--seed", "12", "--records", "200")
+        # A driver that dies there has started no Spark: the one that ends the certificate is enough.
+        status, facts = certifying.run("--steps", "before_lease", "--runs", "1", "--seed", "12", "--records", "200")
     finally:
         enough.set()
         doubling.join(30)
@@ -236,7 +194,7 @@ def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
     assert any("1 records more than once in the table: partition" in problem for problem in facts["problems"])
     said = certifying.said()
     assert f"Left as it is: topic {doubled[0]}, namespace {doubled[0]}" in said
-    assert "frazil certify --seed 12 --steps before_commit" in said
+    assert "frazil certify --seed 12 --steps before_lease" in said
     # What failed can be looked at; only the processes are gone.
     assert certifying.processes() == []
     assert doubled[0] in certifying.topics()
@@ -253,12 +211,11 @@ def test_an_interrupt_leaves_nothing(certifying: Certifying) -> None:
         return any(drivers.glob("*/state/streams/certify/heartbeat.json"))
 
     wait_for(driver_runs, "a driver")
-    before = certifying.topics()
-    assert before
+    assert certifying.topics()
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130, certifying.said()
-    assert time.monotonic() - began < 40
-    wait_for(lambda: len(certifying.topics()) < len(before), "the topic's end")
+    assert time.monotonic() - began < 300
+    wait_for(lambda: not certifying.topics(), "the topics' end")
     certifying.assert_nothing_left()

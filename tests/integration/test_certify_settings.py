@@ -26,7 +26,7 @@ from tests.helpers.spark_cluster import CLUSTER_SECRET, SECRET_VARIABLE, spark_c
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import ROOT, SPARK_CONF
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 
 def certified(home: Path, settings: Path, *options: str) -> tuple[int, dict[str, Any], str]:
@@ -89,7 +89,7 @@ def nothing_is_left(
     import psycopg
 
     admin = AdminClient({"bootstrap.servers": broker})
-    wait_for(lambda: name not in admin.list_topics(timeout=10).topics, "the topic's end")
+    wait_for(lambda: name not in admin.list_topics(timeout=60).topics, "the topic's end")
     with connect_catalog(load_settings(file, home=home)) as catalog:
         assert not catalog.namespace_exists(name)
     assert keys_with(objects, name) == []

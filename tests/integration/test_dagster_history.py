@@ -12,23 +12,15 @@ import psycopg
 import pytest
 import yaml
 
-from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
-from jobs.system.boot import boot_clock
 from orchestration.jobs import history_deletion
 from orchestration.jobs.history import OP, history_job
-from orchestration.jobs.history_deletion import Deleted, delete_history, why_not
+from orchestration.jobs.history_deletion import Deleted, delete_history
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import PASSWORD, DatabaseServer
-from tests.unit.orchestration.reconcile.sample_states import NOW
-from tests.unit.orchestration.reconcile.supervised_deployment import World, make_table, work
 
 pytestmark = pytest.mark.integration
 BUSY, STILL, HOURS = dg.AssetKey(["lake", "busy"]), dg.AssetKey(["lake", "still"]), dg.AssetKey(["lake", "hours"])
-# What grows with every report.
-GROWING = ("event_logs", "asset_event_tags", "asset_check_executions")
-# Of ten seconds: half an hour of a stream that is never without news.
-TICKS = 180
 _numbers = itertools.count()
 
 
@@ -49,10 +41,6 @@ class Storage:
 
     def count(self, table: str, where: str = "true") -> int:
         return self.execute(f"SELECT count(*) FROM {table} WHERE {where}")[0][0]
-
-    def megabytes(self) -> float:
-        """What the tables that grow take, with their indexes."""
-        return sum(self.execute(f"SELECT pg_total_relation_size('{table}')")[0][0] for table in GROWING) / 1e6
 
     def tell(self, key: dg.AssetKey, times: int) -> None:
         for number in range(times):
@@ -122,11 +110,10 @@ def filled(storage: Storage) -> None:
     storage.control_run("frazil_control")
 
 
-@pytest.mark.parametrize("page", [3, 5000])
-def test_what_is_old_goes_and_everybodys_last_word_stays(storage: Storage, page: int) -> None:
+def test_what_is_old_goes_and_everybodys_last_word_stays(storage: Storage) -> None:
     filled(storage)
     before = {key: storage.last(key) for key in (BUSY, STILL)}
-    done = delete_history(storage.instance, datetime.now(UTC) - timedelta(days=30), ["frazil_control"], page=page)
+    done = delete_history(storage.instance, datetime.now(UTC) - timedelta(days=30), ["frazil_control"], page=3)
     # Of the still one's three, the last stays; of each event a sensor told, one row.
     assert done == Deleted(events=20 * 4 + 2 * 4, checks=20 * 2 + 2 * 2, runs=1)
     assert {key: storage.last(key) for key in (BUSY, STILL)} == before
@@ -136,12 +123,27 @@ def test_what_is_old_goes_and_everybodys_last_word_stays(storage: Storage, page:
     assert len(storage.instance.get_materialized_partitions(HOURS)) == 4
     assert [run.job_name for run in storage.instance.get_runs()] == ["frazil_control", "another_job"]
     assert storage.count("event_logs", "run_id <> '' AND run_id NOT IN (SELECT run_id FROM runs)") == 0
-    again = delete_history(storage.instance, datetime.now(UTC) - timedelta(days=30), ["frazil_control"], page=page)
+    again = delete_history(storage.instance, datetime.now(UTC) - timedelta(days=30), ["frazil_control"], page=3)
     assert again == Deleted(0, 0, 0)
 
 
-def test_the_job_says_how_much_it_deleted(storage: Storage) -> None:
+def test_tables_of_another_release_are_left_alone_and_the_job_says_how_much_it_deleted(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(storage)
+    rows = storage.count("event_logs")
+    ((revision,),) = storage.execute("SELECT version_num FROM alembic_version")
+    storage.execute("UPDATE alembic_version SET version_num = '000000000000'")
+    with pytest.raises(FrazilError, match="those of another release: revision 000000000000") as caught:
+        delete_history(storage.instance, datetime.now(UTC), [])
+    assert caught.value.fix == "stop Dagster's services, then dagster instance migrate"
+    with monkeypatch.context() as patch:
+        patch.setattr(history_deletion, "LINE", "1.12")
+        with pytest.raises(FrazilError, match=r"the tables of 1\.12 are those that frazil knows"):
+            delete_history(storage.instance, datetime.now(UTC), [])
+    assert storage.count("event_logs") == rows
+
+    storage.execute(f"UPDATE alembic_version SET version_num = '{revision}'")
     done = history_job.execute_in_process(
         instance=storage.instance, run_config={"ops": {OP: {"config": {"keep_days": 35}}}}
     )
@@ -149,59 +151,3 @@ def test_the_job_says_how_much_it_deleted(storage: Storage) -> None:
     metadata = {key: value.value for key, value in output.step_output_data.metadata.items()}
     assert metadata["events_deleted"] == 88
     assert (metadata["checks_deleted"], metadata["runs_deleted"]) == (44, 1)
-
-
-def test_tables_of_another_release_are_left_alone(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(storage)
-    rows = storage.count("event_logs")
-    storage.execute("UPDATE alembic_version SET version_num = '000000000000'")
-    with pytest.raises(FrazilError, match="those of another release: revision 000000000000") as caught:
-        delete_history(storage.instance, datetime.now(UTC), [])
-    assert caught.value.fix == "stop Dagster's services, then dagster instance migrate"
-    monkeypatch.setattr(history_deletion, "LINE", "1.12")
-    with pytest.raises(FrazilError, match=r"the tables of 1\.12 are those that frazil knows"):
-        delete_history(storage.instance, datetime.now(UTC), [])
-    assert storage.count("event_logs") == rows
-
-
-def test_in_sqlite_it_does_nothing_and_says_so(tmp_path: Path) -> None:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        instance.report_runless_asset_event(dg.AssetMaterialization(BUSY))
-        assert why_not(instance) == "Dagster's storage is not in PostgreSQL but in sqlite, so nothing is deleted."
-        assert history_job.execute_in_process(instance=instance).success
-        assert len(instance.fetch_materializations(BUSY, limit=2).records) == 1
-
-
-@pytest.mark.parametrize(("freshness", "most_mb"), [("", 14), ("freshness: {warn: 5m, fail: 15m}\n", 22)])
-def test_a_year_of_a_busy_stream_is_as_large_as_documented(
-    storage: Storage, tmp_path: Path, freshness: str, most_mb: float
-) -> None:
-    """`pytest -s -k year` on this file prints the figures of docs/running.md."""
-    world = World(tmp_path / "deployment")
-    world.write("orders")
-    file = world.file("orders")
-    file.write_text(file.read_text().replace("freshness: {warn: 5m, fail: 15m}\n", freshness))
-    snapshot = make_table(world, Counts())
-    # Each table's and index's first pages.
-    storage.tell(BUSY, 20)
-    before, events, clock = storage.megabytes(), 0, boot_clock()
-    for tick in range(TICKS):
-        at, new = NOW + tick * 10, snapshot + tick
-        done_so_far = work(
-            tick % 7,
-            lag_at=at,
-            snapshot_id=new,
-            dead_letter_snapshot_id=new,
-            last_commit_at=at - 5,
-            valid_through_ms=int(at - 5) * 1000,
-        )
-        world.drive("orders", now=at, work=done_so_far)
-        for event in world.tick(at, clock + tick * 10).events:
-            storage.instance.report_runless_asset_event(event)
-            events += 1
-    days = TICKS * 10 / 86_400
-    day = (storage.megabytes() - before) / days
-    said = freshness.strip() or "no freshness"
-    print(f"\n{said}: a day {events / days:.0f} events, {day:.0f} MB in PostgreSQL with indexes; ", end="")
-    print(f"a year {365 * day / 1e3:.1f} GB, of which 30 days are {30 * day / 1e3:.2f} GB")
-    assert day < most_mb

@@ -9,12 +9,8 @@ import pytest
 
 from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history
-from jobs.formats.known_formats import FORMATS
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
-from jobs.registry.known_schemas import read_known_schemas
-from jobs.state.stream_folder import stream_folder
-from orchestration.cli.demo.format_payments import DEMO_FORMATS
 from orchestration.cli.demo.record_counts import table_sums
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -30,18 +26,18 @@ def demo_home(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -> None:
     first = Marked(demo_home, ["demo", "--payments", "4000"])
     wait_for(lambda: first.ended() or bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 200)
     assert not first.ended(), first.finish(5)
     first.interrupt()
-    status, _, errors = first.finish(60)
+    status, _, errors = first.finish(300)
     assert status == 130, errors
     assert first.living() == []
 
     second = Marked(demo_home, ["demo", "--once", "--payments", "3000"])
-    status, output, errors = second.finish(200)
+    status, output, errors = second.finish(600)
     assert status == 0, output + errors
     assert "Produced = landed + dead letters + tombstones." in output
     assert second.living() == []
@@ -57,19 +53,3 @@ def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -
     assert sums.distinct == sums.rows + sums.dead
     assert stamp is not None
     assert stamp.totals.read == sums.produced
-
-
-@pytest.mark.timeout(500)
-def test_payments_whose_schema_is_in_a_registry(demo_home: Path) -> None:
-    format_ = DEMO_FORMATS[0]
-    demo = Marked(demo_home, ["demo", "--once", "--payments", "2000", "--format", format_])
-    status, output, errors = demo.finish(400)
-    assert status == 0, output + errors
-    assert "Produced = landed + dead letters + tombstones." in output
-    # Broker, registry, driver and Dagster are ended.
-    assert demo.living() == []
-
-    settings = Deployment.at(demo_home / ".frazil" / "demo" / format_).settings()
-    # What its driver has met is known to the next one.
-    (schema,) = read_known_schemas(stream_folder(settings, "payments").store).values()
-    assert schema.kind == FORMATS[format_].registry_kind

@@ -1,4 +1,4 @@
-"""The real driver process, controlled as an operator controls it, killed, and fenced."""
+"""The real driver process, controlled as an operator controls it, and its JVM, stopped and killed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from jobs.commit.stamp_history import history
 from jobs.state.epochs import read_file
+from jobs.supervise.actual import SILENT_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.observation import observe
 from jobs.system.processes import session_members
 from jobs.time_travel.tagging import tag_snapshot
+from orchestration.cli.status.collection import status_from_state
+from orchestration.reconcile.assessment import Assessment, assess
+from orchestration.reconcile.decision import Action
+from orchestration.reconcile.stream_files import read_files
+from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others
+from tests.helpers.topics import create_topic
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
 from tests.integration.record_places import looked_up
-from tests.integration.topics import create_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 FAST = {"every": "1s"}
@@ -55,11 +59,11 @@ def members(made: Pipeline) -> list[int]:
     return session_members(made.beat().pid)
 
 
-def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], seconds: float = 60.0) -> None:
+def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], seconds: float = 90.0) -> None:
     wait_for(lambda: condition(made.beat()), what, seconds)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_the_life_of_a_driver(running: Pipeline) -> None:
     made = running
     made.wait_until_landed()
@@ -71,10 +75,10 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     ago = round(time.time() * 1000) - 600_000
     reaches(made, "the watermark to move on", lambda beat: (beat.work.watermark_ms or 0) >= ago - 60_000)
     assert first.metrics_url is not None
-    with urllib.request.urlopen(first.metrics_url, timeout=10) as answer:
+    with urllib.request.urlopen(first.metrics_url, timeout=60) as answer:
         assert f'frazil_records_landed_total{{stream="{made.stream}"}} 30.0' in answer.read().decode()
     with group_reader(made) as group:
-        wait_for(lambda: group_positions(group, made.stream) == {0: 17, 1: 18}, "the consumer group to follow", 20)
+        wait_for(lambda: group_positions(group, made.stream) == {0: 17, 1: 18}, "the consumer group to follow")
 
     # Paused, it stays alive and reads nothing; the lag is seen all the same.
     made.control().pause("looking at something", "tester")
@@ -119,9 +123,21 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     assert read_file(made.folder().store, made.spec().config_hash, rolled.generation) == made.spec_file.read_text()
     assert session_members(first.pid) == []
 
-    # The JVM is killed in the middle of work: the driver says so and ends, and the next goes on at the stamps.
+    # The JVM hangs in the middle of work: the driver lives on and says so, and the supervisor names the command.
+    jvm = jvm_of(rolled.pid)
+    os.kill(jvm, signal.SIGSTOP)
     made.produce({GOOD: 40, TRUNCATED: 4})
-    os.kill(jvm_of(rolled.pid), signal.SIGKILL)
+    reaches(made, "the JVM's silence to be told", lambda beat: beat.work.unanswered_since is not None)
+    assert made.beat().age() < SILENT_SECONDS, "its heart beats"
+    assessed = assessed_now(made)
+    assert assessed.decision.action is Action.ADOPT
+    assert "has stalled since 20" in assessed.decision.sentence
+    assert assessed.decision.fix == f"frazil restart {made.stream}"
+    status = status_from_state(assessed.observed, made.spec())
+    assert (status.state, status.fix) == ("stalled", f"frazil restart {made.stream}")
+
+    # The JVM is killed: the driver says so and ends, and the next goes on at the stamps.
+    os.kill(jvm, signal.SIGKILL)
     reaches(made, "the driver to end", lambda beat: beat.final)
     assert made.beat().state == "failed"
     assert "Spark's JVM has ended" in getattr(made.beat().error, "message", "")
@@ -145,6 +161,11 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     reaches(made, "the last word", lambda beat: beat.state == "terminated")
     wait_for(lambda: members(made) == [], "the end of the driver")
     made.assert_exactly_once([made.stream, later(made)])
+
+
+def assessed_now(made: Pipeline) -> Assessment:
+    files = read_files(Deployment.at(made.home))
+    return assess(observe(made.stream, files, made.settings()), time.time(), 0.0)
 
 
 def letters_to(made: Pipeline) -> dict[str, Any]:
@@ -174,65 +195,4 @@ def group_reader(made: Pipeline) -> Iterator[Consumer]:
 
 def group_positions(group: Consumer, topic: str) -> dict[int, int]:
     wanted = [TopicPartition(topic, number) for number in (0, 1)]
-    return {at.partition: at.offset for at in group.committed(wanted, timeout=20)}
-
-
-@pytest.mark.timeout(240)
-def test_a_driver_that_slept_past_its_lease_commits_nothing_more(
-    pipeline: Callable[..., Pipeline], spark: SparkSession
-) -> None:
-    made = pipeline(lease_ttl="3s")
-    made.write_spec(trigger=FAST)
-    made.produce({GOOD: 10})
-    made.control().start("the test begins", "tester")
-    made.wait_until_landed()
-    sleeper = made.beat()
-    snapshots = len(made.table().metadata.snapshots)
-    os.kill(sleeper.pid, signal.SIGSTOP)
-    try:
-        made.produce({GOOD: 10})
-        wait_for(lambda: sleeper_lease_expired(made), "the lease to run out")
-    finally:
-        os.kill(sleeper.pid, signal.SIGCONT)
-    reaches(made, "the sleeper to notice", lambda beat: beat.state == "fenced")
-    wait_for(lambda: session_members(sleeper.pid) == [], "the end of the driver")
-    assert len(made.table().metadata.snapshots) == snapshots
-    made.drain(spark)
-    made.assert_exactly_once()
-
-
-def sleeper_lease_expired(made: Pipeline) -> bool:
-    from jobs.state.lease import Lease
-
-    record = Lease(made.folder().store, made.stream, 3.0).read()
-    return record is not None and record.expired()
-
-
-@pytest.mark.timeout(240)
-def test_a_topic_that_comes_later_is_waited_for_and_a_stop_is_the_last_word(pipeline: Callable[..., Pipeline]) -> None:
-    made = pipeline(topic=False)
-    made.write_spec(trigger=FAST, errors={"tolerance": "none"})
-    done = made.control().start("the test begins", "tester")
-    try:
-        assert done.heartbeat is not None
-        assert (done.heartbeat.state, done.heartbeat.attempt) == ("retrying", 1)
-        assert f"topic {made.stream} does not exist" in done.sentence
-        made.create_topic()
-        made.produce({GOOD: 20})
-        made.wait_until_landed()
-        reaches(made, "the beat that tells", lambda beat: beat.work.landed == 20)
-        assert (made.beat().state, made.beat().error, made.beat().attempt) == ("running", None, 1)
-        made.assert_exactly_once()
-
-        # A record that its file does not tolerate stops the stream, which is the driver's last word.
-        made.produce({TRUNCATED: 1, GOOD: 5}, partition=0)
-        reaches(made, "the stop", lambda beat: beat.final)
-        word = made.beat()
-        assert (word.attempt, word.state) == (1, "failed")
-        assert word.error is not None
-        assert word.error.kind == "operator"
-        assert f"stream {made.stream} tolerates no failed record" in word.error.message
-        wait_for(lambda: members(made) == [], "the end of the driver")
-        assert made.landed().total() == 20
-    finally:
-        made.control().stop("the test ends", "tester")
+    return {at.partition: at.offset for at in group.committed(wanted, timeout=60)}

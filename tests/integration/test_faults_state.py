@@ -1,4 +1,4 @@
-"""State lost, or restored from an older copy, and what happens to a stream between a crash and its restart."""
+"""State lost, or restored from an older copy; tables and files changed between a crash and its restart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyiceberg.types import StringType
 
 from jobs.commit.errors import HalfCommittedError
-from tests.integration.faults import append_nothing, die, expire_all_but_the_head
-from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.faults import at_step, compact, die, expire_all_but_the_head
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,58 +21,14 @@ pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
 MIX = {GOOD: 12, NULL_AMOUNT: 3, TRUNCATED: 2, TOMBSTONE: 1}
-LENIENT = SCHEMA.replace("amount decimal(12,2) not null", "amount decimal(12,2)")
-# Each start finds what the one before it left. The recovery's steps follow those that leave a record.
-STEPS = (
-    "after_tasks",
-    "before_commit",
-    "before_lease",
-    "before_claim",
-    "inside_claim",
-    "after_anchor_claim",
-    "after_claims",
-    "before_recovery",
-    "after_recovery_commit",
-    "before_record_goes",
-    "after_recovery",
-    "inside_anchor_commit",
-    "after_anchor_commit",
-    "before_record_goes",
-    "inside_dead_letters_commit",
-    "after_commits",
-    "before_spark_notes",
-    "before_release",
-)
 
 
 def checkpoints(one: Pipeline) -> Path:
     return one.folder().root / "checkpoints"
 
 
-def test_spec_changed_between_a_crash_at_each_step_and_the_restart(
-    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = pipeline(partitions=1)
-    one.produce(MIX)
-    one.drain(spark)
-    with one.table().update_schema(allow_incompatible_changes=True) as update:
-        update.make_column_optional("amount")
-    for number, step in enumerate(STEPS):
-        # Records without an amount land under the one and fail under the other.
-        one.write_spec(LENIENT if number % 2 else SCHEMA, trigger="available_now" if number % 3 else {"every": "7s"})
-        one.produce(MIX)
-        die(one, spark, monkeypatch, step)
-    one.write_spec()
-    one.drain(spark)
-    one.assert_exactly_once()
-    assert one.folder().pending_records() == []
-    produced = len(STEPS) + 1
-    assert one.landed().total() + one.dead().total() == produced * 17
-    assert 0 < one.dead().total() - 2 * produced < 3 * produced, "each configuration decided some of them"
-
-
 def test_checkpoint_lost_in_part_and_restored_from_an_older_copy(
-    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pipeline: Make, spark: SparkSession, tmp_path: Path
 ) -> None:
     one = pipeline(partitions=1)
     copy = tmp_path / "copy"
@@ -80,10 +37,6 @@ def test_checkpoint_lost_in_part_and_restored_from_an_older_copy(
         for _ in range(batches):
             one.produce(MIX)
             assert one.drain(spark).counts.read == 18
-
-    def put_back() -> None:
-        shutil.rmtree(one.folder().root)
-        shutil.copytree(copy, one.folder().root)
 
     land(1)
     (metadata,) = checkpoints(one).glob("*/metadata")
@@ -96,27 +49,10 @@ def test_checkpoint_lost_in_part_and_restored_from_an_older_copy(
     # The whole folder of two batches ago: checkpoint, lease and all.
     shutil.copytree(one.folder().root, copy)
     land(2)
-    put_back()
+    shutil.rmtree(one.folder().root)
+    shutil.copytree(copy, one.folder().root)
     land(1)
     one.assert_exactly_once()
-
-    # A copy with a pending record, whose batch has long been committed, before and after the snapshots expired.
-    one.produce(MIX)
-    die(one, spark, monkeypatch, "after_anchor_commit")
-    shutil.rmtree(copy)
-    shutil.copytree(one.folder().root, copy)
-    assert list(copy.glob("pending-*.json"))
-    one.drain(spark)
-    land(1)
-    put_back()
-    land(1)
-    one.assert_exactly_once()
-    append_nothing(one, one.table_name, one.dead_name)
-    expire_all_but_the_head(one, one.table_name, one.dead_name)
-    put_back()
-    land(1)
-    one.assert_exactly_once()
-    assert one.folder().pending_records() == []
 
 
 def test_checkpoint_lost_while_a_query_runs(pipeline: Make, spark: SparkSession) -> None:
@@ -149,3 +85,45 @@ def test_spec_no_longer_names_a_topic_that_is_half_committed(
     record.write_bytes(kept)
     one.drain(spark)
     one.assert_exactly_once(both["topics"])
+
+
+def test_compacted_and_expired_between_commit_and_replay(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline(partitions=1)
+    one.produce(MIX)
+    one.drain(spark)
+    for record in ("kept", "lost"):
+        one.produce(MIX)
+        die(one, spark, monkeypatch, "after_anchor_commit")
+        (pending,) = one.folder().pending_records()
+        if record == "lost":
+            one.folder().store.delete(pending)
+        assert compact(one, spark) >= 1
+        letters = one.dead_table()
+        letters.overwrite(letters.scan().to_arrow())
+        expire_all_but_the_head(one, one.table_name, one.dead_name)
+        one.drain(spark)
+        one.assert_exactly_once()
+    assert one.landed().total() == 3 * 12
+
+
+def test_schema_and_partitioning_altered_between_tasks_and_commit(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline(partitions=1)
+
+    def add_column() -> None:
+        with one.table().update_schema() as update:
+            update.add_column("added_by_somebody", StringType())
+
+    def partition() -> None:
+        with one.table().update_spec() as update:
+            update.add_identity("note")
+
+    for change in (add_column, partition):
+        one.produce(MIX)
+        with at_step(monkeypatch, "after_tasks", change):
+            assert one.drain(spark).counts.landed == 12
+    one.assert_exactly_once()
+    assert {file.file.spec_id for file in one.table().scan().plan_files()} == {0, 1}

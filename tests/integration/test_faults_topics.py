@@ -10,17 +10,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from jobs.commit.errors import (
-    GapError,
     OffsetsLostError,
-    StreamStopped,
-    TargetRecreatedError,
     TopicLostError,
     TopicRecreatedError,
 )
+from tests.helpers.topics import delete_topic, read_topic
 from tests.helpers.waiting import wait_for
-from tests.integration.faults import DriverHere, at_step, die, once
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, daily
-from tests.integration.topics import delete_topic, read_topic
+from tests.integration.faults import DriverHere, at_step, once
+from tests.integration.pipeline import GOOD, Pipeline, daily
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,59 +48,6 @@ def test_topic_deleted_while_it_is_read(pipeline: Make, spark: SparkSession) -> 
         (days[1], p, o) for p, o, _ in read_topic(one.address, days[1])
     }
     assert set(one.landed().values()) == {1}
-
-
-def test_topic_deleted_before_the_first_batch(
-    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = pipeline(topic=False)
-    days = daily(one, 2)
-    for day in days:
-        one.produce({GOOD: 10}, topic=day)
-    die(one, spark, monkeypatch, "after_claims")
-    delete_topic(one.address, days[0])
-    with pytest.raises(TopicLostError, match=rf"{days[0]}-0 \[0, 5\), {days[0]}-1 \[0, 5\) were not read"):
-        one.drain(spark)
-    one.accept(lost_topic=days[0])
-    assert one.drain(spark).counts.landed == 10
-    # What came between a batch and the next start is known as well, once a driver has seen it.
-    one.produce({GOOD: 6}, topic=days[1])
-    die(one, spark, monkeypatch, "after_claims")
-    delete_topic(one.address, days[1])
-    with pytest.raises(TopicLostError, match=rf"{days[1]}-0 \[5, 8\), {days[1]}-1 \[5, 8\) were not read"):
-        one.drain(spark)
-
-
-def test_topic_deleted_while_a_batch_of_it_is_half_committed(
-    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = pipeline(topic=False)
-    days = daily(one, 2)
-    for day in days:
-        one.produce({GOOD: 10, TRUNCATED: 2}, topic=day)
-    die(one, spark, monkeypatch, "after_anchor_commit")
-    (key,) = one.folder().pending_records()
-    record = one.folder().root / key
-    kept = record.read_bytes()
-    record.unlink()
-    delete_topic(one.address, days[0])
-    ranges = rf"{days[0]}-0 \[0, 6\), {days[0]}-1 \[0, 6\)"
-    with pytest.raises(TopicLostError, match=f"(?s){ranges} were not landed in every table.*--lost-topic {days[0]}"):
-        one.drain(spark)
-    # With the record nothing has to be read again.
-    record.write_bytes(kept)
-    assert one.drain(spark).retired == (days[0],)
-    assert (one.landed().total(), one.dead().total()) == (20, 4)
-
-    one.produce({GOOD: 10, TRUNCATED: 2}, topic=days[1])
-    die(one, spark, monkeypatch, "after_anchor_commit")
-    one.folder().store.delete(one.folder().pending_records()[0])
-    delete_topic(one.address, days[1])
-    with pytest.raises(TopicLostError, match="in every table"):
-        one.drain(spark)
-    one.accept(lost_topic=days[1])
-    assert one.drain(spark).retired == (days[1],)
-    assert (one.landed().total(), one.dead().total()) == (30, 4)
 
 
 def test_topic_recreated_while_it_is_read(pipeline: Make, spark: SparkSession) -> None:
@@ -144,9 +88,3 @@ def test_retention_passes_a_query_that_runs(
     one.drain(spark)
     assert {(one.stream, p, o) for p, o, _ in read_topic(one.address, one.stream)} <= one.landed().keys()
     assert (one.landed().total(), len(one.landed())) == (30, 30)
-
-
-def test_every_stop_is_an_operators_question() -> None:
-    """So that a supervisor does not start the stream again and again."""
-    for stop in (GapError, OffsetsLostError, TargetRecreatedError, TopicLostError, TopicRecreatedError):
-        assert issubclass(stop, StreamStopped)

@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from jobs.commit.offsets import TopicPartition
 from jobs.kafka.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.spec.settings import KafkaSettings
+from tests.helpers.topics import create_topic
 from tests.helpers.waiting import wait_for
-from tests.integration.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +43,7 @@ def committed(address: str, group: str) -> dict[TopicPartition, int]:
     """
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
     try:
-        found = consumer.committed([ClientPartition(at.topic, at.partition) for at in (P0, P1)], timeout=20)
+        found = consumer.committed([ClientPartition(at.topic, at.partition) for at in (P0, P1)], timeout=60)
     except KafkaException as problem:
         # The first group of a broker waits for its coordinator.
         if problem.args[0].code() not in COORDINATOR_NOT_READY:
@@ -99,8 +99,9 @@ def test_a_dead_broker_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
     for position in range(1_000):
         offsets.publish({P0: position})
-    assert time.monotonic() - began < 20, "a second each, if it waited"
+    assert time.monotonic() - began < 300, "a second each, if it waited"
+    began = time.monotonic()
     offsets.stop()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     wait_for(lambda: set(threading.enumerate()) <= before, "the end of its thread, when its request has timed out")
     assert caplog.text.count("consumer group nobody does not follow the stream: ") == 1

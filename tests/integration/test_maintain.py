@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +28,6 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.promote.backfill import backfill
 from jobs.promote.promotion import parse_type, promotion
-from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
 from jobs.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
 from jobs.spec.maintained_tables import MaintainedTable
@@ -41,7 +37,6 @@ from jobs.time_travel.tagging import delete_tag, tag_snapshot
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.write.target_writer import TargetWriter
-from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for
@@ -130,8 +125,8 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     assert [(each.files_after, each.done) for each in result.done] == [(1, True)]
 
 
-def test_a_backfill_between_two_compactions(tmp_path: Path, spark: SparkSession) -> None:
-    """What Spark has written is written anew for a kept field that became a column, and Spark writes that anew."""
+def test_a_backfill_behind_a_compaction(tmp_path: Path, spark: SparkSession) -> None:
+    """What Spark has written is written anew for a kept field that became a column."""
     schema = (
         "id long not null, created_at timestamptz not null, u uuid, amount decimal(12,2), at timestamp, day date, "
         "items list<struct<sku string, n int>>, m map<string, decimal(5,2)>, o struct<a string, raw binary>, f float"
@@ -162,12 +157,12 @@ def test_a_backfill_between_two_compactions(tmp_path: Path, spark: SparkSession)
         writer.write(decoder.decode(pa.array(records, pa.binary())).rows)
         commit_once(table, Append(writer.close()), summary={}, properties={})
 
-    def rows(most: int = 20) -> list[dict[str, Any]]:
+    def rows() -> list[dict[str, Any]]:
         """As the data files have them: PyIceberg's reader makes empty lists of nulls."""
         found: list[dict[str, Any]] = []
         for task in lake.table().scan().plan_files():
             found += pq.ParquetFile(task.file.file_path.removeprefix("file://")).read().to_pylist()
-        return sorted(found, key=lambda row: row["id"])[:most]
+        return sorted(found, key=lambda row: row["id"])
 
     for batch in range(4):
         land(batch)
@@ -180,83 +175,27 @@ def test_a_backfill_between_two_compactions(tmp_path: Path, spark: SparkSession)
     alter_table(lake.catalog, spec, lambda now: promoted.alteration(now, spec), metadata.current_schema_id, "me")
     done = backfill(lake.table(), promoted, spec.kafka_columns.coordinates, verify=lambda: None)
     assert (done.rows, done.left, done.skipped) == (15, 0, {})
-    filled = rows()
-    for was, now in zip(before, filled, strict=True):
+    for was, now in zip(before, rows(), strict=True):
         note = f"n{was['id']}" if was["o"] else None
         expected = was | {"_extra": None, "o": was["o"] and was["o"] | {"note": note}}
         assert repr(sorted(now.items())) == repr(sorted(expected.items()))
-    land(4)
-    files = len(data(lake))
-    assert lake.maintain(lambda: spark, COMPACT, only={"compact"}).errors == ()
-    assert len(data(lake)) > files
-    assert repr(rows()) == repr(filled)
 
 
-@pytest.mark.parametrize("how", ["replaced", "rolled back", "compacted"])
-def test_what_spark_does_to_a_table_while_its_stream_rests(lake: Lake, spark: SparkSession, how: str) -> None:
-    """Statements of another user, then an expiry of all but the head: only the first two are a reason to stop."""
+def test_a_table_that_spark_replaced_while_its_stream_rested_is_a_reason_to_stop(
+    lake: Lake, spark: SparkSession
+) -> None:
     lake.land()
-    kept = lake.table().metadata.current_snapshot_id
     lake.land()
     procedures = Procedures(spark, lake.settings, NAME)
     session, name = procedures._session, f"{lake.settings.catalog.name}.{NAME}"
-    if how == "replaced":
-        uuid = lake.table().metadata.table_uuid
-        session.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name} WHERE id % 2 = 0").collect()
-        assert lake.table().metadata.table_uuid == uuid, "nothing but the snapshots tells"
-    elif how == "rolled back":
-        procedures.call("rollback_to_snapshot", snapshot_id=kept)
-        session.sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1").collect()
-    else:
-        procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
-        session.sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1").collect()
+    uuid = lake.table().metadata.table_uuid
+    session.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name} WHERE id % 2 = 0").collect()
+    assert lake.table().metadata.table_uuid == uuid, "nothing but the snapshots tells"
     procedures.call("expire_snapshots", older_than=later(), retain_last=1)
     assert len(lake.table().metadata.snapshots) == 1
-    if how == "compacted":
-        assert lake.take_over().newest is not None
-        assert lake.rows == 16
-        return
     with pytest.raises(RolledBackError, match=r"was rolled back to before .*p\w*-0 \[(0|8), 16\)") as stopped:
         lake.take_over()
     assert "--rollback reland" in str(stopped.value)
-
-
-def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, spark: SparkSession) -> None:
-    dead_letters = DeadLetterWorld(tmp_path / "deployment")
-    for _ in range(6):
-        dead_letters.add([GOOD] * 4)
-    table = MaintainedTable("orders.payments_dead", Policy.model_validate(COMPACT), "payments", "dead_letters")
-
-    def maintain() -> TableResult:
-        options: Any = {"specs": [dead_letters.spec], "only": {"compact"}, "now": later}
-        return maintain_table(dead_letters.connect(), dead_letters.settings, table, spark=lambda: spark, **options)
-
-    compacted = threading.Event()
-
-    def come_back() -> int:
-        replays = 0
-        # The first changes all that is being compacted; those after it meet its commits.
-        while not replays or not compacted.is_set():
-            assert replay(
-                dead_letters.spec, dead_letters.settings, dead_letters.connect(), ReplayRequest(by="tester")
-            ).replayed
-            dead_letters.add([GOOD] * 2)
-            replays += 1
-        return replays
-
-    with ThreadPoolExecutor(1) as pool:
-        replays = pool.submit(come_back)
-        try:
-            maintain()
-        finally:
-            compacted.set()
-        assert replays.result(120) > 0
-    assert maintain().errors == ()
-    assert any(each.summary and each.summary.operation.value == "replace" for each in dead_letters.dead().snapshots())
-    dead_letters.replay()
-    assert dead_letters.states() == {"replayed": dead_letters.offsets}
-    assert set(dead_letters.landed().values()) == {1} and len(dead_letters.landed()) == dead_letters.offsets
-    dead_letters.close()
 
 
 def test_one_partition_fails_and_the_others_go_on(lake: Lake, spark: SparkSession) -> None:
@@ -281,45 +220,14 @@ def test_one_partition_fails_and_the_others_go_on(lake: Lake, spark: SparkSessio
     assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
 
 
-def test_orphans_go_and_what_is_pending_young_or_hidden_stays(lake: Lake, spark: SparkSession) -> None:
-    lake.land()
-    lake.forget()
-    gone = [lake.old_file("data/left-by-a-crash.parquet"), lake.old_file("metadata/never-committed.avro")]
-    stay = [
-        lake.old_file("data/pending.parquet"),
-        lake.old_file("data/young.parquet", days=2),
-        lake.old_file("data/_hidden/file.parquet"),
-    ]
-    lake.pend(stay[0])
-    named = lake.files() - {*gone, *stay}
-    result = lake.maintain(lambda: spark, {}, only={"orphans"})
-    assert result.errors == ()
-    (step,) = result.done
-    assert (step.detail["orphan_files"], step.detail["deleted_files"], step.bytes) == (
-        2,
-        2,
-        2 * len(b"nobody knows me"),
-    )
-    assert lake.files() == named | set(stay)
-    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
-
-
-@pytest.mark.parametrize("strategy", ["sort", "zorder"])
-def test_rows_are_laid_out_once_their_writers_have_left(lake: Lake, spark: SparkSession, strategy: str) -> None:
+def test_rows_are_laid_out_once_their_writers_have_left(lake: Lake, spark: SparkSession) -> None:
     lake.land(days=1)
     lake.land(days=1)
-    policy: dict[str, Any] = {"compact": {"strategy": strategy, "sort_by": ["payer desc", "id"]}}
-    if strategy == "zorder":
-        policy["compact"]["sort_by"] = ["payer", "id"]
+    policy: dict[str, Any] = {"compact": {"strategy": "zorder", "sort_by": ["payer", "id"]}}
     result = lake.maintain(lambda: spark, policy, only={"compact"}, now=later)
     assert result.errors == ()
-    assert [each.step.detail["strategy"] for each in result.done] == [strategy] * 2
+    assert [each.step.detail["strategy"] for each in result.done] == ["zorder"] * 2
     assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
-    if strategy == "sort":
-        for task in lake.table().scan().plan_files():
-            rows = pq.read_table(task.file.file_path.removeprefix("file:").replace("///", "/")).to_pylist()
-            found = [(row["payer"], -row["id"]) for row in rows]
-            assert found == sorted(found, reverse=True)
     again = lake.maintain(lambda: spark, policy, only={"compact"}, now=later, dry_run=True)
     assert again.plan.steps == ()
 

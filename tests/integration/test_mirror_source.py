@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
@@ -19,9 +20,11 @@ from jobs.mirror.row_digests import postgresql_digests, spark_digests
 from jobs.mirror.source_check import check_source
 from jobs.mirror.source_consistency import SourceConsistency
 from jobs.mirror.source_text import source_fix, source_sentence
+from orchestration.cli.main import main
 from tests.helpers.compared_source import VARIABLE, ComparedSource
-from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
-from tests.integration.test_mirror import Merges, frazil
+from tests.helpers.database_server import PASSWORD, DatabaseServer
+from tests.integration.test_mirror import Merges
+from tests.story.one_session import one_session
 from tests.unit.mirror.plain_merger import copy_on_write
 
 if TYPE_CHECKING:
@@ -50,16 +53,10 @@ ODD = """
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[DatabaseServer]:
-    with database_server() as running:
-        yield running
-
-
 @pytest.fixture
-def world(tmp_path: Path, server: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComparedSource]:
+def world(tmp_path: Path, database: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ComparedSource]:
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    made = ComparedSource(tmp_path, server)
+    made = ComparedSource(tmp_path, database)
     yield made
     made.connection.execute('DROP TABLE "Customers"; DROP DOMAIN price; DROP TYPE mood')
     made.close()
@@ -74,7 +71,7 @@ def compared(
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_a_mirror_is_held_against_the_rows_of_its_source(world: ComparedSource, spark: SparkSession) -> None:
     merges = Merges(world, spark)
     world.execute(ROWS, *range(1, 61))
@@ -123,12 +120,16 @@ def test_a_mirror_is_held_against_the_rows_of_its_source(world: ComparedSource, 
     )
     merges.rebuild()
     assert compared(world, merges).agrees
-    told = json.loads(frazil(world, "mirror", "check", "customers", "--json", "--wait", "1s"))["mirrors"][0]
+    command = ["--home", str(world.home), "mirror", "check", "customers", "--json", "--wait", "1s"]
+    with one_session(merges.session):
+        result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["mirrors"][0]
     assert told["consistent"] and told["source"]["agrees"] and told["source"]["rows_source"] == 63
 
 
 def test_a_source_that_cannot_be_read_is_told(
-    world: ComparedSource, server: DatabaseServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    world: ComparedSource, database: DatabaseServer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merges = Merges(world, spark)
     world.execute("""INSERT INTO "Customers" (id) VALUES (1)""", 1)
@@ -149,7 +150,7 @@ def test_a_source_that_cannot_be_read_is_told(
     assert "by column id of its key: excluded" in said(exclude=["id"]).message
     assert "topic customers name" in said(table=None).message
     shop, here = world.settings.sources["shop"], world.settings
-    other = shop.model_copy(update={"url": server.url_of("template1")})
+    other = shop.model_copy(update={"url": database.url_of("template1")})
     world.settings = here.model_copy(update={"sources": {"shop": other}})
     assert "is database template1, and the changes in mirror shop.customers are of database postgres" in said().message
     world.settings = here
@@ -158,7 +159,9 @@ def test_a_source_that_cannot_be_read_is_told(
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_decimals_are_written_alike_however_spark_casts(spark: SparkSession, server: DatabaseServer, ansi: str) -> None:
+def test_decimals_are_written_alike_however_spark_casts(
+    spark: SparkSession, database: DatabaseServer, ansi: str
+) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", ansi)
     values = "0, 0.00000001, -0.00000001, 1, -1234567890123.5, 123456789012345678901234567890.12345678"
@@ -172,7 +175,7 @@ def test_decimals_are_written_alike_however_spark_casts(spark: SparkSession, ser
         )
     """
     mine = [tuple(row) for row in session.sql(query).collect()]
-    with psycopg.connect(server.url, password=PASSWORD) as connection:
+    with psycopg.connect(database.url, password=PASSWORD) as connection:
         statement = f"""
             SELECT {kind.postgresql("v")}, {whole.postgresql("v::numeric(38, 0)")}
             FROM unnest(ARRAY[{values}]::numeric(38, 8)[]) AS v
@@ -180,7 +183,7 @@ def test_decimals_are_written_alike_however_spark_casts(spark: SparkSession, ser
         assert connection.execute(statement.encode()).fetchall() == mine
 
 
-def test_rows_of_many_columns_have_one_digest_on_both_sides(spark: SparkSession, server: DatabaseServer) -> None:
+def test_rows_of_many_columns_have_one_digest_on_both_sides(spark: SparkSession, database: DatabaseServer) -> None:
     key = [ComparedColumn("id", INTEGER, "bigint")]
     columns = [ComparedColumn(f"c{n}", TEXT, "text") for n in range(150)]
     values = ", ".join(f"'v{n}' AS c{n}" if n % 7 else f"CAST(NULL AS %s) AS c{n}" for n in range(150))
@@ -189,7 +192,7 @@ def test_rows_of_many_columns_have_one_digest_on_both_sides(spark: SparkSession,
         f"SELECT {mine.leaf}, {mine.row}, {mine.columns} FROM (SELECT 7 AS id, {values.replace('%s', 'STRING')})"
     ).first()
     assert row is not None
-    with psycopg.connect(server.url, password=PASSWORD) as connection:
+    with psycopg.connect(database.url, password=PASSWORD) as connection:
         made = f"(SELECT 7 AS id, {values.replace('%s', 'text')}) AS made"
         found = connection.execute(f"SELECT {its.leaf}, {its.row}, {its.columns} FROM {made}".encode()).fetchall()
     assert found == [tuple(row)]
@@ -213,7 +216,7 @@ class Meanwhile:
                     n += 1
                     world.execute(f"""UPDATE "Customers" SET n = {n} WHERE id = 1""", 1)
                     merges.run()
-                    if not again or self._over.wait(1.0):
+                    if not again or self._over.wait(5.0):
                         break
             except BaseException as problem:
                 self._problem = problem
@@ -225,7 +228,7 @@ class Meanwhile:
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(300)
         assert self._problem is None and not self._thread.is_alive()
 
 

@@ -26,16 +26,10 @@ VARIABLE = "FRAZIL_TEST_ROWS_PASSWORD"
 ID = ComparedColumn("id", INTEGER, "bigint")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[DatabaseServer]:
-    with database_server() as running:
-        yield running
-
-
 @pytest.fixture
-def owner(server: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[Any]]:
+def owner(database: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[Any]]:
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    with psycopg.connect(server.url, password=PASSWORD, autocommit=True) as connection:
+    with psycopg.connect(database.url, password=PASSWORD, autocommit=True) as connection:
         yield connection
 
 
@@ -43,7 +37,9 @@ def settings(url: str, **more: timedelta) -> SourceSettings:
     return SourceSettings.model_validate({"url": url, "properties": {"password": f"${{env:{VARIABLE}}}"}, **more})
 
 
-def test_a_table_of_many_columns_with_odd_names_is_read(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+def test_a_table_of_many_columns_with_odd_names_is_read(
+    database: DatabaseServer, owner: psycopg.Connection[Any]
+) -> None:
     names = ["50% off", 'a"b', "%s", *(f"c{n}" for n in range(147))]
     declared = ", ".join('"' + name.replace('"', '""') + '" text' for name in names)
     owner.execute(f'CREATE TABLE "wide%" (id bigint PRIMARY KEY, {declared})'.encode())
@@ -52,7 +48,7 @@ def test_a_table_of_many_columns_with_odd_names_is_read(server: DatabaseServer, 
         made = ", ".join(["%s"] * 151)
         owner.execute(f'INSERT INTO "wide%%" VALUES ({made})'.encode(), [n, *row])
     columns = [ComparedColumn(name, TEXT, "text") for name in names]
-    with source_look("shop", settings(server.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
+    with source_look("shop", settings(database.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
         assert set(look.columns()) == {"id", *names}
         leaves = look.leaves([ID], columns, None)
         rows = look.digests([ID], columns, sorted(leaves))
@@ -68,18 +64,18 @@ def test_a_table_of_many_columns_with_odd_names_is_read(server: DatabaseServer, 
 
 
 def test_the_types_of_columns_are_those_that_domains_are_made_of(
-    server: DatabaseServer, owner: psycopg.Connection[Any]
+    database: DatabaseServer, owner: psycopg.Connection[Any]
 ) -> None:
     owner.execute(
         """
-        CREATE TYPE hue AS ENUM ('red');
-        CREATE DOMAIN amount AS numeric(12, 4); CREATE DOMAIN price AS amount; CREATE DOMAIN shade AS hue;
-        CREATE DOMAIN words AS text[];
-        CREATE TABLE typed (id bigint PRIMARY KEY, a price, b amount, c numeric(9, 2), d numeric, e shade, f hue[],
-                            g words, h numeric(5, 1)[], i varchar(9))
+        CREATE TYPE rows_hue AS ENUM ('red');
+        CREATE DOMAIN rows_amount AS numeric(12, 4); CREATE DOMAIN rows_price AS rows_amount;
+        CREATE DOMAIN rows_shade AS rows_hue; CREATE DOMAIN rows_words AS text[];
+        CREATE TABLE typed (id bigint PRIMARY KEY, a rows_price, b rows_amount, c numeric(9, 2), d numeric,
+                            e rows_shade, f rows_hue[], g rows_words, h numeric(5, 1)[], i varchar(9))
         """
     )
-    with source_look("shop", settings(server.url), "public.typed", None) as look:
+    with source_look("shop", settings(database.url), "public.typed", None) as look:
         found = {name: (each.kind, each.element, each.scale) for name, each in look.columns().items()}
     assert found == {
         "id": ("int8", None, None),
@@ -88,25 +84,25 @@ def test_the_types_of_columns_are_those_that_domains_are_made_of(
         "c": ("numeric", None, 2),
         "d": ("numeric", None, None),
         "e": ("enum", None, None),
-        "f": ("_hue", "enum", None),
+        "f": ("_rows_hue", "enum", None),
         "g": ("_text", "text", None),
         "h": ("_numeric", "numeric", 1),
         "i": ("varchar", None, None),
     }
 
 
-def test_many_leaves_are_asked_for_by_a_hash(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+def test_many_leaves_are_asked_for_by_a_hash(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE many AS SELECT n::bigint AS id FROM generate_series(1, 100_000) AS n; ANALYZE many")
-    quick = settings(server.url, statement_timeout=timedelta(seconds=20))
+    quick = settings(database.url, statement_timeout=timedelta(seconds=20))
     with source_look("shop", quick, "public.many", None) as look:
         assert len(look.digests([ID], [], range(0, LEAVES, 2))) > 40_000
 
 
-def test_rows_that_a_policy_hides_are_an_error(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+def test_rows_that_a_policy_hides_are_an_error(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE hidden (id bigint PRIMARY KEY); INSERT INTO hidden VALUES (1), (2)")
     owner.execute("ALTER TABLE hidden ENABLE ROW LEVEL SECURITY; CREATE POLICY odd ON hidden USING (id % 2 = 1)")
     _make_reader(owner, "hidden")
-    reader = settings(server.url.replace("frazil@", "reader@"))
+    reader = settings(database.url.replace("frazil@", "rows_reader@"))
 
     def read() -> int:
         with source_look("shop", reader, "public.hidden", None) as look:
@@ -114,14 +110,14 @@ def test_rows_that_a_policy_hides_are_an_error(server: DatabaseServer, owner: ps
 
     with pytest.raises(FrazilError, match="row-level security") as raised:
         read()
-    assert raised.value.fix is not None and raised.value.fix.startswith("ALTER ROLE reader BYPASSRLS")
-    owner.execute("ALTER ROLE reader BYPASSRLS")
+    assert raised.value.fix is not None and raised.value.fix.startswith("ALTER ROLE rows_reader BYPASSRLS")
+    owner.execute("ALTER ROLE rows_reader BYPASSRLS")
     assert read() == 2
 
 
-def test_what_takes_too_long_names_its_setting(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+def test_what_takes_too_long_names_its_setting(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE slow (id bigint PRIMARY KEY); INSERT INTO slow VALUES (1)")
-    short = settings(server.url, timeout=timedelta(seconds=1), statement_timeout=timedelta(seconds=2))
+    short = settings(database.url, timeout=timedelta(seconds=1), statement_timeout=timedelta(seconds=2))
 
     def said(where: str | None) -> FrazilError:
         with pytest.raises(FrazilError) as raised, source_look("shop", short, "public.slow", where) as look:
@@ -131,15 +127,15 @@ def test_what_takes_too_long_names_its_setting(server: DatabaseServer, owner: ps
     long = said("pg_sleep(60) IS NOT NULL")
     assert "after 2s at the most (sources.shop.statement_timeout)" in long.message
     assert "sources.shop.statement_timeout" in str(long.fix)
-    with psycopg.connect(server.url, password=PASSWORD) as other:
+    with psycopg.connect(database.url, password=PASSWORD) as other:
         other.execute("LOCK TABLE slow")
         held = said(None)
     assert "within 1s (sources.shop.timeout)" in held.message and "ALTER TABLE" in str(held.fix)
 
 
-def test_where_the_log_is_and_how_a_session_is_bound(server: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+def test_where_the_log_is_and_how_a_session_is_bound(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE placed (id bigint PRIMARY KEY)")
-    with source_look("shop", settings(server.url), "public.placed", None) as look:
+    with source_look("shop", settings(database.url), "public.placed", None) as look:
         assert 0 < look.place.through <= look.place.before and not look.place.standby
         assert look.database == "postgres"
         assert {name: _shown(look, name) for name in ("statement_timeout", "lock_timeout", "client_encoding")} == {
@@ -151,13 +147,15 @@ def test_where_the_log_is_and_how_a_session_is_bound(server: DatabaseServer, own
         assert _shown(look, "max_parallel_workers_per_gather") == "0"
 
 
-def test_a_standby_that_lags_is_behind(server: DatabaseServer, owner: psycopg.Connection[Any], tmp_path: Path) -> None:
+def test_a_standby_that_lags_is_behind(
+    database: DatabaseServer, owner: psycopg.Connection[Any], tmp_path: Path
+) -> None:
     owner.execute("CREATE TABLE copied (id bigint PRIMARY KEY); INSERT INTO copied VALUES (1)")
-    copy = backed_up(server, tmp_path / "backup")
+    copy = backed_up(database, tmp_path / "backup")
     # A standby that nobody sends the log to.
     (copy / "standby.signal").touch()
     owner.execute("INSERT INTO copied VALUES (2)")
-    with source_look("shop", settings(server.url), "public.copied", None) as look:
+    with source_look("shop", settings(database.url), "public.copied", None) as look:
         now = look.place
     mirror = MirrorPlace(now.through, now.through)
     assert not now.standby and not now.is_behind(mirror)
@@ -175,8 +173,8 @@ def _shown(look: SourceLook, name: LiteralString) -> str:
 
 
 def _make_reader(owner: psycopg.Connection[Any], table: LiteralString) -> None:
-    owner.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'".encode())
-    owner.execute(f"GRANT SELECT ON {table} TO reader")
+    owner.execute(f"CREATE ROLE rows_reader LOGIN PASSWORD '{PASSWORD}'".encode())
+    owner.execute(f"GRANT SELECT ON {table} TO rows_reader")
 
 
 def _md5(text: str) -> str:

@@ -15,9 +15,10 @@ from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
+from tests.helpers.topics import read_topic
 from tests.helpers.waiting import wait_for
+from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, Coordinates, Pipeline
-from tests.integration.topics import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,15 +87,14 @@ def assert_audited(one: Pipeline) -> None:
     assert not audited.problems and not audited.pending, (audited.problems, audited.pending)
 
 
-@pytest.mark.timeout(480)
-def test_a_table_that_is_dropped_under_a_driver_is_parked_and_comes_home(pipeline: Callable[..., Pipeline]) -> None:
+def test_a_table_that_is_dropped_under_a_driver_is_parked_and_comes_home(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
     one = pipeline()
     one.write_spec(route=route(one), trigger={"every": "1s"})
     one.produce(MIX)
-    started = one.control().start("the test begins", "tester").heartbeat
-    assert started is not None
     gone = named(one, "a")
-    try:
+    with DriverHere(one, spark) as driver:
         one.wait_until_landed()
         wait_for(lambda: found(one) == expected(one), "the other tables to have the batch", 30.0)
         had = found(one)[gone]
@@ -104,10 +104,7 @@ def test_a_table_that_is_dropped_under_a_driver_is_parked_and_comes_home(pipelin
         one.wait_until_landed()
         one.produce(MIX)
         one.wait_until_landed()
-        beat = one.beat()
-        assert (beat.pid, beat.attempt) == (started.pid, started.attempt), "the driver has opened the stream again"
-    finally:
-        one.control().stop("the test ends", "tester")
+    driver.end()
     wanted = expected(one)
     assert found(one) == {name: each for name, each in wanted.items() if name != gone}, "no other lacks anything"
     # Nobody can say whether it had the batch before, whose records are letters, too.
@@ -119,44 +116,10 @@ def test_a_table_that_is_dropped_under_a_driver_is_parked_and_comes_home(pipelin
     assert there.pop(gone) == waiting, "each once, and what it had is gone with it"
     wanted.pop(gone)
     assert there == wanted
-    one.control().start("it is back", "tester")
-    try:
+    with DriverHere(one, spark) as driver:
         one.produce(MIX)
         one.wait_until_landed()
         wait_for(lambda: found(one)[gone] - waiting == expected(one)[gone] - waiting - had, "the rows of it", 30.0)
-    finally:
-        one.control().stop("the test ends", "tester")
+    driver.end()
     assert letters(one, gone) == waiting, "it is a target again"
-    assert_audited(one)
-
-
-@pytest.mark.timeout(480)
-def test_killed_between_the_coordinators_commit_and_the_letters(
-    pipeline: Callable[..., Pipeline], spark: SparkSession
-) -> None:
-    one = pipeline()
-    one.write_spec(route=route(one))
-    one.produce(MIX)
-    one.drain(spark)
-    one.produce(MIX)
-    one.run_and_die("after_anchor_commit")
-    gone = named(one, "b")
-    had = found(one)[gone]
-    one.catalog().rename_table(gone, f"{gone}_aside")
-    one.run_and_die("after_parking")
-    assert set(newest(one).parked) == {gone} and not letters(one, gone)
-    one.drain(spark)
-    wanted = expected(one)
-    assert found(one) == {name: each for name, each in wanted.items() if name != gone}
-    assert letters(one, gone) == wanted[gone] - had, "of the batch that it lacks"
-    one.lose_state()
-    one.produce(MIX)
-    one.drain(spark)
-    one.catalog().rename_table(f"{gone}_aside", gone)
-    assert_audited(one)
-    one.accept(unpark=gone)
-    one.produce(MIX)
-    one.drain(spark)
-    come_home(one)
-    assert found(one) == expected(one)
     assert_audited(one)

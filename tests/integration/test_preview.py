@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from orchestration.cli.main import main
+from tests.helpers.topics import idempotent_producer
 from tests.integration.pipeline import Pipeline
-from tests.integration.topics import idempotent_producer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def test_a_preview_says_what_the_stream_then_does(broker: str, spark: SparkSessi
     producer = idempotent_producer(broker, one.stream)
     for number in range(COUNT):
         producer.produce(one.stream, value=value(number), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     one.settings()
     before = everything(one.home)
 

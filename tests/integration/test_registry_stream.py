@@ -18,9 +18,9 @@ from jobs.stream.registry_watch import RegistryWatch
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.ports import free_ports
 from jobs.system.processes import wait_until_dead
+from tests.helpers.topics import idempotent_producer
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
-from tests.integration.topics import idempotent_producer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ class World:
             # A key says what the value says, in a schema of its own.
             key = message(self.key, value[8:].decode()) if value and self.key is not None else None
             producer.produce(self.pipeline.stream, value=value, key=key, partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def ids(self) -> list[str]:
         rows = self.pipeline.table().scan().to_arrow().to_pylist()
@@ -87,10 +87,10 @@ class World:
         running = self.registry.running()
         assert running is not None
         os.kill(running[0], signal.SIGKILL)
-        assert wait_until_dead(*running, seconds=20)
+        assert wait_until_dead(*running, seconds=120)
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path / "deployment", broker, "registry_stream")
     pipeline.create_topic()

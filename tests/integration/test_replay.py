@@ -1,4 +1,4 @@
-"""Connect's dead letters from a real topic, each once over repeated and killed runs. No Spark takes part."""
+"""Connect's dead letters from a real topic, each once over repeated, killed and failing runs. No Spark takes part."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from jobs.commit.errors import RolledBackError
-from jobs.commit.offsets import TopicPartition
+from jobs.commit.branch import stream_table
+from jobs.commit.errors import HalfCommittedError, RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
+from jobs.kafka.topic_reader import TopicReader
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.stream.opening import ensure_tables
+from jobs.verify.audit import audit
+from jobs.verify.ledger_fill import fill_ledger
 from jobs.write.target_writer import TargetWriter
+from tests.helpers.topics import create_topic
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline, payment
 
@@ -96,39 +99,23 @@ def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
     named = ReplayRequest(Selection(reasons=("no_coordinates",)))
     assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), named).replayed == 1
     assert pipeline.landed()[queue.topic, 0, 5] == 1
+    for topic, problem in ((pipeline.stream, "is one that the stream reads itself"), ("nowhere", "does not exist")):
+        with pytest.raises(FrazilError, match=f"topic {topic} {problem}"):
+            queue.take(topic=topic)
 
 
-@pytest.mark.parametrize(
-    "step",
-    ["after_tasks", "before_commit", "inside_anchor_commit", "after_anchor_commit", "inside_dead_letters_commit"],
-)
+@pytest.mark.parametrize("step", ["inside_anchor_commit", "inside_dead_letters_commit"])
 def test_killed_anywhere_each_record_is_taken_once(queue: Queue, step: str) -> None:
     for offset in range(6):
         queue.put(GOOD if offset % 2 else NULL_AMOUNT, offset, partition=offset % 2)
     assert queue.command(f"{step}=kill") == -signal.SIGKILL
     result = queue.take()
-    # Whatever the killed one had committed, and what it had only noted, is told with the rest.
-    assert (result.read, result.landed, result.dead, result.known) == (6, 3, 3, 0)
-    assert result.earlier == (0 if step == "after_tasks" else 6)
+    # The counts include what the killed run had committed or noted.
+    assert (result.read, result.landed, result.dead, result.known, result.earlier) == (6, 3, 3, 0, 6)
     pipeline = queue.pipeline
     assert pipeline.landed() == Counter({(SOURCE, 3, offset): 1 for offset in (1, 3, 5)})
     assert pipeline.dead() == Counter({(SOURCE, 3, offset): 1 for offset in (0, 2, 4)})
     assert queue.take().read == 0
-
-
-def test_what_the_stream_reads_itself_is_left_to_it(queue: Queue) -> None:
-    pipeline = queue.pipeline
-    queue.source = pipeline.stream
-    queue.put(GOOD, 1)
-    queue.put(GOOD, 7)
-    with pytest.raises(FrazilError, match="has never run"):
-        queue.take()
-    at = {TopicPartition(pipeline.stream, 3): 5}
-    target = Target(pipeline.catalog(), pipeline.table_name, pipeline.stream)
-    target.claim(1, lambda _: Stamp(pipeline.stream, "claim", -1, 1, "c", start=at, position=at))
-    result = queue.take()
-    assert (result.landed, result.left) == (1, 1)
-    assert pipeline.landed() == {(pipeline.stream, 3, 1): 1}
 
 
 def test_what_a_rollback_took_out_is_taken_from_the_queue_again(queue: Queue) -> None:
@@ -150,14 +137,6 @@ def test_what_a_rollback_took_out_is_taken_from_the_queue_again(queue: Queue) ->
     assert pipeline.dead() == {(SOURCE, 3, 3): 1}
 
 
-def test_a_topic_that_is_none_is_told(queue: Queue) -> None:
-    pipeline = queue.pipeline
-    with pytest.raises(FrazilError, match="is one that the stream reads itself"):
-        import_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), pipeline.stream, ReplayRequest())
-    with pytest.raises(FrazilError, match="topic nowhere does not exist"):
-        import_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "nowhere", ReplayRequest())
-
-
 def test_a_run_after_a_kill_tells_of_both(queue: Queue) -> None:
     queue.put(GOOD, 1)
     assert queue.take().landed == 1
@@ -170,3 +149,79 @@ def test_a_run_after_a_kill_tells_of_both(queue: Queue) -> None:
     assert (result.read, result.landed, result.dead, result.known) == (6, 4, 1, 1)
     assert 0 < result.earlier < 6
     assert queue.take().read == 0
+
+
+def test_what_connect_quotes_of_a_masked_stream_is_not_kept(queue: Queue) -> None:
+    queue.pipeline.write_spec(errors={"dead_letters": {"mask": {"columns": ["note"]}}})
+    queue.put(NULL_AMOUNT, 1, said=b"cannot convert secret")
+    assert queue.take().dead == 1
+    (letter,) = queue.pipeline.dead_table().scan().to_arrow().to_pylist()
+    assert "(Kafka Connect: VALUE_CONVERTER, org.apache.kafka.connect.errors.DataException)" in letter["message"]
+    assert "secret" not in str(letter)
+
+
+def test_a_half_taken_batch_is_finished_by_taking_its_own_queue(queue: Queue) -> None:
+    pipeline, other = queue.pipeline, f"{queue.topic}2"
+    create_topic(pipeline.address, other, 1)
+    queue.put(TRUNCATED, 1)
+    queue.put(GOOD, 2)
+    assert queue.command("after_anchor_commit=kill") == -signal.SIGKILL
+    for record in (pipeline.folder().root / "connect").glob("pending-*.json"):
+        record.unlink()
+    with pytest.raises(HalfCommittedError, match=rf"{queue.topic}-0 \[0, 2\).*its pending record is lost") as refused:
+        queue.take(topic=other)
+    assert refused.value.fix is not None
+    assert f"`frazil replay {pipeline.stream} --from-topic {queue.topic}`" in refused.value.fix
+    assert (queue.take().dead, queue.take(topic=other).read) == (1, 0)
+    assert pipeline.landed() == {(SOURCE, 3, 2): 1}
+    assert pipeline.dead() == {(SOURCE, 3, 1): 1}
+
+
+def test_what_passes_by_itself_is_tried_again(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, failures = TopicReader.read, [ConnectionResetError("once"), TimeoutError("twice")]
+
+    def failing(*given: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return read(*given)
+
+    monkeypatch.setattr(TopicReader, "read", failing)
+    queue.put(GOOD, 1)
+    with pytest.raises(TimeoutError):
+        queue.take()
+    failures.append(TimeoutError("again"))
+    queue.pipeline.write_spec(errors={"retry": {"timeout": "1m"}})
+    assert queue.take().landed == 1
+    assert failures == []
+
+
+def test_records_land_by_the_route_once_though_their_import_is_killed(queue: Queue) -> None:
+    pipeline = queue.pipeline
+    name = pipeline.table_name
+    even = {"match": r"p-\d*[02468]", "table": f"{name}_even", "columns": ["id", "created_at"]}
+    low = {"match": r"p-\d*[0-4]", "table": f"{name}_low", "branch": "side"}
+    pipeline.write_spec(route={"by": "id", "tables": [even, low], "unmatched": {"table": name}})
+    for offset in range(12):
+        queue.put(GOOD, offset, partition=offset % 2)
+    queue.put(TRUNCATED, 90)
+    queue.put(GOOD, 3)
+    assert queue.command("after_anchor_commit=kill") == -signal.SIGKILL
+    left = list((pipeline.folder().root / "connect").glob("pending-*.json"))
+    assert left
+    for record in left:
+        record.unlink()
+    done = queue.take()
+    assert (done.read, done.landed, done.dead, done.known) == (14, 12, 1, 1)
+    assert queue.take().read == 0
+    spec, catalog = pipeline.spec(), pipeline.catalog()
+
+    def offsets(table: str) -> list[int]:
+        rows = stream_table(catalog, spec, table).scan(selected_fields=("_kafka_offset",)).to_arrow()
+        return sorted(rows.column("_kafka_offset").to_pylist())
+
+    placed = {each: offsets(f"{name}{each}") for each in ("", "_even", "_low")}
+    assert placed == {"": [5, 7, 9], "_even": [0, 2, 4, 6, 8, 10], "_low": [0, 1, 2, 3, 4, 10, 11]}
+    assert pipeline.dead() == {(SOURCE, 3, 90): 1}
+    fill_ledger(catalog, pipeline.settings(), [spec])
+    audited = audit(spec, pipeline.settings(), catalog, full=True)
+    assert not audited.problems and not audited.pending, audited.problems

@@ -25,8 +25,8 @@ from jobs.steps import STEPS
 from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.forked import Forked, frazil
+from tests.helpers.topics import create_topic, messages_of
 from tests.integration.pipeline import Pipeline
-from tests.integration.topics import create_topic, messages_of
 
 pytestmark = pytest.mark.integration
 

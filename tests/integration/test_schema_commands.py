@@ -12,17 +12,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from jobs.formats.known_formats import FORMATS
-from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.lookup import RegistryLookup
 from jobs.spec.loading import load_stream
-from jobs.spec.registry import RegistrySettings
-from orchestration.cli.demo.format_payments import format_deployment, payment_writer
-from orchestration.cli.demo.producer import PaymentProducer
 from orchestration.cli.main import main
-from resources.deployment import Deployment
+from tests.helpers.topics import messages_of
 from tests.integration.pipeline import Pipeline
-from tests.integration.topics import messages_of
 
 pytestmark = pytest.mark.integration
 
@@ -58,10 +53,8 @@ def test_a_stream_is_inferred_from_the_records_that_another_generates(
     assert "nothing is written over it" in again.stderr
 
 
-@pytest.mark.parametrize("value", ["avro", "protobuf", "json_schema", "connect_json"])
-def test_records_of_every_format_land_or_are_bad_as_was_said(
-    value: str, pipeline: Callable[..., Pipeline], registry: str
-) -> None:
+@pytest.mark.parametrize("value", ["protobuf", "connect_json"])
+def test_records_land_or_are_bad_as_was_said(value: str, pipeline: Callable[..., Pipeline], registry: str) -> None:
     one = pipeline()
     settings = yaml.safe_load((one.home / "frazil.yaml").read_text())
     settings["registry"] = {"url": registry, "lag": "100ms"}
@@ -104,35 +97,6 @@ def test_records_of_every_format_land_or_are_bad_as_was_said(
         one.write_spec(decode={"value": value, "schema": "registry"}, table={"name": one.table_name})
         more = typed(one.home, "generate", one.stream, "--rate", "5000", "--count", "5")
         assert (more.exit_code, more.stdout) == (0, f"{one.stream}: 5 records in topic {one.stream}\n")
-        wrong = typed(one.home, "schema", "infer", one.stream, "--format", "protobuf" if value == "avro" else "avro")
+        wrong = typed(one.home, "schema", "infer", one.stream, "--format", "avro")
         assert wrong.exit_code == 1
         assert "the registry does not know the schema ids as those of" in wrong.stderr
-
-
-@pytest.mark.parametrize("value", ["json_schema", "connect_json"])
-def test_payments_of_the_demo_land_or_are_bad(value: str, pipeline: Callable[..., Pipeline], registry: str) -> None:
-    one = pipeline()
-    settings = one.settings().model_copy(update={"registry": RegistrySettings.model_validate({"url": registry})})
-    made = PaymentProducer(one.address, one.stream, 0, 2_000, write=payment_writer(value, one.stream, settings))
-    made.start()
-    made.join()
-    made.check()
-    spec = format_deployment(Deployment.at(one.home), value).stream("payments")
-    rows = spec.decode.declared
-    if rows is None:
-        inferred = typed(one.home, "schema", "infer", one.stream)
-        assert "frazil.yaml names no schema registry" in inferred.stderr
-        asked = settings.registry
-        assert asked is not None
-        client = registry_client(asked)
-        found = client.version(f"{one.stream}-value")
-        client.close()
-        writer_rows = FORMATS[value].writer_rows
-        assert writer_rows is not None
-        rows = spec.decode.resolved_for(writer_rows(found.schema.schema, spec.decode.options))
-        rows = rows.with_schemas(RegistryLookup(registry_connection(asked)))
-    values = [message.value() for message in messages_of(one.address, one.stream)]
-    decoded = FORMATS[value].block(rows.decoder).decode(pa.array(values, pa.binary()))
-    kinds = made.kinds
-    assert (decoded.rows.num_rows, len(decoded.tombstones)) == (kinds["good"], kinds["tombstone"])
-    assert len(decoded.failures) == 2_000 - kinds["good"] - kinds["tombstone"] > 0

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.schema.decoded_columns import decoded_columns
+from tests.integration.faults import die
 from tests.integration.pipeline import Pipeline
-from tests.integration.test_writer_schemas import Producer, use_registry
+from tests.integration.registry_producer import Producer, use_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,16 +72,12 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-def write_spec(one: Pipeline, *more: dict[str, Any]) -> None:
-    decode = {"value": "avro", "schema": "registry"}
-    one.write_spec(decode=decode, transform=[*STEPS, *more], table={"name": one.table_name})
-
-
 @pytest.fixture
 def one(broker: str, registry: str, tmp_path: Path) -> Pipeline:
     made = Pipeline(tmp_path, broker, f"unwrapped_{uuid.uuid4().hex[:8]}")
     use_registry(made, registry)
-    write_spec(made)
+    decode = {"value": "avro", "schema": "registry"}
+    made.write_spec(decode=decode, transform=STEPS, table={"name": made.table_name})
     made.create_topic()
     return made
 
@@ -104,7 +101,7 @@ def rows(one: Pipeline) -> list[dict[str, Any]]:
 
 
 def test_an_unwrapped_table_follows_its_source_through_kills(
-    one: Pipeline, producer: Producer, spark: SparkSession
+    one: Pipeline, producer: Producer, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = producer.register(FIRST)
     producer.send(
@@ -128,9 +125,9 @@ def test_an_unwrapped_table_follows_its_source_through_kills(
             producer.encoded(SECOND, second, **event("d", red | {"id": "a11"}, None)),
         ]
     )
-    one.run_and_die("before_schema_commit")
+    die(one, spark, monkeypatch, "before_schema_commit")
     assert columns(one)["number"] == "int"
-    one.run_and_die("after_schema_commit")
+    die(one, spark, monkeypatch, "after_schema_commit")
     assert columns(one) == made | {"number": "long", "twice": "long", "colour": "string"}
     assert len(rows(one)) == 30, "nothing of the batch is committed"
     one.drain(spark)
@@ -153,18 +150,3 @@ def test_an_unwrapped_table_follows_its_source_through_kills(
     for side in ("before", "after"):
         assert str(kept.rows.find_field(f"{side}.n").field_type) == "long"
         assert kept.rows.find_field(f"{side}.colour")
-
-
-def test_another_step_in_the_file_has_its_column_before_a_driver_claims_the_stream(
-    one: Pipeline, producer: Producer, spark: SparkSession
-) -> None:
-    first = producer.register(FIRST)
-    row = {"id": "a", "n": 5, "secret": "x"}
-    producer.send([producer.encoded(FIRST, first, **event("c", None, row))])
-    one.drain(spark)
-    write_spec(one, {"compute": {"thrice": "number * 3"}})
-    one.run_and_die("after_opening_change")
-    assert columns(one)["thrice"] == "int"
-    producer.send([producer.encoded(FIRST, first, **event("u", row, row | {"n": 6}))])
-    one.drain(spark)
-    assert [(each["__op"], each["twice"], each.get("thrice")) for each in rows(one)] == [("c", 10, None), ("u", 12, 18)]

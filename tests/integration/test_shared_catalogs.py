@@ -1,14 +1,13 @@
 """The whole way on catalogs that several machines share: PostgreSQL, and REST with tables in S3.
 
-Each is a stream that is killed between two commits, goes on, is audited, replayed, compacted, expired and swept.
+Each is a stream that lands, is audited, replayed, compacted, expired and swept. The REST catalog also answers commits
+wrongly, and hides a table's history once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from jobs.commit.kept_history import NoHistoryError
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.table_files import list_files
 from jobs.system.processes import session_members
@@ -25,7 +25,7 @@ from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.object_server import SECRET, ObjectServer
-from tests.helpers.rest_proxy import CREDENTIAL, rest_proxy
+from tests.helpers.rest_proxy import CREDENTIAL, RestProxy, rest_proxy
 from tests.helpers.rest_server import RestServer
 from tests.integration.maintained import left_behind, maintain
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 MIX = {GOOD: 120, NULL_AMOUNT: 4, TRUNCATED: 3, TOMBSTONE: 2}
+CUT = 0
+# What the next commits are answered with, and whether they are carried out, in each of two batches.
+ANSWERS = [[(503, True), (CUT, True), (409, False)], [(409, True), (CUT, False), (408, True)]]
 
 
 def command(one: Pipeline, *words: str, secrets: tuple[str, ...] = ()) -> str:
@@ -46,12 +49,11 @@ def command(one: Pipeline, *words: str, secrets: tuple[str, ...] = ()) -> str:
     return result.output
 
 
-def killed_between_commits(one: Pipeline, spark: SparkSession) -> None:
-    """`frazil run` dies when it has committed rows, and not yet the letters of their batch."""
-    one.produce(MIX)
-    one.run_and_die("after_anchor_commit")
-    one.produce(MIX)
-    one.drain(spark)
+def drained_twice(one: Pipeline, spark: SparkSession) -> None:
+    """Two batches with dead letters."""
+    for _ in range(2):
+        one.produce(MIX)
+        one.drain(spark)
 
 
 def arguments(pid: int) -> bytes:
@@ -64,28 +66,28 @@ def arguments(pid: int) -> bytes:
     return shown
 
 
-def killed_while_running(one: Pipeline, spark: SparkSession) -> None:
-    """A driver is killed, and its keeper starts the next one."""
+def landed_by_a_driver(one: Pipeline) -> None:
+    """Two batches with dead letters, by a driver whose command line shows no secret."""
     one.write_spec(trigger={"every": "1s"})
-    one.produce(MIX)
     one.control().start("the test begins", "tester")
     try:
         one.wait_until_landed()
-        first = one.beat().pid
-        assert not [each for each in (SECRET, CREDENTIAL.partition(":")[2]) if each.encode() in arguments(first)]
+        shown = arguments(one.beat().pid)
+        assert not [each for each in (SECRET, CREDENTIAL.partition(":")[2]) if each.encode() in shown]
         one.produce(MIX)
-        os.kill(first, signal.SIGKILL)
         one.wait_until_landed()
-        assert one.beat().pid != first
     finally:
         one.control().stop("the test ends", "tester")
 
 
-def gone_on(one: Pipeline, spark: SparkSession) -> None:
-    """More batches, each a file."""
-    for _ in range(2):
+def gone_on(one: Pipeline, spark: SparkSession, proxy: RestProxy | None = None) -> None:
+    """Two more batches, each a file, whatever the proxy answers to their commits."""
+    for answers in ANSWERS:
         one.produce({GOOD: 40})
+        if proxy is not None:
+            proxy.answers.extend(answers)
         one.drain(spark)
+        assert proxy is None or not proxy.answers, f"nobody asked again after {answers}"
     one.assert_exactly_once()
 
 
@@ -137,7 +139,7 @@ def test_a_catalog_in_postgresql(
 ) -> None:
     one = pipeline(catalog_settings=database_catalog(database, tmp_path / "warehouse"))
     with_jars(spark, one.settings())
-    killed_between_commits(one, spark)
+    drained_twice(one, spark)
     gone_on(one, spark)
     replayed(one, spark)
     maintained(one, spark)
@@ -153,7 +155,7 @@ def test_a_catalog_in_postgresql(
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert left_behind(one, PASSWORD) == []
@@ -174,8 +176,13 @@ def test_a_rest_catalog_that_hands_out_keys_of_s3(
         access = {"credential": "${env:FRAZIL_TEST_CREDENTIAL}", "oauth2-server-uri": f"{proxy.uri}/v1/oauth/tokens"}
         one = pipeline(catalog_settings=rest_settings(proxy.uri, objects, **access))
         with_jars(spark, one.settings())
-        killed_while_running(one, spark)
-        gone_on(one, spark)
+        one.produce(MIX)
+        proxy.headless = True
+        with pytest.raises(NoHistoryError, match=r"shows no snapshot of table .* but the newest"):
+            one.drain(spark)
+        proxy.headless = False
+        landed_by_a_driver(one)
+        gone_on(one, spark, proxy)
         assert one.table().location().startswith("s3://")
         replayed(one, spark)
         maintained(one, spark)

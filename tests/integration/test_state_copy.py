@@ -72,11 +72,6 @@ class Moving:
         assert "Traceback" not in result.output
         return result
 
-    def refused(self, words: str) -> None:
-        result = self.copy()
-        assert result.exit_code == 1
-        assert words in result.stderr
-
 
 @pytest.fixture(params=["objects", "database"])
 def moving(request: pytest.FixtureRequest, tmp_path: Path) -> Moving:
@@ -107,27 +102,3 @@ def test_a_deployment_moves_to_a_store_and_back(moving: Moving, tmp_path: Path) 
     assert set(documents_of(moving.store(back))) == written
     result = moving.copy(moving.file, moving.file)
     assert "names the state that is in effect" in result.stderr
-
-
-def test_nothing_is_copied_while_something_runs_and_nothing_is_overwritten(moving: Moving) -> None:
-    payments = moving.old.below("streams/payments")
-    other = Lease(payments, "payments", 30.0)
-    other.acquire(above=0)
-    moving.refused("stream payments is run by process ")
-    other.release()
-    replay = Lease(payments.below("replay"), "payments~replay", 30.0)
-    replay.acquire(above=0)
-    moving.refused("stream payments~replay is run by process ")
-    replay.release()
-    former = read_control(payments)
-    write_control(payments, ControlRequest("running", 4, "start", "", "ann", time.time()), former)
-    moving.refused("stream payments is not stopped")
-    write_control(payments, former, read_control(payments))
-    assert documents_of(moving.new) == []
-
-    moving.new.put("streams/payments/pending-00000003.json", b"of another")
-    moving.refused("pending-00000003.json is there already, and is no part of this copy")
-    assert moving.new.get("streams/payments/pending-00000003.json") == b"of another"
-    moving.new.delete("streams/payments/pending-00000003.json")
-    moving.new.put("streams/strange/lease-00000001.json", b"{}")
-    moving.refused("lease-00000001.json is there already")

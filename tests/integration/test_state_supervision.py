@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,15 +18,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, read_actual
-from jobs.supervise.control_request import ControlRequest, read_control, write_control
+from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_record import read_keeper
-from jobs.supervise.launches import Launch, LaunchedElsewhereError, read_launch, write_launch
+from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
 from jobs.system.processes import session_members
@@ -40,7 +38,7 @@ from tests.unit.orchestration.deployments import STREAM
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
-TIMEOUTS = Timeouts(grace_seconds=20, term_seconds=2, first_heartbeat_seconds=60, ready_seconds=30, lock_seconds=20)
+TIMEOUTS = Timeouts(grace_seconds=60, term_seconds=10, first_heartbeat_seconds=180, ready_seconds=120, lock_seconds=90)
 WHY = ("a test", "supervisor")
 TTL_SECONDS = 4.0
 ENSURE = """
@@ -120,7 +118,7 @@ def start_there(there: Machine, elsewhere: list[str], how: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -147,7 +145,7 @@ def test_a_driver_whose_machine_vanishes_is_followed_by_one_of_another(
     assert "payments runs: process" in here.control().ensure_running(*WHY).sentence
     second = here.beat()
     assert (second.attempt, second.epoch) == (2, first.epoch + 1)
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < 150
     launch = read_launch(here.store())
     assert launch is not None and launch.attempt == 2
 
@@ -157,75 +155,6 @@ def test_a_driver_there_is_stopped_from_here(machines: tuple[Machine, Machine], 
     start_there(there, elsewhere, "")
     assert here.control().stop("maintenance", "ann").sentence == "payments is stopped: attempt 1 ended on machine-b."
     assert read_control(there.store()).by == "ann"
-
-
-def test_of_two_supervisors_at_once_one_starts_the_driver(machines: tuple[Machine, Machine]) -> None:
-    said: list[str] = []
-    at_once = threading.Barrier(2)
-
-    def supervise(machine: Machine) -> None:
-        control = machine.control()
-        at_once.wait()
-        try:
-            said.append(control.ensure_running(*WHY).sentence)
-        except FrazilError as problem:
-            said.append(problem.message)
-
-    threads = [threading.Thread(target=supervise, args=(machine,)) for machine in machines]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    launch = read_launch(machines[0].store())
-    assert launch is not None and launch.attempt == 1, said
-    assert machines[0].beat().attempt == 1
-    assert any("payments runs" in sentence for sentence in said)
-
-
-def test_who_launches_second_is_told_and_launches_nothing(machines: tuple[Machine, Machine]) -> None:
-    here, there = machines
-    write_launch(there.store(), Launch(1, "g", "payments.yaml", 0, time.time()), "# there\n")
-    with pytest.raises(LaunchedElsewhereError, match="another machine has just launched"):
-        write_launch(here.store(), Launch(1, "g", "payments.yaml", 0, time.time()), "# here\n")
-    actual = here.actual()
-    assert actual.starting and actual.launched_elsewhere
-    assert "is started elsewhere: another machine launched attempt 1." in here.control().ensure_running(*WHY).sentence
-    # Nobody has said that its process was started.
-    wait_for(lambda: not here.actual().starting, "the launch to count as failed")
-    assert "payments runs: process" in here.control().ensure_running(*WHY).sentence
-    assert here.beat().attempt == 2
-
-
-def test_an_operators_word_is_not_overwritten_by_who_did_not_see_it(machines: tuple[Machine, Machine]) -> None:
-    here, there = machines
-    seen = read_control(here.store())
-    write_control(there.store(), ControlRequest("stopped", action="stop", by="ann", reason="audit"), seen)
-    with pytest.raises(FrazilError, match="something else was asked of the stream at the same time: stop by ann"):
-        write_control(here.store(), ControlRequest("running", action="roll"), seen)
-    assert read_control(here.store()).mode == "stopped"
-
-
-def test_a_killed_driver_is_started_again_by_its_keeper_from_the_store(
-    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, _ = machines
-    monkeypatch.setenv("STANDIN", "kept,lands")
-    here.control().start(*WHY)
-    first = here.beat()
-    wait_for(lambda: (note := read_keeper(here.store().local)) is not None and note.lives(), "its keeper")
-    keeper = read_keeper(here.store().local)
-    assert keeper is not None
-    command = Path(f"/proc/{keeper.pid}/cmdline")
-    if command.exists():
-        assert os.environ["FRAZIL_TEST_S3_SECRET"].encode() not in command.read_bytes()
-    mapped = Path(f"/proc/{keeper.pid}/maps")
-    assert not mapped.exists() or "_ssl" not in mapped.read_text(), "it has loaded no client"
-    os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: here.beat().attempt == 2 and here.beat().state == "running", "the next driver")
-    launch = read_launch(here.store())
-    assert launch is not None and (launch.attempt, launch.kept) == (2, 1)
-    monkeypatch.delenv("STANDIN")
-    here.control().stop(*WHY)
 
 
 def test_a_keeper_waits_for_a_store_that_is_away(
@@ -240,12 +169,19 @@ def test_a_keeper_waits_for_a_store_that_is_away(
         here.control().start(*WHY)
         first = here.beat()
         wait_for(lambda: (note := read_keeper(here.store().local)) is not None and note.lives(), "its keeper")
+        keeper = read_keeper(here.store().local)
+        assert keeper is not None
+        command, mapped = Path(f"/proc/{keeper.pid}/cmdline"), Path(f"/proc/{keeper.pid}/maps")
+        assert os.environ["FRAZIL_TEST_S3_SECRET"].encode() not in command.read_bytes()
+        assert "_ssl" not in mapped.read_text(), "it has loaded no client"
         proxy.arm("refused", 10**9)
         os.kill(first.pid, signal.SIGKILL)
         output = here.folder().root / "logs" / "driver.out"
         wait_for(lambda: "waits: " in output.read_text(), "the keeper to find the store away")
         proxy.arm("", 0)
         wait_for(lambda: here.beat().attempt == 2 and here.beat().state == "running", "the next driver")
+        launch = read_launch(here.store())
+        assert launch is not None and (launch.attempt, launch.kept) == (2, 1)
         monkeypatch.delenv("STANDIN")
         here.control().stop(*WHY)
         here.end()

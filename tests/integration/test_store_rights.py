@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from jobs.maintain.unfinished_uploads import unfinished_uploads
 from jobs.state.shared_store import SharedStore
 from tests.helpers.catalogs import bucket_folder, with_jars
 from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
@@ -57,15 +59,9 @@ def test_the_documented_rights_are_enough(
     settings = yaml.safe_load(file.read_text()) | {"state": {"store": state, "properties": of_state}}
     file.write_text(yaml.safe_dump(settings))
 
-    one.write_spec(trigger={"every": "1s"})
-    one.produce(MIX)
-    one.control().start("the test begins", "tester")
-    try:
-        one.wait_until_landed()
+    for _ in range(2):
         one.produce(MIX)
-        one.wait_until_landed()
-    finally:
-        one.control().stop("the test ends", "tester")
+        one.drain(spark)
     one.assert_exactly_once()
     assert isinstance(one.folder().store, SharedStore)
 
@@ -73,13 +69,19 @@ def test_the_documented_rights_are_enough(
     within = one.table().location().removeprefix(f"s3://{BUCKET}/")
     admin.put_object(Bucket=BUCKET, Key=f"{within}/data/nobody-knows-me.parquet", Body=b"garbage")
     admin.create_multipart_upload(Bucket=BUCKET, Key=f"{within}/data/half.parquet")
+    others = f"{one.dead_table().location().removeprefix(f's3://{BUCKET}/')}/data/half.parquet"
+    admin.create_multipart_upload(Bucket=BUCKET, Key=others)
     with_jars(spark, one.settings())
     (compacted,) = maintain(one, spark, "compact").done
     assert compacted.detail["added_files"] == 1
     (expired,) = maintain(one, spark, "expire").done
     assert (expired.files_after, expired.done) == (1, True)
+    young = unfinished_uploads(one.table(), datetime.now(UTC) - timedelta(days=3))
+    assert young is not None
+    assert (list(young.found), young.unknown) == ([], "")
     (swept,) = maintain(one, spark, "orphans").done
     assert (swept.detail["aborted_uploads"], swept.done) == (1, True)
+    assert others in {each["Key"] for each in admin.list_multipart_uploads(Bucket=BUCKET)["Uploads"]}
     assert not admin.list_objects_v2(Bucket=BUCKET, Prefix=f"{within}/data/nobody").get("Contents")
     one.assert_each_once()
     assert left_behind(one, *table_secrets, *state_secrets) == []

@@ -54,5 +54,9 @@ def test_landing_takes_less_cpu_than_plain_spark_without_any_guarantee(
     # The first of each pays for what is compiled and imported.
     cpu(plain, "warm")
     cpu(landed, "warm")
-    ratios = [cpu(landed, f"run{turn}") / cpu(plain, f"run{turn}") for turn in range(2)]
+    ratios: list[float] = []
+    # A second turn only where the first one was disturbed: it is far below the limit otherwise.
+    while len(ratios) < 2 and min(ratios, default=WORST) >= WORST:
+        turn = f"run{len(ratios)}"
+        ratios.append(cpu(landed, turn) / cpu(plain, turn))
     assert min(ratios) < WORST, f"of plain Spark's CPU: {', '.join(f'{each:.2f}' for each in ratios)}"

@@ -15,7 +15,6 @@ from jobs.contract import unique_keys as module
 from jobs.contract.earlier_rows import EarlierRows
 from jobs.contract.evaluation import EvaluationContext, evaluate
 from jobs.contract.outcome import MOST_SAMPLES, ExpectationOutcome
-from jobs.contract.unique_keys import EarlierKeys
 from jobs.deadletter.masking import MARK
 from jobs.increment.arrow_rows import small_table
 from jobs.increment.increment import added_files
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 KINDS = "name string, day date, price decimal(12,2), u uuid, at timestamptz, wall timestamp, ratio double, raw binary"
-KEYS = [("name", "day"), ("u", "at", "id"), ("price",), ("wall",), ("ratio",), ("raw",)]
+# Each type once.
+KEYS = [("name", "day", "price"), ("u", "at", "wall", "ratio", "raw")]
 
 
 def values(numbers: list[int | None]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class KeyWorld:
         self.new: RowSelection = RowSelection(self.landed.table, None, files)
         self.everything: RowSelection = whole_table(self.landed.table, COORDINATES, None)
 
-    def outcome(self, engine: str, columns: tuple[str, ...], *, alone: bool = False, **more: Any) -> ExpectationOutcome:
+    def outcome(self, engine: str, columns: tuple[str, ...], **more: Any) -> ExpectationOutcome:
         wanted = {*columns, *COORDINATES}
         rows: pa.Table | DataFrame
         if engine == "pandas":
@@ -78,7 +78,7 @@ class KeyWorld:
         else:
             rows = spark_frame(self.new, wanted, self.spark, self.landed.settings)
             earlier = EarlierRows(self.everything, rows, lambda: self.spark, self.landed.settings)
-        context = EvaluationContext(coordinates=COORDINATES, earlier_keys=None if alone else earlier.keys, **more)
+        context = EvaluationContext(coordinates=COORDINATES, earlier_keys=earlier.keys, **more)
         (found,) = evaluate(rows, [expectation(columns)], context)
         return found
 
@@ -134,18 +134,6 @@ def test_the_same_outcome_for_keys_of_every_type(
     assert not session.sparkContext._jsc.getPersistentRDDs(), "nothing of it stays in memory"  # pyright: ignore
 
 
-def test_keys_that_are_unique_and_keys_of_nothing(tmp_path: Path, session: SparkSession) -> None:
-    world = KeyWorld(tmp_path / "home", session, [1, 2], [10, None, 11])
-    for columns in (("name",), ("id", "ratio")):
-        mine, other = (world.outcome(engine, columns) for engine in ("pandas", "spark"))
-        assert told(other) == told(mine) and mine.passed and mine.elements == 2, columns
-        alone, too = (world.outcome(engine, columns, alone=True) for engine in ("pandas", "spark"))
-        assert told(too) == told(alone) and "earlier rows were not looked at" in (alone.observed or "")
-    nothing = KeyWorld(tmp_path / "nothing", session.newSession(), [1, 2], [None, None])
-    mine, other = (nothing.outcome(engine, ("name",)) for engine in ("pandas", "spark"))
-    assert told(other) == told(mine) and mine.passed and mine.elements == 0
-
-
 def test_of_many_bad_rows_a_few_are_shown_and_what_is_masked_in_none(tmp_path: Path, session: SparkSession) -> None:
     numbers: list[int | None] = list(range(300))
     world = KeyWorld(tmp_path / "home", session, numbers, [*numbers, *numbers[:100]])
@@ -179,10 +167,3 @@ def test_a_table_that_spark_has_no_type_for_is_read_file_by_file(tmp_path: Path,
     (found,) = evaluate(rows, [expectation(("id",))], context)
     assert (found.problem, found.passed, found.elements, found.unexpected) == (None, False, 2, 1)
     assert [each.value for each in found.samples] == ["2"]
-
-
-def test_a_row_that_was_deleted_since_is_no_earlier_one(session: SparkSession) -> None:
-    rows = session.createDataFrame([(1,), (2,)], "i bigint")
-    earlier = EarlierKeys(lambda *_: no_spark(), lambda *_: session.createDataFrame([(1,)], "i bigint"))
-    (found,) = evaluate(rows, [expectation(("i",))], EvaluationContext(earlier_keys=earlier))
-    assert (found.passed, found.observed) == (True, "0 keys more than once, 0 that earlier rows have")

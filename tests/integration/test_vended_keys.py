@@ -6,6 +6,7 @@ have ended.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from tests.helpers.catalogs import rest_settings, with_jars
 from tests.helpers.object_server import BUCKET, ObjectServer, s3_client
 from tests.helpers.rest_proxy import rest_proxy
 from tests.helpers.rest_server import RestServer
-from tests.helpers.secret_places import in_bucket, in_files, watched_arguments
+from tests.helpers.secret_places import in_bucket, in_files
 from tests.helpers.session_keys import SessionKeys, session_keys
 from tests.helpers.store_policy import documented_policy
 from tests.helpers.waiting import wait_for
+from tests.integration.faults import DriverHere
 from tests.integration.maintained import maintain
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 
@@ -62,7 +64,11 @@ class Vault:
 
 
 def test_keys_of_seconds_are_renewed_by_a_driver_and_by_spark(
-    pipeline: Callable[..., Pipeline], spark: SparkSession, objects: ObjectServer, rest_catalog: RestServer
+    pipeline: Callable[..., Pipeline],
+    spark: SparkSession,
+    objects: ObjectServer,
+    rest_catalog: RestServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     vault = Vault()
     with rest_proxy(rest_catalog.port) as proxy:
@@ -70,30 +76,20 @@ def test_keys_of_seconds_are_renewed_by_a_driver_and_by_spark(
         one = pipeline(catalog_settings=rest_settings(proxy.uri, objects))
         one.write_spec(trigger={"every": "1s"})
         one.produce(MIX)
-        one.control().start("the test begins", "tester")
-        try:
+        with caplog.at_level(logging.INFO), DriverHere(one, spark) as driver:
             one.wait_until_landed()
-            first = one.beat()
-            for told in (True, False):
+            epoch = driver.heartbeat.current().epoch
+            # The first keys say when they end, and those that follow them do not.
+            for told in (False, True):
                 vault.told = told
-                # The last ones of which something is told, or nothing, and those that were taken for them.
-                for _ in range(2):
-                    ended = vault.given[-1].ends
-                    wait_for(lambda ended=ended: time.time() > ended, "the keys to end", 30)
-                    one.produce(MIX)
-                    one.wait_until_landed()
-            with watched_arguments(vault.secrets) as in_arguments:
+                ended = vault.given[-1].ends
+                wait_for(lambda ended=ended: time.time() > ended, "the keys to end", 30)
                 one.produce(MIX)
                 one.wait_until_landed()
-            assert not in_arguments
-            last = one.beat()
-            assert (last.pid, last.epoch) == (first.pid, first.epoch)
-            said = (one.folder().root / "logs" / "driver.log").read_text()
-            assert said.count("is asked again with new keys of the catalog") >= 1
-        finally:
-            one.control().stop("the test ends", "tester")
+            assert driver.heartbeat.current().epoch == epoch
+        driver.end()
+        assert "is asked again with new keys of the catalog" in caplog.text
         one.assert_exactly_once()
-        vault.told = True
         with_jars(spark, one.settings())
         (compacted,) = maintain(one, spark, "compact").done
         assert compacted.detail["added_files"] == 1

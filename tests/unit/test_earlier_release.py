@@ -40,7 +40,7 @@ from jobs.verify.ledger_checkpoints import (
     fill_checkpoints_text,
 )
 from jobs.verify.ledger_table import LEDGER_SCHEMA, lacks_columns
-from tests.integration.earlier_release.contents import ARCHIVE
+from tests.integration.deployment_maker import ARCHIVE
 
 DEPLOYMENT = Path(__file__).parents[1] / "integration/earlier_release" / ARCHIVE
 

@@ -34,29 +34,43 @@ def test_what_is_started_keeps_its_bytecode_also_in_an_image_that_never_writes_a
     assert "PYTHONDONTWRITEBYTECODE" not in names
 
 
-@pytest.mark.parametrize(
-    ("failing", "status", "said"),
-    [
-        ("none", 0, ""),
-        ("not integration", 2, "error: failed: unit tests, see above"),
-        ("integration", 2, "error: failed: tests with real parts, see above"),
-        ("any", 2, "error: failed: unit tests and tests with real parts, see above"),
-    ],
-)
-def test_both_halves_of_the_suite_run_and_are_told_of(tmp_path: Path, failing: str, status: int, said: str) -> None:
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python"
+def run_make(goal: str, folder: Path, failing: str = "none") -> tuple[list[str], subprocess.CompletedProcess[str]]:
+    """Run a goal with a Python that only notes which marks pytest is asked for; returns these, and how make ended."""
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python"
     python.write_text(STAND_IN_PYTHON)
     python.chmod(0o755)
-    (tmp_path / "installed").touch()
-    told = subprocess.run(
-        ["make", "-s", "test", f"VENV={tmp_path}", "PYTEST_ARGS="],
+    (folder / "installed").touch()
+    ended = subprocess.run(
+        ["make", "-s", goal, f"VENV={folder}", "PYTEST_ARGS="],
         cwd=ROOT,
-        env={**os.environ, "FAILING": failing, "RAN": str(tmp_path / "ran")},
+        env={**os.environ, "FAILING": failing, "RAN": str(folder / "ran")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (tmp_path / "ran").read_text().splitlines() == ["not integration", "integration"]
-    assert told.returncode == status
-    assert told.stderr.startswith(said)
+    return (folder / "ran").read_text().splitlines(), ended
+
+
+@pytest.mark.parametrize(("goal", "marks"), [("test", "not rest"), ("test-rest", "rest")])
+def test_each_goal_runs_its_part_of_the_suite(tmp_path: Path, goal: str, marks: str) -> None:
+    ran, ended = run_make(goal, tmp_path)
+    assert (ran, ended.returncode) == ([marks], 0)
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "message"),
+    [
+        ("none", 0, ""),
+        ("not rest", 2, "error: failed: make test, see above"),
+        ("rest", 2, "error: failed: make test-rest, see above"),
+        ("any", 2, "error: failed: make test and make test-rest, see above"),
+    ],
+)
+def test_both_parts_of_the_suite_run_and_failures_are_named(
+    tmp_path: Path, failing: str, status: int, message: str
+) -> None:
+    ran, ended = run_make("test-full", tmp_path, failing)
+    assert ran == ["not rest", "rest"]
+    assert ended.returncode == status
+    assert ended.stderr.startswith(message)

@@ -130,3 +130,21 @@ def test_keys_that_are_handed_out_with_a_table_are_renewed_with_it(tmp_path: Pat
         connect_catalog(home).create_table("lake.payments", Schema(NestedField(1, "id", LongType())))
         assert not io.renew(refused=True)
         assert io.properties["s3.session-token"] == "token-2"
+
+
+def test_former_metadata_files_are_left_to_the_server(tmp_path: Path) -> None:
+    home = Settings.embedded(tmp_path)
+    connect_catalog(home).create_namespace("lake")
+    of_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    schema = Schema(NestedField(1, "id", LongType()))
+    made = connect_catalog(home).create_table("lake.payments", schema, properties=of_one)
+    files = Path(made.metadata_location.removeprefix("file://")).parent
+    with RestStandIn(lambda: connect_catalog(home)) as server:
+        client = connect_catalog(home.model_copy(update={"catalog": rest(f"http://127.0.0.1:{server.port}")}))
+        table = client.load_table("lake.payments")
+        for number in range(3):
+            with table.transaction() as change:
+                change.set_properties({"number": str(number)})
+    # The stand-in removes none.
+    assert len(list(files.glob("*.metadata.json"))) == 4
+    assert len(table.metadata.metadata_log) == 1

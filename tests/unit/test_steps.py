@@ -47,7 +47,7 @@ def test_nothing_is_armed_by_default() -> None:
 @pytest.mark.parametrize(("steps", "rounds"), [("before_commit=kill", 0), ("after_commits=kill@3", 2)])
 def test_kill_ends_the_process_there_and_then(steps: str, rounds: int) -> None:
     process = run(steps)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert out.count("round") == rounds
     assert f"step {steps.split('=')[0]}: SIGKILL" in err
@@ -59,7 +59,7 @@ def test_stop_stops_the_process_until_it_is_continued() -> None:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=300)
         assert (process.returncode, out.count("round")) == (0, 3)
     finally:
         process.kill()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-
-from tests.integration.topics import idempotent_producer, read_topic
+from tests.integration.deployment_records import Value, produce
 
 HOME = Path("/tmp/frazil-earlier-release")
 # Held by whoever has something in `HOME`.
 LOCK = HOME.with_name(f"{HOME.name}.lock")
-ARCHIVE, EXPECTED = "deployment.tar.xz", "expected.json"
 DAYS = ("clicks.20261101", "clicks.20261102", "clicks.20261103")
 QUEUE, CONNECT_SOURCE = "clicks.queue", "clicks.of.connect"
 RETURNS, LETTERS = "orders.again", "orders.failed"
@@ -74,7 +70,6 @@ STREAMS: dict[str, dict[str, Any]] = {
         "trigger": "available_now",
     },
 }
-Value = dict[str, Any] | bytes | None
 
 
 def order(number: int, **changed: Any) -> dict[str, Any]:
@@ -94,34 +89,6 @@ def click(number: int, **changed: Any) -> dict[str, Any]:
     return {"id": f"c-{number}", "page": f"/{number % 7}", "at": 1793527200000 + number * 60_000} | changed
 
 
-def several(make: Callable[..., dict[str, Any]], numbers: Iterator[int], count: int, **changed: Any) -> list[Value]:
-    """So many records."""
-    return [make(next(numbers), **changed) for _ in range(count)]
-
-
-def produce(
-    address: str,
-    topic: str,
-    values: Sequence[Value],
-    *,
-    partitions: int = 2,
-    ending: str = "",
-    headers: Sequence[tuple[str, bytes]] = (),
-) -> None:
-    """Produce values in turn over a topic's partitions, in one transaction if `ending` is `commit` or `abort`."""
-    options = {"bootstrap.servers": address, "transactional.id": "producer"}
-    producer = Producer(options) if ending else idempotent_producer(address, topic)
-    if ending:
-        producer.init_transactions(30)
-        producer.begin_transaction()
-    for index, value in enumerate(values):
-        encoded = json.dumps(value).encode() if isinstance(value, dict) else value
-        producer.produce(topic, key=b"k%d" % index, value=encoded, partition=index % partitions, headers=list(headers))
-    assert producer.flush(30) == 0
-    if ending:
-        producer.commit_transaction(30) if ending == "commit" else producer.abort_transaction(30)
-
-
 def produce_letters(address: str, first: int, values: Sequence[Value]) -> None:
     """Put records that stood at these offsets and on into the queue, as a sink of Connect does."""
     for offset, value in enumerate(values, first):
@@ -136,26 +103,3 @@ def produce_letters(address: str, first: int, values: Sequence[Value]) -> None:
         }
         headers = [(f"__connect.errors.{name}", text.encode()) for name, text in context.items()]
         produce(address, QUEUE, [value], partitions=1, headers=headers)
-
-
-def in_ranges(offsets: Iterable[int]) -> str:
-    """Offsets as text: `0-17 19 21-30`."""
-    ranges: list[list[int]] = []
-    for offset in sorted(offsets):
-        if ranges and offset == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [offset]
-        else:
-            ranges.append([offset])
-    return " ".join("-".join(map(str, each)) for each in ranges)
-
-
-def offsets_of(address: str, topic: str) -> dict[str, dict[str, str]]:
-    """Where a topic's records stand, those with and those without a value, by partition."""
-    found = read_topic(address, topic)
-    return {
-        kind: {
-            str(at): in_ranges(offset for p, offset, value in found if (p, value is None) == (at, empty))
-            for at in sorted({partition for partition, _, _ in found})
-        }
-        for kind, empty in (("values", False), ("tombstones", True))
-    }

@@ -27,25 +27,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tarfile
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from jobs.system.locks import exclusive
+from tests.helpers.topics import create_topic, delete_topic
 from tests.helpers.waiting import wait_for
+from tests.integration.deployment_maker import KILLED, DeploymentMaker, session_members
+from tests.integration.deployment_records import offsets_of, produce, several
 from tests.integration.earlier_release.contents import (
-    ARCHIVE,
     DAYS,
-    EXPECTED,
     HOME,
     LETTERS,
     LOCK,
@@ -54,49 +48,13 @@ from tests.integration.earlier_release.contents import (
     SETTINGS,
     STREAMS,
     click,
-    offsets_of,
     order,
-    produce,
     produce_letters,
     refund,
-    several,
 )
-from tests.integration.topics import create_topic, delete_topic
 
-ROOT = Path(__file__).resolve().parents[3]
-HOST, BOOT = "earlier-host", "00000000-1111-2222-3333-444444444444"
-_LEFT_OUT = {"disguise", "logs", "spark", "spark.log", "dagster", "broker.out", "log4j2.properties", "lock"}
-KILLED = -signal.SIGKILL
-
-
-def frazil(*arguments: str, steps: str = "", expect: int | None = 0) -> str:
-    """Run a command of the release on the deployment; returns what it printed.
-
-    Args:
-        steps: The steps at which it, or the driver that it starts, is killed or stopped.
-        expect: Its exit status; None for any.
-    """
-    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(HOME), *arguments]
-    # Every Python process of the deployment believes to be on a host of this name.
-    path = f"{HOME / 'disguise'}{os.pathsep}{ROOT}"
-    env = {**os.environ, "PYTHONPATH": path, "LOGNAME": "operator", "FRAZIL_STEPS": steps}
-    began = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    print(f"{time.monotonic() - began:5.1f} s  frazil {' '.join(arguments)}", flush=True)
-    if expect is not None and done.returncode != expect:
-        raise AssertionError(f"exit {done.returncode}, expected {expect}:\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
-
-def facts(*arguments: str, expect: int | None = 0) -> dict[str, Any]:
-    """What a command says with `--json`."""
-    return json.loads(frazil(*arguments, "--json", expect=expect))
-
-
-def status(stream: str) -> dict[str, Any]:
-    """How a stream stands."""
-    (found,) = facts("status", stream)["streams"]
-    return found
+MAKER = DeploymentMaker(HOME, "earlier-host")
+frazil, facts, status = MAKER.frazil, MAKER.facts, MAKER.status
 
 
 def make_orders(address: str, numbers: Iterator[int]) -> None:
@@ -131,12 +89,12 @@ def make_orders(address: str, numbers: Iterator[int]) -> None:
     produce(address, "orders", values, ending="commit", headers=[("secret", b"s"), ("trace", b"\x01")])
     folder = HOME / ".frazil/state/streams/orders"
     driver, keeper = (json.loads((folder / f"{name}.json").read_bytes())["pid"] for name in ("heartbeat", "keeper"))
-    wait_for(lambda: members(driver).get(driver) == "T", "the driver at its step")
+    wait_for(lambda: session_members(driver).get(driver) == "T", "the driver at its step")
     # The keeper first, which would start another one.
-    for pid in (keeper, driver, *members(driver)):
+    for pid in (keeper, driver, *session_members(driver)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not members(driver), "the end of the driver")
+    wait_for(lambda: not session_members(driver), "the end of the driver")
     assert list(folder.glob("pending-*.json")), "the driver left no pending record"
 
 
@@ -192,24 +150,6 @@ def make_clicks(address: str, numbers: Iterator[int]) -> dict[str, Any]:
     return gone
 
 
-def members(session: int) -> dict[int, str]:
-    """The living processes of a session, with their states as the kernel names them."""
-    found: dict[int, str] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            state, _, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(of) == session and state != "Z":
-                found[int(folder.name)] = state
-    return found
-
-
-def forget_boot() -> None:
-    """Let the state be that of another boot, as it is for whoever unpacks it."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    for path in (HOME / ".frazil/state").rglob("*.json"):
-        path.write_bytes(path.read_bytes().replace(boot, BOOT.encode()))
-
-
 def said_of_it() -> dict[str, Any]:
     """What the release's commands say of the deployment."""
     commands = ("validate", "status", f"status {' '.join(STREAMS)}", *(f"letters {stream}" for stream in STREAMS))
@@ -217,56 +157,17 @@ def said_of_it() -> dict[str, Any]:
     return {each: facts(*each.split()) for each in (*commands, "audit refunds --full")}
 
 
-def pack(target: Path) -> None:
-    """Pack the deployment, without what no stream depends on."""
-
-    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        path = Path(entry.name)
-        if _LEFT_OUT & set(path.parts) or path.name.startswith("broker.log"):
-            return None
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        return entry
-
-    with tarfile.open(target, "w:xz", preset=9) as archive:
-        for path in sorted(HOME.iterdir()):
-            archive.add(path, path.name, filter=kept)
-
-
 def main(target: Path) -> None:
     """Make the deployment, and write both files into `target`."""
-    HOME.mkdir(mode=0o700)
-    try:
-        (HOME / "disguise").mkdir()
-        (HOME / "disguise/sitecustomize.py").write_text(f"import socket\nsocket.gethostname = lambda: {HOST!r}\n")
-        (HOME / "frazil.yaml").write_text(yaml.safe_dump(SETTINGS))
-        (HOME / "streams").mkdir()
-        for stream, document in STREAMS.items():
-            spec = {"stream": stream, **document}
-            (HOME / "streams" / f"{stream}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-        frazil("up")
-        address, numbers = (HOME / ".frazil/broker/address").read_text(), iter(range(1, 10_000))
+    with MAKER.deployment(SETTINGS, STREAMS) as address:
+        numbers = iter(range(1, 10_000))
         make_orders(address, numbers)
         passed = make_refunds(address, numbers)
         gone = make_clicks(address, numbers)
-        forget_boot()
+        MAKER.forget_boot()
         topics = ("orders", "refunds", *DAYS[1:], QUEUE, RETURNS, LETTERS)
         records = {topic: offsets_of(address, topic) for topic in topics}
-        expected = {"commands": said_of_it(), "records": records, "gone": gone, "passed": passed}
-        frazil("down")
-        target.mkdir(parents=True, exist_ok=True)
-        (target / EXPECTED).write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
-        pack(target / ARCHIVE)
-        print(f"{target / ARCHIVE}: {(target / ARCHIVE).stat().st_size:,} bytes")
-    except BaseException:
-        frazil("stop", "--all", expect=None)
-        frazil("down", expect=None)
-        left = tempfile.mkdtemp(prefix="frazil-not-made-")
-        shutil.copytree(HOME, left, dirs_exist_ok=True)
-        print(f"What was made so far is in {left}.", file=sys.stderr)
-        raise
-    finally:
-        shutil.rmtree(HOME)
+        MAKER.archive(target, {"commands": said_of_it(), "records": records, "gone": gone, "passed": passed})
 
 
 if __name__ == "__main__":

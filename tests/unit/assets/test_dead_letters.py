@@ -71,13 +71,16 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
         )
 
     assert judged(0).passed
+    assert judged(0, new=5).passed, "nobody knows of how many"
     assert judged(1000, new=50).passed, "5 % are allowed where the file does not say"
     above = judged(1000, new=40, failed_again=11)
     assert (above.passed, above.warn, above.name) == (False, True, LETTERS_WAITING)
     assert "51 letters wait, 5.10% of the 1,000 records" in above.sentence
     assert above.sentence.endswith("Next: frazil replay payments --dry-run")
     assert judged(1000, replayed=500, dismissed=500).passed
-    assert judged(99, new=99).passed, "so few records say nothing of a ratio"
+    assert judged(99, new=12).passed, "so few of so few may be chance"
+    assert not judged(99, new=99).passed
+    assert judged(2, new=2).passed
     parked = judged(100_000, parked=1)
     assert (parked.passed, parked.warn) == (False, True)
     assert parked.sentence.endswith("Next: frazil letters payments --state parked")

@@ -24,13 +24,11 @@ from jobs.supervise.launchers.local_process import COMMAND_VARIABLE
 from jobs.supervise.launches import LaunchedProcess, write_launched_process
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
+from tests.helpers.waiting import wait_for
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(condition, "it")
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def sleepers() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(attempt: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
         env = {**os.environ, DRIVER_VARIABLE: driver_id(STREAM, attempt)}
         started.append(subprocess.Popen(command, env=env, start_new_session=True))
         return started[-1]
@@ -71,8 +69,8 @@ def test_a_watch_sees_the_next_driver_die(tmp_path: Path, sleepers: Callable[[in
     watch.kill()
     eventually(lambda: watch.died_at is not None)
     assert watch.died_at is not None
-    assert 0 <= watch.died_at - killed_at < 5
-    assert process.wait(10) == -signal.SIGKILL
+    assert 0 <= watch.died_at - killed_at < 60
+    assert process.wait(120) == -signal.SIGKILL
 
 
 def test_a_watch_kills_at_its_moment(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:
@@ -114,7 +112,7 @@ def test_orphans_are_found_and_ended(tmp_path: Path, sleepers: Callable[[int], s
     assert drivers.orphans(but=2) == [first.pid]
     drivers.end_all()
     assert drivers.orphans() == []
-    assert first.wait(5) == second.wait(5) == -signal.SIGKILL
+    assert first.wait(120) == second.wait(120) == -signal.SIGKILL
 
 
 def test_only_the_driver_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ A driver goes on when the script says so; only one runs at a time, so a script a
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -35,7 +36,7 @@ from jobs.task.tally import Tally
 from tests.unit.commit.protocol_pauses import Killed, pause
 from tests.unit.commit.protocol_world import DEAD, LATE_ID, PAIR, SCHEMAS, TABLE, Way, World
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
 Becoming: TypeAlias = Callable[[TopicPartition, int], set[str]]
 
 
@@ -116,6 +117,13 @@ class Driver:
 
     def _run(self) -> None:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
+        while True:
+            with contextlib.suppress(takeover.MovedMeanwhileError), self._opened() as stream:
+                self._land(stream, self.world)
+                return
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[OpenStream]:
         world: Any = self.world
         spec = without_dropped(with_named_tables(world.spec(self.config), world), world)
         newest = history(world.load_table(spec.coordinator).metadata, "payments").newest
@@ -132,7 +140,7 @@ class Driver:
         with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
             takeover.claim(stream, world)
             opening.resume(stream, world, world)
-            self._land(stream, world)
+            yield stream
 
     def _land(self, stream: OpenStream, world: Any) -> None:
         runner = Tasks(stream, world, self.config)
@@ -227,6 +235,7 @@ class Tasks(BatchRunner):
             landed=sum(bool(each - {DEAD}) for each in read),
             dead=sum(DEAD in each for each in read),
             tombstones=sum(not each for each in read),
+            elsewhere=sum(bool(each - {DEAD}) and TABLE not in each for each in read),
             failures=self._failures(partition, range_, needs, become),
             rows={name: sum(name in each for each in of) for name, of in lacked.items()},
             **self._world.last_of(range_, partition),

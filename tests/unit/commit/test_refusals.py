@@ -29,7 +29,12 @@ from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.errors import (
     CommitDeniedError,
     CommitRefusedError,
+    GapError,
     HeadMovedError,
+    OffsetsLostError,
+    TargetRecreatedError,
+    TopicLostError,
+    TopicRecreatedError,
 )
 from jobs.commit.operations import Append
 from jobs.commit.proposals import ProposalOutcome
@@ -73,17 +78,43 @@ def test_over_http_a_batch_lands(target: Target, catalog: SqlCatalog) -> None:
 def test_a_refusal_of_what_is_asked_or_of_who_asks_stops_at_once(
     target: Target, rest: RestStandIn, catalog: SqlCatalog, status: int
 ) -> None:
-    before, commits = manifests(catalog), rest.commits
+    commits = rest.commits
     rest.always = (status, False)
     with pytest.raises(CommitDeniedError, match=rf"table orders\.payments.*the stand-in says {status}") as denied:
         land(target, 1, 0, 3)
     assert rest.commits == commits + 1, "once, not fifty times"
-    assert manifests(catalog) == before, "no copy of it can land, so its manifests are removed"
     assert isinstance(denied.value, StreamStopped) and not is_unavailable(denied.value)
     assert "write to orders.payments" in str(denied.value.fix)
     rest.always = None
     assert land(target, 1, 0, 3) is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
+
+
+@pytest.mark.parametrize("asked", ["answers", "refuses"])
+def test_a_copy_of_a_refused_request_that_lands_later_leaves_a_readable_table(
+    target: Target, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """A proxy sends a request twice: credentials expire in between, or the table cannot be looked at any more."""
+    copies: list[Callable[[], object]] = []
+    commit_table = type(catalog).commit_table
+
+    def refused(self: Any, table: Table, requirements: Any, updates: Any) -> None:
+        copies.append(lambda: commit_table(catalog, catalog.load_table(NAME), requirements, updates))
+        raise ForbiddenError("the token has expired")
+
+    def not_shown(self: Any, name: Any) -> None:
+        raise ForbiddenError("the token has expired")
+
+    table = catalog.load_table(NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(catalog), "commit_table", refused)
+        if asked == "refuses":
+            patch.setattr(type(catalog), "load_table", not_shown)
+        with pytest.raises(CommitDeniedError, match="Nothing of it has landed so far"):
+            append(table)
+    for late in copies:
+        late()
+    assert catalog.load_table(NAME).scan().to_arrow().num_rows == 3
 
 
 def test_a_claim_of_a_user_who_may_only_read_stops_too(rest: RestStandIn) -> None:
@@ -232,3 +263,11 @@ def test_a_commit_on_another_branch_in_between_is_no_fault_of_this_one(
     monkeypatch.setattr(catalog, "commit_table", refuses_once)
     assert commit() is ProposalOutcome.LANDED
     assert target.refusals == 1
+
+
+@pytest.mark.parametrize(
+    "stop", [GapError, OffsetsLostError, TargetRecreatedError, TopicLostError, TopicRecreatedError]
+)
+def test_lost_records_and_tables_stop_a_stream_until_an_operator_answers(stop: type[Exception]) -> None:
+    """A supervisor does not start such a stream again and again."""
+    assert issubclass(stop, StreamStopped)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -67,6 +69,23 @@ def test_old_bitmaps_stay_readable_when_tables_come_go_and_are_made_anew() -> No
     # A batch before that one target alone still lacks, of a table that the file names no more.
     former = committed(replace(anew, rows={"events.former": 3, name: 2}), table)
     assert Stamp.from_json(former, table).rows == {"events.former": 1, name: 1}
+
+
+def test_a_table_recreated_each_day_takes_a_place_that_no_kept_stamp_uses() -> None:
+    table, kept = dict[str, str](), list[str]()
+    others = {f"events.other_{number}": f"u{number}" for number in range(3)}
+    for day in range(40):
+        stamp = replace(stamp_of(0, 0), targets={**others, "events.daily": f"day {day}"}, rows={"events.daily": 1})
+        snapshots: list[Any] = [
+            SimpleNamespace(summary=SimpleNamespace(additional_properties={"frazil.stamp": text})) for text in kept
+        ]
+        text, properties = stamp_properties(stamp, table, snapshots)
+        table |= properties
+        # The newest five snapshots are kept; each is read with the directory as it is now.
+        kept = [*kept, text][-5:]
+        uuids = [Stamp.from_json(each, table).targets["events.daily"] for each in kept]
+        assert uuids == [f"day {each}" for each in range(max(0, day - 4), day + 1)]
+    assert len(TargetDirectory.of(table, "s").entries) == 3 + 6
 
 
 def test_a_directory_that_has_lost_entries_is_no_reason_to_forget_a_table() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,11 @@ from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, DeadLetterWorld
 ALL = Selection(states=STATES)
 
 
-def fill(dead_letters: DeadLetterWorld, letters: Sequence[tuple[str, str | None, str, bytes | None]]) -> None:
+def fill(
+    dead_letters: DeadLetterWorld,
+    letters: Sequence[tuple[str, str | None, str, bytes | None]],
+    first_ms: int = int(SEEN.timestamp() * 1000),
+) -> None:
     """Letters of `(class, field, message, value)` with consecutive offsets, in one data file."""
     first, dead_letters.offsets = dead_letters.offsets, dead_letters.offsets + len(letters)
     count = len(letters)
@@ -35,7 +39,7 @@ def fill(dead_letters: DeadLetterWorld, letters: Sequence[tuple[str, str | None,
             "topic": pa.array([f"t{(first + i) % 2}" for i in range(count)]),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(first, first + count), pa.int64()),
-            "timestamp": pa.array([SEEN + timedelta(seconds=i) for i in range(count)], pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([(first_ms + 1000 * i) * 1000 for i in range(count)]).cast(pa.timestamp("us", "UTC")),
         }
     )
     failures = [Failure(i, "decode_value", each[0], each[2], each[1]) for i, each in enumerate(letters)]
@@ -112,6 +116,12 @@ def test_the_command_shows_why_and_where_and_what(dead_letters: DeadLetterWorld)
     assert (letter["topic"], letter["offset"], letter["value"], letter["state"]) == ("t0", 0, '{"amount": "x0"}', "new")
     refused = frazil(dead_letters, "letters", "payments", "--page", "2", "--dismiss", "no")
     assert (refused.exit_code, "--page belongs to looking" in refused.output) == (1, True)
+
+
+def test_a_time_beyond_the_year_9999_which_earlier_versions_kept_is_none(dead_letters: DeadLetterWorld) -> None:
+    fill(dead_letters, [("wrong_type", "$.amount", "needs int, found a string", b"{}")], first_ms=1_731_508_712_229_224)
+    (letters,) = dead_letter_page(dead_letters.dead(), dead_letters.spec, ALL).letters.values()
+    assert [(each.offset, each.timestamp) for each in letters] == [(0, None)]
 
 
 def test_the_last_replay_is_told_beside_the_first_failure(dead_letters: DeadLetterWorld) -> None:

@@ -62,7 +62,7 @@ def test_several_that_add_them_at_once_all_succeed(dead_letters: DeadLetterWorld
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert problems == []
     names = dead_letters.dead().schema().column_names
     assert [name for name in names if name in LIFE] == LIFE

@@ -11,9 +11,11 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from jobs.expression import text_functions
 from jobs.expression.expression import compile_condition, compile_expression
 from jobs.expression.frame_columns import FRAME_COLUMNS, FRAME_PARTS
 from jobs.expression.sql_types import name_of
+from jobs.expression.values import Fault, Values, applied
 from jobs.formats.problems import without_value
 from jobs.schema.arrow_schema import rows_arrow_type
 from tests.helpers.expression_rows import BATCH, FAILS, NOW, SCHEMA, UUID_TEXT, values_of
@@ -77,13 +79,16 @@ def test_numbers_are_exact_or_their_row_fails(text: str, expected: list[object])
         ("f <> f", [True, False, None]),
         ("isnan(f)", [True, False, None]),
         ("f = 0", [False, True, None]),
-        ("cast(f as string)", ["nan", "-0", None]),
+        ("cast(f as string)", ["NaN", "-0", None]),
         ("greatest(f, 1)", [1.0, 1.0, 1.0]),
         ("f in (0, 1)", [False, True, None]),
         ("l > 1e0", [FAILS, True, None]),
         ("l = 9223372036854775806.0", [False, False, None]),
         ("l = 9223372036854775807.0", [True, False, None]),
         ("w > d", [True, True, None]),
+        ("w > 3.0005", [True, False, None]),
+        ("w = 3.0000000", [False, True, None]),
+        ("w is distinct from 0.00000000000000000003", [True, True, True]),
         ("1e308 * 10", [math.inf] * 3),
     ],
 )
@@ -115,6 +120,11 @@ def test_doubles_are_those_of_ieee_754_and_exact_numbers_are_compared_exactly(
         ("cast(f as float) = 0", [False, True, None]),
         ("cast(b as int)", [1, 0, None]),
         ("cast('TRUE' as boolean)", [True] * 3),
+        ("cast(cast(-(g * 1e308 * 10) as string) as double)", [-math.inf, -math.inf, None]),
+        ("cast(cast(f as string) as double) is distinct from f", [True, False, False]),
+        ("cast(d / 1000000 as string)", ["0.000001", "-0.000003", None]),
+        ("cast(cast(d - d as decimal(20,10)) as string)", ["0.0000000000", "0.0000000000", None]),
+        ("d * 0.0000001 || ''", ["0.000000105", "-0.000000250", None]),
         ("cast(u as string)", [UUID_TEXT, UUID_TEXT, None]),
         (f"cast('{UUID_TEXT}' as uuid) = u", [True, True, None]),
         (f"u = '{UUID_TEXT}'", [True, True, None]),
@@ -178,6 +188,7 @@ def test_conditions_are_three_valued_and_fail_only_where_a_part_is_needed(text: 
     [
         ("s || '-' || i", ["abc-2147483647", "12--2", None]),
         ("concat_ws('-', s, i, 'x')", ["abc-2147483647-x", "12--2-x", "x"]),
+        ("concat_ws('-', s, null)", ["abc", "12", ""]),
         ("upper(s) || lower('ÄÖ')", ["ABCäö", "12äö", None]),
         ("length('日本語')", [3] * 3),
         ("octet_length('日本語')", [9] * 3),
@@ -197,6 +208,9 @@ def test_conditions_are_three_valued_and_fail_only_where_a_part_is_needed(text: 
         ("contains(s, '.')", [False, False, None]),
         ("regexp_like(s, '^[0-9]+$')", [False, True, None]),
         ("regexp_extract(s, '[0-9]')", [None, "1", None]),
+        ("regexp_extract(s, 'b(c)|(?P<n>2)')", ["bc", "2", None]),
+        ("regexp_extract('a' || s || s, '([a-z])(c)?a')", ["aa", None, None]),
+        ("position(s, '')", [1, 1, None]),
         ("regexp_replace(s, '(.)', '\\1\\1')", ["aabbcc", "1122", None]),
         ("'Z' < 'a'", [True] * 3),
         ("'é' > 'z'", [True] * 3),
@@ -237,6 +251,8 @@ def test_texts_are_counted_in_characters_and_compared_by_code_points(text: str, 
         ("parse_timestamp('2026/01/31 10', 'yyyy/MM/dd HH', 'Asia/Tokyo')", [utc(2026, 1, 31, 1)] * 3),
         ("parse_timestamp(s, 'yyyy')", None),
         ("tz >= '2026-03-08T11:30:00+09:00'", [True, True, None]),
+        ("greatest(tz, at, null) = at", [True] * 3),
+        ("least(at, tz)", [utc(2026, 3, 8, 2, 30), utc(2026, 3, 8, 2, 30), utc(1969, 12, 31, 23, 59, 59)]),
         ("day < '2024-03-01'", [True, True, None]),
         ("day = ts", [False, False, None]),
     ],
@@ -340,6 +356,12 @@ def test_a_failure_says_which_part_fails_and_why() -> None:
     assert found.true().to_pylist() == [False, False, False]
 
 
+def test_a_kernel_that_drops_rows_has_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_functions, "_skipping", lambda separator, *texts: texts[0].drop_null())
+    with pytest.raises(RuntimeError, match=r"`concat_ws\('-', s, 'x'\)` has 2 values for 3 rows"):
+        values_of("concat_ws('-', s, 'x')")
+
+
 def test_a_condition_is_met_only_where_it_is_true() -> None:
     condition = compile_condition("b", SCHEMA.fields)
     assert condition.evaluate(BATCH).true().to_pylist() == [True, False, False]
@@ -351,6 +373,18 @@ def test_a_condition_is_met_only_where_it_is_true() -> None:
 def test_a_batch_without_rows_gives_no_values() -> None:
     found = compile_expression("l / i", SCHEMA.fields).evaluate(BATCH.slice(0, 0))
     assert (len(found.values), str(found.values.type), found.failures) == (0, "decimal128(25, 6)", ())
+
+
+@pytest.mark.parametrize("problem", [OverflowError(), pa.ArrowNotImplementedError(), KeyError()], ids=repr)
+def test_whatever_a_kernel_raises_for_a_row_is_the_failure_of_that_row(problem: Exception) -> None:
+    def kernel(numbers: pa.Array) -> pa.Array:
+        if 7 in numbers.to_pylist():
+            raise problem
+        return numbers
+
+    found = applied(kernel, [Values(pa.array([1, 7, None, 7, 2]))], Fault("x"))
+    assert found.array.to_pylist() == [1, None, None, None, 2]
+    assert found.failed == dict.fromkeys([1, 3], "the expression `x` fails: it has no value for this row")
 
 
 def test_many_rows_at_fault_among_many_are_found() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from jobs.expression.calls import call
 from jobs.expression.expression import compile_expression
-from jobs.expression.problem import ExpressionProblem
+from jobs.expression.nodes import Column
+from jobs.expression.problem import ExpressionProblem, Mismatch
+from jobs.expression.sql_types import INT
 from tests.helpers.expression_rows import SCHEMA
 
 
@@ -31,6 +35,7 @@ from tests.helpers.expression_rows import SCHEMA
         ("day + interval '1 hour'", 1, "a date has no hours"),
         ("ts at time zone 'Asia/Tokio'", 1, "there is no zone 'Asia/Tokio'"),
         ("st = st", 1, "is not compared"),
+        ("ls in (null)", 1, "is not compared"),
         ("case when i then 1 end", 11, "needs a condition, found int"),
         ("i and b", 1, "AND needs conditions, found int"),
         ("cast(i as strin)", 11, "did you mean string?"),
@@ -48,6 +53,7 @@ from tests.helpers.expression_rows import SCHEMA
         ("'abc", 1, "the text that starts here is never closed"),
         ("i # 1", 3, "'#' does not belong here"),
         ("regexp_like(s, '(')", 1, "no regular expression of RE2"),
+        ("regexp_extract(s, '\\Qa')", 1, "it cannot be worked out of string: Invalid regular expression"),
         ("regexp_like(s, s)", 1, "that is written in the expression"),
         ("substr(s, 0)", 1, "needs the first character, from 1"),
         ("interval '1 day'", 1, "an interval is added to a date or a timestamp"),
@@ -63,6 +69,15 @@ def test_a_wrong_expression_is_refused_with_its_place(text: str, place: int, why
     assert why in refused.value.why
     assert (refused.value.line, refused.value.column) == (1, place)
     assert str(refused.value).startswith(f"the expression is wrong at column {place}: ")
+
+
+def test_a_kernel_that_fails_without_a_word_is_refused() -> None:
+    def kernel(_: pa.Array) -> pa.Array:
+        raise OverflowError
+
+    with pytest.raises(Mismatch) as refused:
+        call(kernel, [Column("i", INT, nullable=True)], INT, "f(i)")
+    assert refused.value.why == "it cannot be worked out of int"
 
 
 def test_a_place_in_a_text_of_several_lines() -> None:

@@ -203,6 +203,20 @@ CONVERSIONS = [
     ("long", "string", [1, None], [(0, "wrong_type")], "none"),
     ("timestamp", "timestamptz", [1], [(0, "wrong_type")], "none"),
     ("struct<a int>", "int", [{"a": 1}, None], [(0, "wrong_type")], "none"),
+    (
+        "struct<scale: int, value: binary>",
+        "decimal(5,2)",
+        [
+            None,
+            {"scale": 99_999, "value": b"\x01"},
+            {"scale": 3, "value": b"\x01"},
+            {"scale": 0, "value": b""},
+            {"scale": None, "value": b"\x01"},
+        ],
+        [(1, "out_of_range"), (2, "precision_loss"), (3, "wrong_length"), (4, "wrong_length")],
+        "none",
+    ),
+    ("struct<scale: int, value: string>", "decimal(5,2)", [{"scale": 1, "value": "x"}], [(0, "wrong_type")], "none"),
     ("list<int>", "map<string, int>", [[1], None, []], [(0, "wrong_type"), (2, "wrong_type")], "none"),
 ]
 
@@ -216,6 +230,15 @@ def test_a_value_lands_as_it_is_or_its_record_fails(
     kept = [value for row, value in enumerate(values) if row not in dict(refused)]
     assert [row["v"] for row in made.rows.to_pylist()] == kept
     assert [each.change for each in made.needs] == ([] if need == "none" else [need])
+
+
+def test_a_decimal_with_a_scale_of_its_own_lands_in_a_decimal() -> None:
+    rows: list[dict[str, Any]] = [
+        {"v": {"scale": scale, "value": value.to_bytes(2, signed=True)}}
+        for scale, value in ((0, 7), (1, -15), (2, 1234), (-1, 9), (4, 12_300))
+    ]
+    made = conformed("v struct<scale: int not null, value: binary not null>", "v decimal(5,2)", rows)
+    assert [str(row["v"]) for row in made.rows.to_pylist()] == ["7.00", "-1.50", "12.34", "90.00", "1.23"]
 
 
 def test_fixed_bytes_and_bytes_of_a_length() -> None:

@@ -20,7 +20,7 @@ from jobs.formats.decoder import Decoded
 from jobs.formats.json.canonical import canonical
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import rows_arrow_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import JsonText, Presence, iceberg_schema
 from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.name_matching import NameRule
 from jobs.schema.parser import parse_schema
@@ -88,6 +88,24 @@ def test_the_json_of_each_type(kind: str, value: Any, text: str) -> None:
         f'{{"v":{text}}}',
         None,
     ]
+
+
+def test_a_message_without_fields_is_an_object_in_json_and_true_where_it_is_kept() -> None:
+    there = ice.NestedField(2, "there", Presence(), required=False)
+    deep = ice.NestedField(3, "deep", ice.StructType(there), required=False)
+    writer = Schema(ice.NestedField(1, "marker", Presence(), required=False), deep)
+    rows = pa.RecordBatch.from_pylist(
+        [{"marker": True, "deep": {"there": True}}, {"marker": None, "deep": {"there": None}}],
+        schema=rows_arrow_schema(writer),
+    )
+    decoded = Decoded(rows, np.arange(2), [], np.zeros(0, np.int64), {})
+    columns = iceberg_schema(parse_schema("marker json, deep json"), JsonText)
+    assert Conform(writer, columns).apply(decoded).rows.to_pylist() == [
+        {"marker": "{}", "deep": '{"there":{}}'},
+        {"marker": None, "deep": "{}"},
+    ]
+    extra = Conform(writer, with_extra_column(schema("other long")), "keep").apply(decoded).rows.column(EXTRA_COLUMN)
+    assert extra.to_pylist() == ['{"deep":{"there":true},"marker":true}', '{"deep":{}}']
 
 
 def test_keys_that_are_no_texts_are_the_text_of_their_json() -> None:

@@ -1,4 +1,4 @@
-"""What a group's driver reads of its streams: whether a file still names the group."""
+"""What a group's driver reads of its streams, and what it writes for them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobs.group.documents import MemberDocuments
+from jobs.group.members import Member
 from jobs.spec.settings import Settings
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.groups import DriverGroup
-from jobs.supervise.launches import Launch, LaunchedProcess
+from jobs.supervise.launches import Launch, LaunchedProcess, planned_process, read_launch, write_launch
 
 FILE = """stream: s
 group: {group}
@@ -48,3 +51,19 @@ def test_a_stream_begins_again_only_while_its_file_says_the_group(
     # What cannot be read now says nothing else.
     file.write_text("stream: [")
     assert documents.is_named(launch)
+
+
+def test_a_launch_says_who_is_about_to_begin_it_before_its_process_is_recorded(tmp_path: Path) -> None:
+    """An action that comes in between would otherwise launch the stream once more, and the driver begin it twice."""
+    settings = Settings.embedded(tmp_path)
+    folder = stream_folder(settings, "s")
+    former = Launch(3, "a", "s.yaml", 0, 0.0, group="small", launcher="spark_submit", handle="driver-1-0001")
+    write_launch(folder.store, former, FILE.format(group="small"))
+    me = LaunchedProcess(2, "a", 0, "", "", "", 0.0, "small", "spark_submit", "driver-1-0002")
+    member = Member("s", former, ControlRequest(), None)
+    MemberDocuments(DriverGroup.of(settings, "small"), me).launched_anew(member, folder)
+    launch = read_launch(folder.store)
+    assert launch is not None
+    process = planned_process(launch)
+    assert process is not None
+    assert (process.attempt, process.handle) == (4, "driver-1-0002")

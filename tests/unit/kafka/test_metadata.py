@@ -1,4 +1,4 @@
-"""Topics that a user must not see: one of several does not stop the others, and is told once."""
+"""What brokers do not tell: topics that a user must not see, and everything, while none of them answers."""
 
 from __future__ import annotations
 
@@ -67,3 +67,29 @@ def test_another_error_is_one_beside_others_too(monkeypatch: pytest.MonkeyPatch)
 def test_a_topic_that_is_not_there_yet_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers([], KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert log_of(brokers, monkeypatch).topics(Source(topics=("a", "b"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "before", "unreachable"),
+    [
+        # As measured of a broker that is not there, and of one that was killed once it was known.
+        (KafkaError._TIMED_OUT, None, True),
+        (KafkaError._NOENT, KafkaError._TRANSPORT, True),
+        (KafkaError._NOENT, None, False),
+        (KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION, False),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TRANSPORT, False),
+    ],
+)
+def test_brokers_that_do_not_answer_are_told_from_those_that_answer_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, said: int, before: int | None, unreachable: bool
+) -> None:
+    kafka = log_of(Brokers([]), monkeypatch)
+    if before is not None:
+        kafka._keep_error(KafkaError(before))
+
+    def ask() -> None:
+        raise KafkaException(KafkaError(said))
+
+    with pytest.raises(KafkaUnavailableError) as told:
+        kafka._ask(ask)
+    assert told.value.unreachable is unreachable

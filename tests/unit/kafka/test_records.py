@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,14 @@ def test_the_ids_of_writer_schemas_are_taken_from_the_last_header_of_the_name() 
 def test_headers_that_could_not_be_read_are_null() -> None:
     assert headers_array([(), None, [("a", b"1")]]).to_pylist() == [[], None, [{"key": "a", "value": b"1"}]]
     assert headers_array([]).to_pylist() == []
+
+
+def test_a_time_beyond_the_year_9999_is_none() -> None:
+    """Producers have given microseconds for milliseconds; Python and other readers have no such times."""
+    given = [253_402_300_799_999, 253_402_300_800_000, 1_731_508_712_229_224, 2**63 - 1]
+    messages = [Message(topic="t", partition=0, offset=n, timestamp=(1, at)) for n, at in enumerate(given)]
+    block = fetched_block(SOURCE, messages, np.arange(len(messages)), frozenset({"timestamp_type"}))
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    for found in (block.records, block.whole(range(len(messages)))):
+        assert found.column("timestamp").to_pylist() == [last, None, None, None]
+        assert found.column("timestampType").to_pylist() == [0] * 4

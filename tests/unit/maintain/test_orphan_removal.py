@@ -242,6 +242,18 @@ def test_a_location_with_marks_of_a_url_is_looked_at_whole(monkeypatch: pytest.M
     assert asked == [("lake", "wh/odd#name?x=1/t/"), ("lake", "wh/t/")]
 
 
+def test_a_store_that_botocore_has_no_way_to_is_named() -> None:
+    properties = {"s3.role-arn": "arn:aws:iam::1:role/lake"}
+    table: Any = SimpleNamespace(location=lambda: "s3://lake/t", io=SimpleNamespace(properties=properties))
+    found = unfinished_uploads(table, datetime.now(UTC))
+    assert found is not None
+    assert (found.unknown, list(found.found)) == ("with s3.role-arn they are not looked for", [])
+
+
+def test_a_table_on_a_disk_has_no_uploads(lake: Lake) -> None:
+    assert unfinished_uploads(lake.table(), datetime.now(UTC)) is None
+
+
 def test_gc_is_not_enabled(lake: Lake) -> None:
     with lake.table().transaction() as transaction:
         transaction.set_properties({"gc.enabled": "false"})

@@ -16,6 +16,7 @@ from tests.unit.maintain.plan_fixtures import (
     LOOKED,
     MB,
     NOW,
+    OURS,
     carried_out,
     made,
     partition,
@@ -62,6 +63,35 @@ def test_what_is_compacted(one: PartitionFacts, after: int, megabytes: int, leas
         "max_file_size_bytes": max(int(1.8 * 128 * MB), one.sizes[-1]) + 1,
         "min_input_files": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("location", "length", "said"),
+    [
+        ("file:///w/t", 251, None),
+        ("/w/t", 252, "a folder's name would have 256 bytes, and may have 255."),
+        ("file:///w/t", 86, "a folder's name would have 262 bytes, and may have 255."),
+        ("s3://b/w/t", 800, None),
+        ("s3://b/w/t", 950, "a key would have 1,063 bytes, and may have 1,024."),
+    ],
+)
+def test_what_spark_has_no_place_for_is_left_with_the_way_on(location: str, length: int, said: str | None) -> None:
+    name = "é" * (length // 2) if length == 86 else "d" * length
+    one = partition(name, *[1] * 20)
+    facts = table(one, location=location)
+    found = made(facts)
+    assert bool(steps_of(found, "compact")) == (said is None)
+    without = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
+    assert steps_of(made(replace(facts, properties={**OURS, **without})), "compact")
+    assert steps_of(made(replace(facts, spec_id=1)), "compact"), "files of a former spec get other places"
+    if said is not None:
+        (skip,) = skips_of(found, "compact")
+        assert skip.scope == name
+        assert skip.reason.startswith(
+            f"Spark cannot write its files: {said} ALTER TABLE orders.payments SET TBLPROPERTIES ("
+            "'write.object-storage.enabled' = 'true', 'write.object-storage.partitioned-paths' = 'false') leaves the "
+            "partition out of the paths of new files. "
+        )
 
 
 LEFT = [

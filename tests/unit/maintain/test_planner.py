@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.maintain.health_facts import BranchFacts
+from jobs.maintain.health_facts import BranchFacts, MisnamedColumn
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, plan_json
 from jobs.maintain.plan_branches import RemakeForecast
@@ -72,12 +72,30 @@ def test_steps_come_in_their_order_and_the_plan_is_json() -> None:
         ({}, {"enabled": False}, "maintenance.enabled is false for this table."),
         ({"format_version": 4}, {}, "Format version 4 is not supported; 1, 2 and 3 are."),
         ({"unread": ("at",)}, {}, "Spark does not know the type time, so it can do nothing to the table: at."),
+        (
+            {"misnamed": (MisnamedColumn("at_day", "it is taken", loads=False),), "streams": ("payments",)},
+            {},
+            "Spark can do nothing to the table: it is taken. `frazil schema apply payments --rename at_day=NEW` gives "
+            "the column another name.",
+        ),
     ],
 )
 def test_nothing_at_all(facts: dict[str, Any], keys: dict[str, Any], reason: str) -> None:
     found = made(table(partition("d", *SMALL), **facts), **keys)
     assert found.steps == ()
     assert [(skip.action, skip.reason) for skip in found.skips] == [(action, reason) for action in ACTIONS]
+
+
+def test_what_spark_cannot_rewrite_is_not_compacted() -> None:
+    why = MisnamedColumn("_pos", "_pos is a metadata column", loads=True)
+    assert [each.action for each in made(table(partition("d", *SMALL))).steps] == ["compact"]
+    found = made(table(partition("d", *SMALL), misnamed=(why,)))
+    (skip,) = (each for each in found.skips if each.action == "compact")
+    assert found.steps == () and len(found.skips) > 1
+    assert skip.reason == (
+        "Spark can rewrite no data file of the table: _pos is a metadata column. `frazil schema apply payments "
+        "--rename _pos=NEW` gives the column another name."
+    )
 
 
 def test_each_action_can_be_switched_off() -> None:

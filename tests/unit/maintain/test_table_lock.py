@@ -35,7 +35,7 @@ def test_one_that_is_held_is_waited_for(lake: Lake) -> None:
     taken = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
-    assert taken.wait(30)
+    assert taken.wait(120)
     with pytest.raises(TableBusyError, match="is being maintained"), table_lock(lake.settings, NAME, uuid):
         pass
     releasing = threading.Timer(0.3, released.set)

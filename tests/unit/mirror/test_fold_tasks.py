@@ -1,10 +1,14 @@
 """What a task does beside folding: whole keys, carried positions, and the filter's word."""
 
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +45,10 @@ def test_a_change_without_a_position_comes_behind_the_one_before_it() -> None:
         (2, "03"), (0, "05"), (1, "05"), (3, "05"),
     ]  # fmt: skip
     assert CarriedPositions(("id",), needed=False)(table) is table
+    binlog = f"00000001/{9:016x}/00000002"
+    wide = table.set_column(4, "_change_position", pc.if_else(table["_change_position"].is_valid(), binlog, None))
+    carried = CarriedPositions(("id",), needed=True)(wide)["_change_order"].to_pylist()
+    assert sum(f".00000001/{9:016x}/ffffffff." in order for order in carried) == 2
 
 
 SCHEMA = Schema(

@@ -51,17 +51,10 @@ ONE = PartitionState(3, "5", 50, (Generation(0, 0, POSTGRESQL),))
     [
         ({}, True),
         ({P0: ONE}, True),
-        ({P0: replace(ONE, generations=(Generation(0, 0, "mysql/shop/bin/223344"),))}, True),
-        ({P0: replace(ONE, generations=(Generation(0, 0, "mariadb/shop/bin/1"),)), P1: ONE}, True),
-        # Snapshot rows of MySQL have another server id.
-        (
-            {
-                P0: replace(
-                    ONE, generations=(Generation(0, 0, "mysql/shop/bin/0"), Generation(1, 9, "mysql/shop/bin/1"))
-                )
-            },
-            False,
-        ),
+        ({P0: replace(ONE, generations=(Generation(0, 0, POSTGRESQL), Generation(1, 9, POSTGRESQL)))}, False),
+        # All changes of a compressed transaction have one position.
+        ({P0: replace(ONE, generations=(Generation(0, 0, "mysql/shop/bin/223344"),))}, False),
+        ({P0: replace(ONE, generations=(Generation(0, 0, "mariadb/shop/bin/1"),)), P1: ONE}, False),
         ({P0: replace(ONE, generations=(Generation(0, 0, "sqlserver/shop/db"),))}, False),
         ({P0: replace(ONE, generations=(Generation(0, 0, "oracle/shop/db"),))}, False),
         ({P0: replace(ONE, generations=(Generation(0, 0, None),))}, False),

@@ -13,10 +13,11 @@ from pyiceberg.table import Table
 
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.mirror import main as mirror_main
-from jobs.mirror.errors import RestoredSourceError
+from jobs.mirror.errors import KeylessChangelogError, RestoredSourceError
 from jobs.mirror.main import Due, merge_while
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merging import Merged, Merger
+from jobs.mirror.mirror_problem import note_problem, noted_problem
 from jobs.mirror.mirror_run import run_mirror
 from jobs.mirror.mirror_stamp import abandoned_branches
 from jobs.mirror.mirror_status import MirrorStatus, mirror_status
@@ -130,6 +131,38 @@ def test_beside_a_driver_whose_stream_has_landed_nothing(world: MirrorWorld) -> 
     assert status(world).problem is None
     with pytest.raises(NoSuchTableError):
         world.table()
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_beside_a_driver_a_changelog_without_a_key_is_a_problem_only_of_a_single_mirror(
+    world: MirrorWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, several: bool
+) -> None:
+    world.document["mirrors"] = [{"table": MIRROR, "every": "5s"}]
+    if several:
+        world.document["mirrors"].append({"table": "shop.others"})
+    world.write()
+    note_problem(world.settings, "customers", MIRROR, "an earlier release noted it", None)
+    now, ending, tries = [0.0], threading.Event(), list[str]()
+
+    def keyless(*given: object, **more: object) -> Merged:
+        tries.append(MIRROR)
+        if len(tries) == 3:
+            ending.set()
+        raise KeylessChangelogError("customers", MIRROR, CHANGELOG)
+
+    def passed(timeout: float | None = None) -> bool:
+        now[0] += timeout or 0
+        return ending.is_set()
+
+    monkeypatch.setattr(mirror_main, "run_mirror", keyless)
+    ending.wait = passed
+    with caplog.at_level("INFO", "jobs.mirror.main"):
+        merge_while(world.spec, world.settings, PlainMerger(), ending, lambda: now[0])
+    assert len(tries) == 3
+    said = [(each.levelname, "has no column _change_key" in each.getMessage()) for each in caplog.records]
+    assert said == ([("INFO", True)] if several else [("WARNING", True)] * 3)
+    noted = noted_problem(world.settings, "customers", MIRROR)
+    assert noted is None if several else (noted is not None and "_change_key" in noted.problem)
 
 
 @pytest.mark.parametrize(("every", "pauses"), [(5.0, [5, 10, 20, 40, 80, 160, 300]), (3600.0, [3600, 3600, 3600])])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from jobs.mirror.errors import (
 from jobs.mirror.log_scan import SCANNED, LogScan
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState, Scope
 from jobs.mirror.order import Order
+from jobs.mirror.order_token import least_position
 from tests.unit.mirror.order_reference import Change, Log
 
 P0, P1, P2 = (TopicPartition("shop", number) for number in range(3))
@@ -137,6 +140,24 @@ def test_where_a_lineage_comes_back_a_partition_that_saw_no_other_follows() -> N
     # Its position goes on: what is sent twice is known.
     again = {P1: [at(2, "6"), at(3, "8")]}
     assert kept(ordered(order.state, again), again) == {P1: {3: "0002.8.1.0000000000000003"}}
+
+
+def test_within_one_place_of_a_binlog_offsets_order_the_changes() -> None:
+    """All events of a compressed transaction have one place, and the rows of each are counted from 0."""
+    places = [(4, 0), *((9, row) for _ in range(3) for row in range(3)), (7, 1), (9, 2), (9, 0)]
+    texts = [f"00000001/{place:016x}/{row:08x}" for place, row in places]
+    # An earlier release has told the row in the stamp.
+    state = MirrorState({P0: PartitionState(0, f"00000001/{3:016x}/{5:08x}", 0, (Generation(0, 0, "mysql/n/b/1"),))})
+    logs = {P0: [at(offset, text, "mysql/n/b/1") for offset, text in enumerate(texts)]}
+    order = ordered(state, logs, cut=4)
+    found = kept(order, logs)[P0]
+    # Only what stands at a lower place was sent before.
+    assert [*found] == [offset for offset in range(13) if offset != 10]
+    assert [*found.values()] == sorted(found.values())
+    assert order.state.partitions[P0].position == f"00000001/{9:016x}/ffffffff"
+    assert least_position(f"00000001/{9:016x}/ffffffff") <= min(text for text in texts if f"/{9:016x}/" in text)
+    # A token of an earlier release, with the row, is not above those of later changes at its place.
+    assert f"0000.{texts[3]}.1.{3:016x}" < found[3] < found[4]
 
 
 def test_without_positions_a_partition_that_comes_later_has_the_newer_changes() -> None:
@@ -262,11 +283,15 @@ def test_a_repeat_is_held_against_the_latest_time_and_not_that_of_the_greatest_p
     assert other.partitions[P0].at == 2_000_000
 
 
-def test_more_generations_than_a_token_has_digits_for_stop_the_mirror() -> None:
-    state = MirrorState({P0: PartitionState(1, "5", 0, (Generation(0xFFFE, 0, "a"),))}, {"a": 0xFFFE})
-    assert kept(ordered(state, last := {P0: [at(1, "1", "b")]}), last)[P0] == {1: "ffff.1.1.0000000000000001"}
-    with pytest.raises(TooManyGenerationsError, match="stream shop: positions have begun anew more than 65,535 times"):
-        ordered(state, {P0: [at(1, "1", "b"), at(2, "1", "c")]})
+def test_sources_that_come_by_turns_stop_the_mirror_long_before_a_token_lacks_digits() -> None:
+    state = MirrorState({P0: PartitionState(1, "5", 0, (Generation(999, 0, "a"),))}, {"a": 999})
+    assert kept(ordered(state, last := {P0: [at(1, "1", "b")]}), last)[P0] == {1: "03e8.1.1.0000000000000001"}
+    turns = [at(n, f"{n:08x}", f"mysql/n/b/{n % 2}") for n in range(1_002)]
+    with pytest.raises(TooManyGenerationsError, match=r"1,000 times, by turns of mysql/n/b/1, mysql/n/b/0 \(") as stop:
+        ordered(MirrorState(), {P0: turns})
+    told = re.search(r"compute: (\{.*?\})\}", stop.value.fix or "")
+    assert told and yaml.safe_load(told[1]) == {"_change_lineage": "regexp_replace(_change_lineage, '/[0-9]*$', '')"}
+    assert ordered(MirrorState(), {P0: turns[:-1]}).state.newest_generation == 1_000
     with pytest.raises(TooManyGenerationsError):
         ordered(state.accepted({P0: 1}).accepted({P0: 2}), {P0: [at(1, "1"), at(2, "0", when=9_000_000)]})
 

@@ -92,6 +92,24 @@ def test_where_all_is_read_again_changes_that_the_mirror_has_are_left_out(tmp_pa
         world.merged(files=every, landed=1, by="process")
 
 
+def test_a_compressed_transaction_of_mysql_comes_whole(tmp_path: Path) -> None:
+    """All of its events have one place, and the rows of each are counted from 0; part of it was sent twice."""
+    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
+
+    def at(op: str, offset: int, row: int, **values: Any) -> Row:
+        position = f"00000003/{260:016x}/{row:08x}"
+        return change(op, offset, lineage="mysql/shop/bin/1", **values) | {"_change_position": position}
+
+    world.land([at("c", n, n % 109, id=n, name="new") for n in range(1_000)])
+    assert world.merged(by="process").counts.repeats == 0
+    later = [at("u", 1_000, 3, id=7, name="u"), at("d", 1_001, 0, id=8), at("u", 1_002, 0, id=7, name="last")]
+    world.land([*later, *(each | {"_kafka_offset": each["_kafka_offset"] + 3} for each in later)])
+    world.merged(by="process")
+    assert {key: row["name"] for (key,), row in world.rows().items()} == {
+        n: "last" if n == 7 else "new" for n in range(1_000) if n != 8
+    }
+
+
 def test_rows_of_one_key_that_stand_there_twice_are_all_changed(tmp_path: Path) -> None:
     """As an adopted table may have them; they have no order yet, so each change is later."""
     world = MirrorWorld(tmp_path, None, SMALL, ["id"])

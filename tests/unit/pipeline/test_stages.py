@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import DecodeValue, FitToTable
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
+from jobs.transform.row_json import row_json
 from jobs.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 
@@ -131,3 +133,30 @@ def test_the_pipeline_of_a_stream(reference: bool) -> None:
     assert {failure.stage for failure in block.failures} == {"decode_value", "write"}
     assert block.dropped.tolist() == [11]
     assert block.rows.num_rows == 600 - 62
+
+
+DAY = pa.array([2_932_896, 2_932_897, None], pa.int32()).cast(pa.date32())
+MICROS = pa.array([253_402_300_799_999_999, -62_135_596_800_000_001, None]).cast(pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize("times", [DAY, MICROS], ids=["days", "instants"])
+@pytest.mark.parametrize("path", ["$.n", "$.n.at", "$.n[]", "$.n.value"])
+def test_a_row_with_a_time_beyond_the_years_of_the_calendar_fails_alone(times: pa.Array, path: str) -> None:
+    one = pa.array([0, 1, 2, 3], pa.int32())
+    values = {
+        "$.n": times,
+        "$.n.at": pa.StructArray.from_arrays([times], ["at"]),
+        "$.n[]": pa.ListArray.from_arrays(one, times),
+        "$.n.value": pa.MapArray.from_arrays(one, pa.array(["a", "b", "c"]), times),
+    }[path]
+    rows = Block.of(records_of([b"1", b"2", b"3"]), TABLE).with_rows(pa.record_batch({"n": values}))
+    block = apply_stage(FitToTable({TABLE: lambda rows: rows}, kafka=NO_KAFKA_COLUMNS), rows)
+    assert block.positions.tolist() == [0, 2]
+    (failure,) = block.failures
+    assert (failure.row, failure.stage, failure.error_class, failure.field) == (1, "write", "out_of_range", path)
+
+
+def test_a_row_is_shown_with_plain_numbers_and_with_times_that_python_does_not_have() -> None:
+    number = pa.array([Decimal("0E-10")], pa.decimal128(20, 10))
+    row = pa.record_batch({"n": number, "at": pa.array([253_402_300_800_000_000]).cast(pa.timestamp("us"))})
+    assert row_json(row, 0) == '{"n":"0.0000000000","at":"10000-01-01 00:00:00.000000"}'

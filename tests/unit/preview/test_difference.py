@@ -190,7 +190,8 @@ def test_values_are_compared(first: Any, second: Any, same: bool) -> None:
     ("value", "shown"),
     [
         (5, 5), (True, True), (None, None), (1.5, 1.5), (math.inf, "inf"), (math.nan, "nan"),
-        (Decimal("1.50"), "1.50"), (b"\x00\xff", "AP8="), (date(2026, 1, 31), "2026-01-31"),
+        (Decimal("1.50"), "1.50"), (Decimal("0E-10"), "0.0000000000"), (b"\x00\xff", "AP8="),
+        (date(2026, 1, 31), "2026-01-31"),
         (datetime(2026, 1, 31, 8, tzinfo=UTC), "2026-01-31T08:00:00+00:00"),
         ({"a": [Decimal(1), {"b": b""}]}, {"a": ["1", {"b": ""}]}), ([("k", 1)], [["k", 1]]),
         ("x" * 5000, "x" * LONGEST_TEXT + "…"), ("\ud800", "\\ud800"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from jobs.deadletter.masking import MARK
 from jobs.errors import FrazilError
 from jobs.preview.record import PartitionValue
 from jobs.preview.tables import tables_as_written
@@ -73,6 +74,19 @@ def test_each_record_has_its_outcome_and_its_row_on_both_sides() -> None:
     assert letters[1].value is not None and '"-566,000"' in letters[1].value
     assert letters[1].row_before is not None and '"-566,000"' in letters[1].row_before
     assert letters[6].value == "no json"
+
+
+def test_rows_have_the_names_of_columns_and_not_those_of_files() -> None:
+    columns = "`a.b` string, `1x` struct<`c d` int, l list<struct<`e-f` int>>, m map<string, struct<`😎` int>>>"
+    value = {"a.b": "secret", "1x": {"c d": 1, "l": [{"e-f": 2}, None], "m": {"k": {"😎": 3}}}}
+    spec = spec_of(
+        decode={"value": "json", "schema": columns}, errors={"dead_letters": {"mask": {"columns": ["`a.b`"]}}}
+    )
+    found = previewed(spec, [value], mask=spec.errors.mask)
+    row = record(found, 0).rows["orders.payments"]
+    inner = {"c d": 1, "l": [{"e-f": 2}, None], "m": [("k", {"😎": 3})]}
+    assert {name: row[name] for name in ("a.b", "1x")} == {"a.b": "secret", "1x": inner}
+    assert found.hiding("orders.payments").shown(row)["a.b"] == MARK
 
 
 def test_a_preview_says_what_the_task_of_a_driver_does(tmp_path: Path) -> None:

@@ -32,19 +32,24 @@ class Contract:
         world: Reads the files.
         bad: The ids.
         name: By which it judges.
+
+    Attributes:
+        unevaluated: Whether it refuses them since they could not be evaluated.
     """
 
     def __init__(self, world: BranchWorld, bad: set[int], name: str = "one") -> None:
         self.world, self.bad, self.name = world, bad, name
         self.judged: list[list[int]] = []
         self.meanwhile: Callable[[], object] = lambda: None
+        self.unevaluated = False
 
     def __call__(self, interval: Interval) -> Verdict:
         ids = self.world.ids_in(interval.files)
         self.judged.append(ids)
         self.meanwhile()
         found = sorted(self.bad.intersection(ids))
-        return Verdict(not found, tuple(f"id {each} is not accepted" for each in found), self.name, len(ids))
+        reasons = tuple(f"id {each} is not accepted" for each in found)
+        return Verdict(not found, reasons, self.name, len(ids), unevaluated=bool(found) and self.unevaluated)
 
 
 @pytest.fixture
@@ -97,6 +102,18 @@ def test_what_is_not_fit_is_held(world: BranchWorld) -> None:
 def _held_text(snapshot) -> dict | None:
     text = snapshot.summary.additional_properties.get(HELD_KEY)
     return json.loads(text) if text else None
+
+
+def test_what_could_not_be_evaluated_is_held_and_judged_each_time(world: BranchWorld) -> None:
+    ids = world.land(2)
+    contract = Contract(world, set(ids))
+    contract.unevaluated = True
+    assert (publish(world, contract).became, world.rows()) == ("held", Counter())
+    held = gate(world).held
+    assert held is not None and held.unevaluated
+    assert (publish(world, contract).became, contract.judged) == ("still held", [ids, ids])
+    contract.bad.clear()
+    assert (publish(world, contract).became, world.rows()) == ("published", Counter(ids))
 
 
 def test_what_lands_behind_it_waits_and_is_not_judged_each_time(world: BranchWorld) -> None:

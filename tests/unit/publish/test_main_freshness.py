@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jobs.commit.event_times import EventTimes
 from jobs.commit.publications import publications
+from jobs.publish.gate import answers_to_held, gate_property
 from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness, published_times
 from resources.deployment import Deployment
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
@@ -48,7 +50,16 @@ def test_main_is_as_fresh_as_what_is_published(stream: EventStream) -> None:
     assert (behind.rows, behind.through_ms, behind.watermark_ms) == (2, ms(hour(10, 1)), ms(hour(9)))
     assert behind.snapshot_id == shown.snapshot_id
     assert stream.publish(fit=False) == "held"
-    assert found(stream) == behind, "what is held is not there"
+    held = found(stream)
+    assert held.held.endswith("UTC: not fit") and held.held_fix == answers_to_held("payments")
+    assert msgspec.structs.replace(held, held="", held_fix="") == behind, "what is held is not there"
+    with stream.table.transaction() as change:
+        change.set_properties({gate_property("payments"): "{"})
+    damaged = found(stream)
+    assert "frazil.gate.payments" in damaged.held and damaged.held_fix
+    assert msgspec.structs.replace(damaged, held="", held_fix="") == behind
+    with stream.table.transaction() as change:
+        change.remove_properties(gate_property("payments"))
     assert stream.publish() == "published"
     assert not found(stream).lacks
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.branch import on_branch
@@ -332,20 +333,50 @@ def test_the_world_lands_ranges(world: BranchWorld) -> None:
     assert newest.position == {P0: 3}
 
 
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("answer", ["keep", "reland"])
+def test_a_dropped_branch_goes_on_from_what_main_has(
+    world: BranchWorld, answer: Literal["keep", "reland"], expired: bool
+) -> None:
+    """Rows that were published stay as they are; those that were not are left out, or land again."""
+    published = world.land(3) + world.land(2)
+    world.publish()
+    lost = world.land(1) + world.land(1)
+    if expired:
+        # A foreign expiry takes the branch's snapshots, whose stamps would tell what was published.
+        table = world.table()
+        heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        gone = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in heads]
+        world.catalog().commit_table(table, (), (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),))
+        with pytest.raises(UnpublishableError, match="has expired") as stop:
+            world.publish()
+        assert "DROP BRANCH ingest" in (stop.value.fix or "") and "--rollback reland" in (stop.value.fix or "")
+    update = RemoveSnapshotRefUpdate.model_validate({"ref-name": "ingest"})
+    world.catalog().commit_table(world.table(), (), (update,))
+    with pytest.raises(RolledBackError, match=r"the records payments-0 \[5, 7\) are not in it"):
+        world.target().read()
+    target = world.target()
+    (stamp,) = rollback({NAME: target.history()}, NAME, answer, "c").values()
+    assert stamp.position == {P0: 7 if answer == "keep" else 5}
+    target.restamp(signed_answer(stamp, target.greatest_epoch() + 1, "tester: dropped it"))
+    world.epochs["payments"] = target.greatest_epoch()
+    world.ends["payments"] = stamp.position[P0]
+    more = world.land(2)
+    world.publish()
+    assert world.rows() == Counter([*published, *more])
+    assert (lost == more) is (answer == "reland")
+
+
 def test_a_published_branch_may_be_dropped(world: BranchWorld) -> None:
-    """The stream stops once, and goes on where it stands: main has all of it."""
+    """The stream goes on where it stands: main has all of it."""
     ids = world.land(3)
     world.publish()
     table = world.table()
     update = RemoveSnapshotRefUpdate.model_validate({"ref-name": "ingest"})
     world.catalog().commit_table(table, (), (update,))
-    with pytest.raises(RolledBackError, match="does not have what the stream landed last"):
-        world.target().read()
-    target = world.target()
-    past = target.history()
-    (stamp,) = rollback({NAME: past}, NAME, "keep", "c").values()
-    target.restamp(signed_answer(stamp, target.greatest_epoch() + 1, "tester: dropped it"))
-    world.epochs["payments"] = target.greatest_epoch()
+    newest = world.target().read()
+    assert newest is not None
+    assert newest.position == {P0: 3}
     assert world.publish().snapshot_id is None
     ids += world.land(2)
     world.publish()

@@ -7,8 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.correction import parse_correction
@@ -84,6 +86,13 @@ def test_letters_of_steps_come_home_by_other_steps_and_rules(tmp_path: Path) -> 
         "bare": (Decimal("7.25"), Decimal("14.50"), None),
     }
     assert one.replayed(correction) == (0, 0), "once"
+
+
+def test_a_step_that_a_correction_leaves_out_leaves_no_column_null(tmp_path: Path) -> None:
+    one = Corrected(tmp_path / "home")
+    with pytest.raises(FrazilError, match="columns that the stream's file has: twice"):
+        one.replayed({"transform": STEPS[:1]})
+    assert set(one.rows) == {"good"}
 
 
 def test_a_rule_that_a_correction_has_still_counts(tmp_path: Path) -> None:

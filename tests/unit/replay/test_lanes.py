@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+from jobs.errors import FrazilError
 from jobs.pipeline.pipeline import Pipeline
 from jobs.replay.dry_run import dry_run
 from jobs.replay.lanes import ReplayLanes
@@ -18,6 +19,7 @@ from jobs.replay.pipeline import dead_letter_pipeline
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
+from jobs.spec.correction import parse_correction
 from jobs.spec.models import StreamSpec
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
@@ -79,6 +81,29 @@ def test_a_letter_of_a_topic_without_a_table_stays_one(tmp_path: Path, monkeypat
     assert after.placed()["lake.b"] == [("b", 0, 0), ("b", 0, 1)]
 
 
+def test_a_correction_that_leaves_out_a_tables_column_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch)
+    one.produce("shop.a", {"id": 1, "at": {"x": 1, "y": 2}}, {"id": "text"})
+    one.produce("shop.b", {"id": 1})
+    one.land()
+    file = one.home / "streams" / "shop.yaml"
+    for text, left_out in (
+        ("transform: [{drop: [at]}]", "at"),
+        ("transform: [{drop: [at.y]}]", "at.y"),
+        ("decode: {schema: id long}", "at"),
+    ):
+        request = ReplayRequest(correction=parse_correction(file, text))
+        with pytest.raises(FrazilError, match=f"columns that the stream's file has: {left_out}\\. Each row"):
+            dry_run(one.spec, one.catalog, request)
+    nowhere = ReplayRequest(correction=parse_correction(file, "transform: [{drop: [typo]}]"))
+    with pytest.raises(FrazilError, match=r"transform\[0\]\.drop.*: there is no column 'typo'"):
+        dry_run(one.spec, one.catalog, nowhere)
+    same = ReplayRequest(correction=parse_correction(file, "decode: {unknown_fields: ignore}"))
+    assert dry_run(one.spec, one.catalog, same).null_columns == ()
+
+
 def test_letters_are_decoded_by_the_decoded_columns_that_their_table_keeps_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,9 +123,9 @@ def test_letters_are_decoded_by_the_decoded_columns_that_their_table_keeps_now(
     lanes = ReplayLanes(one.spec.with_named_tables(["lake.shop_a"]), tables, make)
     letters = one.catalog.load_table(DEAD).scan().to_arrow().to_batches()[0]
     for _ in range(2):
-        assert [each.error_class for each in lanes.run(letters)[1]] == ["wrong_type"]
+        assert [each.error_class for each in lanes.outcome(letters).failures] == ["wrong_type"]
     assert len(made) == 1
     one.produce("shop.a", {"id": 2, "secret": {"p": 1, "q": 2}})
     one.land(1)
-    lanes.run(letters)
+    lanes.outcome(letters)
     assert len(made) == 2 and made[0] != made[1] and schemas[0] == schemas[1]

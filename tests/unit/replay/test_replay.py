@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyiceberg.transforms import BucketTransform
 
-from jobs.commit.errors import StreamStopped
+from jobs.commit.errors import StreamStopped, UnaccountedRecordsError
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.deadletter.table import AlteredTableError
 from jobs.errors import FrazilError
+from jobs.replay.outcome import ReplayOutcome
+from jobs.replay.pipeline import ReplayPipeline
 from jobs.spec.correction import parse_correction
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, UNKNOWN, DeadLetterWorld, value_of
@@ -73,14 +77,68 @@ def test_a_dry_run_touches_nothing(dead_letters: DeadLetterWorld) -> None:
     assert not dead_letters.folder.exists()
 
 
+def test_a_batch_that_does_not_add_up_is_not_committed(
+    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead_letters.add([GOOD, BROKEN, GOOD])
+    process = ReplayPipeline.process
+
+    def forgetful(pipeline: ReplayPipeline, *given: Any) -> tuple[Any, ReplayOutcome]:
+        rows, outcome = process(pipeline, *given)
+        return rows, replace(outcome, failures=[])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplayPipeline, "process", forgetful)
+        with pytest.raises(UnaccountedRecordsError, match="of 3 dead letters 2 landed, 0 had landed already and 0"):
+            dead_letters.replay()
+    assert dead_letters.landed() == {}
+    assert dead_letters.replay().replayed == 2
+
+
 def test_a_correction_counts_for_one_replay_and_is_kept(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN])
     correction = parse_correction(dead_letters.spec_file, "decode: {unknown_fields: ignore}")
-    assert dead_letters.dry_run(correction=correction).replayed == 1
+    dry = dead_letters.dry_run(correction=correction)
     result = dead_letters.replay(correction=correction)
     assert (result.replayed, result.correction) == (1, "decode:\n  unknown_fields: ignore\n")
+    for each in (dry, result):
+        assert (each.replayed, each.unknown_fields) == (1, {"$.colour": 1})
+        assert "left out of 1 records, as no column takes it: $.colour" in each.details
     assert dead_letters.lives()[0]["correction"] == result.correction
     assert dead_letters.spec.decode.unknown_fields == "fail"
+
+
+def test_a_correction_leaves_columns_null_only_where_that_is_said(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add([UNKNOWN, GOOD])
+    text = "decode: {schema: id string not null, unknown_fields: ignore}"
+    correction = parse_correction(dead_letters.spec_file, text)
+    for ask in (dead_letters.dry_run, dead_letters.replay):
+        with pytest.raises(FrazilError, match="leaves out columns that the stream's file has: amount") as refused:
+            ask(correction=correction)
+        assert "--fewer-columns" in (refused.value.fix or "")
+    assert (dead_letters.states(), dead_letters.landed()) == ({"new": 2}, {})
+
+    dry = dead_letters.dry_run(correction=correction, fewer_columns=True)
+    lossy = dead_letters.replay(correction=correction, fewer_columns=True)
+    for each in (dry, lossy):
+        assert (each.replayed, each.null_columns) == (2, ("amount",))
+        assert each.unknown_fields == {"$.amount": 2, "$.colour": 1}
+        assert "null in these rows, as the correction leaves them out: amount" in each.details
+    assert dead_letters.sink().scan().to_arrow().column("amount").null_count == 2
+
+    # As the message says: what is to land anew is deleted first.
+    way_on = "has to be deleted from its table first; then `frazil replay payments --state replayed`"
+    anew = Selection(states=("replayed",))
+    stands = dead_letters.replay(selection=anew)
+    assert (stands.replayed, stands.standing) == (0, 2)
+    for each in (lossy, stands):
+        assert any(way_on in sentence for sentence in each.details)
+    dead_letters.sink().delete("id == 'p-1'")
+    again = dead_letters.replay(selection=anew)
+    assert (again.replayed, again.standing) == (1, 1)
+    amounts = {row["id"]: row["amount"] for row in dead_letters.sink().scan().to_arrow().to_pylist()}
+    assert amounts == {"p-0": None, "p-1": 1}
+    assert dead_letters.states() == {"replayed": 2}
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_only_one_replay_at_a_time(dead_letters: DeadLetterWorld) -> None:
 
 @pytest.mark.parametrize("step", ["replay_before_commit", "replay_after_commit", "inside_life_change"])
 def test_a_replay_that_slept_through_a_take_over_changes_nothing(dead_letters: DeadLetterWorld, step: str) -> None:
-    (dead_letters.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
+    (dead_letters.home / "frazil.yaml").write_text("lease_ttl: 4s\n")
     dead_letters.add([GOOD, BROKEN, GOOD, GOOD])
     process = dead_letters.start(f"{step}=stop")
     try:

@@ -127,6 +127,18 @@ def test_a_column_is_renamed_where_somebody_says_so(place: Place) -> None:
     assert declared_contract(spec, place.table.schema()).findings == ()
 
 
+def test_a_column_that_no_table_can_have_is_neither_added_nor_made_by_a_rename(tmp_path: Path) -> None:
+    place = Place(tmp_path, partition_by=("day(at)",))
+    added = declared_alteration(spec_of(f"{BEFORE}, AT_DAY string, _pos int", ("day(at)",)), place.table.metadata)
+    assert added.changes == ()
+    assert [each.partition("; ")[2].partition(" ")[0] for each in added.refused] == ["a", "_pos"]
+    spec = spec_of(BEFORE.replace("n int", "at_day int"), ("month(at)",))
+    renamed = declared_alteration(spec, place.table.metadata, [parse_rename("n=at_day")])
+    assert renamed.refused == (
+        "a partition field is called at_day, and Spark loads no table with a column of that name",
+    )
+
+
 def test_a_name_mapping_keeps_the_old_name_beside_the_new_one(place: Place) -> None:
     mapping = place.table.schema().name_mapping.model_dump_json()
     with place.table.transaction() as change:

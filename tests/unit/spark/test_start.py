@@ -28,7 +28,7 @@ class Spark:
 
     def make(self) -> Any:
         self.happened.append("starts")
-        assert self.let_in.wait(30)
+        assert self.let_in.wait(120)
         self.happened.append("is there")
         return SimpleNamespace(sparkContext=self)
 

@@ -244,6 +244,7 @@ def test_what_is_no_key_is_refused(key: Any, said: str) -> None:
     [
         ({"h": "list<string>"}, "of a header as text must be one of"),
         ({"h": {"type": "date", "as": "bytes"}}, "of a header as bytes must be one of"),
+        ({"h": "decimal(9,2) as unscaled"}, r"cannot be decimal\(9,2\) as unscaled: .*; write decimal\(9,2\) "),
         ({"h": "lon"}, "'lon' is not a type"),
         ({"h": "string, b int"}, "must be one type"),
         ({"a": "string", "A": "string"}, "differs from 'a' by case only"),

@@ -87,6 +87,11 @@ def test_what_a_file_of_an_earlier_version_says_gives_the_generation_that_it_had
     }
     assert generation_of_errors(spec_with().errors) == {"tolerance": "data", "stop_above": None, "dead_letters": None}
     assert generation_of_errors(spec.errors)["dead_letters"] == {"table": None, "topic": topic}
+    ratio, least = (spec_with(lambda data, more=more: data.update(errors={"stop_above": more})) for more in (
+        {"ratio": 0.1}, {"ratio": 0.1, "min_records": 1000}
+    ))  # fmt: skip
+    assert generation_of_errors(ratio.errors)["stop_above"] == {"ratio": 0.1, "min_records": 1000}
+    assert generation_of_errors(least.errors) == generation_of_errors(ratio.errors), "it was the default once"
 
 
 def test_how_long_letters_stay_is_no_matter_of_the_driver_s(tmp_path: Path) -> None:

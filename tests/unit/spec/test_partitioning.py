@@ -23,6 +23,9 @@ from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partitio
         ("day(`created at`)", PartitionExpr("day", "created at")),
         ("bucket(4, `a,b`.`c``d`)", PartitionExpr("bucket", "a,b.c`d", 4)),
         ("größe", PartitionExpr("identity", "größe")),
+        ("day(at) AS at_by_day", PartitionExpr("day", "at", name="at_by_day")),
+        ("`a as b`  as `1 c`", PartitionExpr("identity", "a as b", name="1 c")),
+        ("bucket(4, `a as b`)", PartitionExpr("bucket", "a as b", 4)),
     ],
 )
 def test_reads(text: str, expected: PartitionExpr) -> None:

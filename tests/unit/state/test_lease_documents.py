@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
+from jobs.state import lease_record
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseDocuments
 from tests.helpers.memory_store import InMemoryStore
@@ -56,7 +57,7 @@ def unreachable() -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -231,7 +232,7 @@ def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
 
     store.before["put"] = hang
     clock.now += TTL / 2
-    assert stuck.wait(30), "the renewing thread is in its write"
+    assert stuck.wait(120), "the renewing thread is in its write"
     clock.now += TTL
     assert isinstance(lease.lost, LeaseExpiredError), "known without the store"
     assert "did not answer in time" in str(lease.away)
@@ -289,6 +290,53 @@ def test_a_store_that_cannot_be_written_does_not_hide_why_a_driver_ended(
     assert "the lease could not be given back: no space left" in caplog.text
     with pytest.raises(LeaseLostError):
         lease.verify()
+
+
+@pytest.mark.parametrize("operation", ["keys", "put"])
+def test_a_holder_that_could_not_give_it_back_takes_it_again_at_once_and_nobody_else_does(
+    make: Callable[..., Lease], store: InMemoryStore, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    former = make()
+    former.acquire(above=0)
+    store.before[operation] = unreachable
+    former.release()
+    store.before.clear()
+    with monkeypatch.context() as elsewhere:
+        # Another process has given up other claims.
+        elsewhere.setattr(lease_record, "_GIVEN_UP", {"another"})
+        with pytest.raises(LeaseHeldError, match=r"\(epoch 1\)"):
+            make().acquire(above=0)
+    successor = make()
+    assert successor.acquire(above=0) == 2
+    with pytest.raises(LeaseLostError):
+        former.verify()
+    with pytest.raises(LeaseHeldError, match=r"\(epoch 2\)"):
+        make().acquire(above=0)
+    former.release()
+    successor.verify()
+
+
+@pytest.mark.parametrize("operation", ["create_if_absent", "keys", "delete"])
+def test_a_claim_without_an_answer_does_not_stand_in_the_way_of_the_next_attempt(
+    make: Callable[..., Lease], store: InMemoryStore, operation: str
+) -> None:
+    former, unanswered = make(), make()
+    former.acquire(above=0)
+    former.release()
+
+    def fail_from_here_on() -> None:
+        store.before[operation] = unreachable
+        if operation == "create_if_absent":
+            unreachable()
+
+    store.after["create_if_absent"] = fail_from_here_on
+    with pytest.raises(OSError, match="no space left"):
+        unanswered.acquire(above=0)
+    store.after.clear()
+    store.before.clear()
+    record = unanswered.read()
+    assert record is not None and (record.epoch, record.released) == (2, False), "it was written all the same"
+    assert make().acquire(above=0) == 3
 
 
 def test_one_that_slept_before_it_made_its_epoch_does_not_believe_in_it(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from jobs.commit.errors import UnaccountedRecordsError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
@@ -19,6 +21,8 @@ from jobs.commit.target import Target
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.kafka.metadata import LogEnds
+from jobs.pipeline.block import Block
+from jobs.pipeline.row_steps import TakeStep
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
@@ -27,6 +31,7 @@ from jobs.stream.results import TaskResults
 from jobs.task.tally import Tally
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import SEEN, DeadLetterWorld
+from tests.helpers.evolving_stream import EvolvingStream
 from tests.helpers.waiting import wait_for
 
 P = TopicPartition("payments.v1", 0)
@@ -75,7 +80,8 @@ class Runner(BatchRunner):
         # Counted are the records of the offsets that the stream's table lacks.
         dead = 0 if needs[SINK].nothing else 1
         return TaskResults(
-            {SINK: [], DEAD: writer.close()}, [Tally(P.topic, 0, read=5 * dead, dead=dead, rows={DEAD: 1})]
+            {SINK: [], DEAD: writer.close()},
+            [Tally(P.topic, 0, read=5 * dead, dead=dead, filtered=4 * dead, rows={DEAD: 1})],
         )
 
 
@@ -110,7 +116,41 @@ def test_a_commit_that_a_locked_catalog_holds_up_says_so(dead_letters: DeadLette
         wait_for(lambda: runner.waits.message() is not None, "the wait to be told")
         said = runner.waits.message() or ""
         other.execute("ROLLBACK")
-    thread.join(30)
+    thread.join(300)
     assert said.startswith(f"catalog frazil, asked to commit to {SINK}, has not answered since ")
     assert told == [1]
     assert runner.waits.message() is None
+
+
+take_step, add_rows = TakeStep.apply, TargetWriter.add
+
+
+def drop_first_row(step: TakeStep, block: Block) -> Block:
+    taken = take_step(step, block)
+    return taken.part(1, taken.rows.num_rows)
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [
+        ((TakeStep, "apply", drop_first_row), "of 2 records read from payments-0, 1 landed"),
+        (
+            (TargetWriter, "add", lambda writer, rows: add_rows(writer, rows.slice(1))),
+            "3 rows for orders.payments are in",
+        ),
+    ],
+)
+def test_a_batch_that_does_not_add_up_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: tuple[Any, ...], message: str
+) -> None:
+    """A step or a writer that drops a row stops the stream before anything of the batch is committed."""
+    one = EvolvingStream(tmp_path / "deployment", more={"transform": [{"set": {"site": "eu"}}]})
+    before = one.table.current_snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(*planted)
+        with pytest.raises(UnaccountedRecordsError, match=message):
+            one.land({"id": "a"}, {"id": "b"}, {"id": "c"})
+    assert one.table.current_snapshot() == before
+    assert one.files == []
+    one.land()
+    assert one.rows == [{"id": each, "site": "eu"} for each in "abc"]

@@ -35,7 +35,12 @@ def test_the_keys_of_rows_say_it_whatever_else_is_in_the_topic(name: Name, table
 
 @pytest.mark.parametrize("name", ["postgresql", "schemaless"])
 def test_a_table_without_keys_says_nothing(name: Name) -> None:
-    assert key_columns([sample(name, "visits")], connect=name == "postgresql", events=True) is None
+    found = key_columns([sample(name, "visits")], connect=name == "postgresql", events=True)
+    assert found is not None and not found.fields
+    # Of heartbeats alone nobody can say it, nor beside a key without fields.
+    assert key_columns([sample(name, "heartbeat." + name)], connect=name == "postgresql", events=True) is None
+    keyed = [each._replace(key=b"1") for each in sample(name, "visits")[:1]]
+    assert key_columns([sample(name, "visits"), keyed], connect=name == "postgresql", events=True) is None
 
 
 def test_of_records_that_are_no_changes_all_keys_count() -> None:

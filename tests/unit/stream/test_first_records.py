@@ -11,12 +11,13 @@ import pytest
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import with_null
 from jobs.stream import first_records
 from jobs.stream.first_records import RecordsAwaitedError, inferred_rows
-from tests.helpers.evolving_stream import EvolvingStream
+from tests.helpers.evolving_stream import SINK, EvolvingStream
 
 AT = TopicPartition("payments", 0)
 UNWRAP = {"smt": {"type": "ExtractNewRecordState", "add.fields": "op"}}
@@ -62,6 +63,15 @@ def test_the_schemas_of_the_records_say_the_columns(one: EvolvingStream, monkeyp
         found(one, monkeypatch, None, b"no envelope")
 
 
+def test_fields_whose_names_no_table_can_have_are_no_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"name": SINK, "partition_by": ["day(at)"]}
+    one = EvolvingStream(tmp_path, columns="id string, at timestamptz", more={"table": table})
+    record = b'{"id": "a", "_pos": 1, "at": "x", "at_day": "mon", "1x": 1, "_1x": 2, "_kafka_x": 1}'
+    assert found(one, monkeypatch, record) == ["id string", "at string", "1x long"]
+    with pytest.raises(RecordsAwaitedError):
+        found(one, monkeypatch, b'{"_pos": 1}')
+
+
 def test_events_in_envelopes_are_unwrapped_and_their_table_grows(tmp_path: Path) -> None:
     row = "struct<id: string not null, n: int>"
     one = EvolvingStream(
@@ -77,3 +87,9 @@ def test_events_in_envelopes_are_unwrapped_and_their_table_grows(tmp_path: Path)
         {"id": "b", "n": 2**40, "colour": "red", "__op": "c"},
     ]
     assert (one.letters, one.columns["n"]) == ({}, "long")
+
+
+def test_columns_that_the_file_names_have_to_be_in_the_first_records(tmp_path: Path) -> None:
+    table = {"name": SINK, "partition_by": ["day(at)", "shop"]}
+    with pytest.raises(FrazilError, match="shop"):
+        EvolvingStream(tmp_path, columns="id string, at timestamptz", more={"table": table})

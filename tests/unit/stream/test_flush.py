@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
@@ -26,11 +28,13 @@ class Logs:
     def __init__(self, end: int) -> None:
         self.end: int = end
         self.away: bool = False
+        self.others: dict[TopicPartition, int] = {}
 
-    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def __call__(self) -> LogState:
         if self.away:
             raise FrazilError("no answer")
-        return dict.fromkeys(partitions, self.end)
+        ends = {P: self.end} | self.others
+        return LogState({each.topic: "id" for each in ends}, dict.fromkeys(ends, 0), ends)
 
 
 @pytest.fixture
@@ -40,11 +44,11 @@ def beat(tmp_path: Path) -> HeartbeatThread:
     return made
 
 
-def lands(beat: HeartbeatThread, to: int, dead: int = 0) -> None:
+def lands(beat: HeartbeatThread, to: int, dead: int = 0, others: Mapping[TopicPartition, int] | None = None) -> None:
     work = beat.work
     read = to - work.position()[P]
     done = BatchDone(0, Counts(read=read, landed=read - dead, dead=dead), 1.0, 0.5, 0.1, {}, None)
-    work.done(done, {P: to}, 1.0, snapshot_id=1, dead_letter_snapshot_id=None, refusals=0)
+    work.done(done, {P: to, **(others or {})}, 1.0, snapshot_id=1, dead_letter_snapshot_id=None, refusals=0)
 
 
 def told(beat: HeartbeatThread) -> Flush:
@@ -78,6 +82,29 @@ def test_nothing_that_waits_is_done_at_once(beat: HeartbeatThread) -> None:
     request_flush(beat.store, "now", "tester")
     assert not FlushWatch(beat).look(Logs(10))
     assert await_flush(beat.store, "payments", 1, 0.0).sentence.endswith("nothing waited.")
+
+
+def test_a_partition_that_the_query_does_not_read_yet_is_waited_for(beat: HeartbeatThread) -> None:
+    """A topic of the pattern, or a partition, may be newer than the query that runs."""
+    logs, watch, new = Logs(10), FlushWatch(beat), TopicPartition("refunds", 0)
+    logs.others = {new: 7, TopicPartition("refunds", 1): 0}
+    request_flush(beat.store, "now", "tester")
+    assert watch.look(logs), "seven records wait in a topic that has just been created"
+    lands(beat, 10, others={new: 3})
+    assert watch.look(logs)
+    lands(beat, 10, others={new: 7})
+    assert not watch.look(logs)
+    assert told(beat).done
+
+
+def test_a_partition_that_is_gone_has_nothing_to_land(beat: HeartbeatThread) -> None:
+    logs, watch, gone = Logs(10), FlushWatch(beat), TopicPartition("refunds", 0)
+    beat.work.opened({P: 10, gone: 2})
+    logs.others = {gone: 7}
+    request_flush(beat.store, "now", "tester")
+    assert watch.look(logs)
+    beat.work.opened({P: 10})
+    assert not watch.look(logs)
 
 
 def test_brokers_that_are_away_are_asked_again(beat: HeartbeatThread) -> None:
@@ -159,10 +186,10 @@ def test_the_pause_is_cut_and_only_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     thread = threading.Thread(target=batches, daemon=True)
     thread.start()
-    assert landed.acquire(timeout=10)
+    assert landed.acquire(timeout=120)
     query.hasten()
-    assert landed.acquire(timeout=10), "the next batch begins without the pause of ten minutes"
+    assert landed.acquire(timeout=120), "the next batch begins without the pause of ten minutes"
     assert not ends.wait(0.05), "and has its own pause again"
     query.ask_to_end()
-    assert ends.wait(10)
-    thread.join(10)
+    assert ends.wait(120)
+    thread.join(300)

@@ -94,7 +94,7 @@ def test_tables_follow_what_the_own_one_gets_within_the_batch(opened: Opened) ->
         {"id": 4, "type": "INS", "note": "x", "p": {"a": 1, "b": True}},
         {"id": 5, "type": "DEL", "p": {"b": False}, "more": [1]},
         {"id": "text", "type": "DEL"},
-        {"id": 6, "type": "none", "elsewhere": 1.5},
+        {"id": 6, "type": "none", "unrouted": 1.5},
     )
     one.land(1)
     every = {
@@ -103,7 +103,6 @@ def test_tables_follow_what_the_own_one_gets_within_the_batch(opened: Opened) ->
         "p": "struct<a long, b boolean>",
         "note": "string",
         "more": "list<long>",
-        "elsewhere": "double",
     }
     assert all(one.columns(each) == every for each in (OWN, "lake.changes", "lake.updates", "lake.idle"))
     assert one.columns("lake.deletes") == {"id": "long", "type": "string", "p": "struct<a long, b boolean>"}

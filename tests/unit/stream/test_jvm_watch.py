@@ -36,11 +36,11 @@ def test_a_question_that_is_not_answered_is_told_with_its_time_until_it_is() -> 
 
     def ask() -> None:
         asked.set()
-        go.wait(30)
+        go.wait(300)
 
     work = WorkLog(time.time(), unanswered_seconds=0.2)
     watch = JvmWatch(work, ask, local=False, every_seconds=0.02).start()
-    assert asked.wait(10)
+    assert asked.wait(120)
     assert work.work(time.time()).unanswered_since is None
     wait_for(lambda: work.work(time.time()).unanswered_since is not None, "the silence to be told")
     since = work.work(time.time()).unanswered_since
@@ -62,7 +62,7 @@ def test_a_jvm_that_is_gone_is_no_silent_one() -> None:
     work = WorkLog(time.time(), unanswered_seconds=0.0)
     watch = JvmWatch(work, refuse, local=False, every_seconds=0.01).start()
     for _ in range(5):
-        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=120)
     watch.end()
     assert work.work(time.time()).unanswered_since is None
 
@@ -101,7 +101,7 @@ def test_of_a_shared_jvm_the_ends_of_its_own_tasks_are_seen_and_its_silence_too(
 
     def tasks_ended() -> tuple[int, int]:
         if hung.is_set():
-            hangs.wait(30)
+            hangs.wait(300)
         return ended[-1]
 
     watch = JvmWatch(work, lambda: None, local=True, tasks_ended=tasks_ended, every_seconds=0.02).start()

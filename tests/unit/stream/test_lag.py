@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +12,8 @@ import pytest
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.kafka.metadata import LogEnds
+from jobs.kafka.metadata import KafkaUnavailableError, LogEnds, quick_kafka
+from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
 from jobs.stream.lag import LagWatch
 from jobs.stream.progress import WorkLog
@@ -79,3 +83,30 @@ def test_a_look_that_began_before_the_query_does_not_outdate_it(watch: LagWatch,
     log.meanwhile = lambda: None
     watch._look()
     assert watch.outdated, "the next look is told to the query that runs"
+
+
+def test_brokers_that_do_not_answer_are_away_since_the_first_look_that_got_no_answer(watch: LagWatch, log: Log) -> None:
+    watch._report(None)
+    assert (watch.away, watch._work.work(0.0).total_lag) == (None, 0)
+    known = watch._work.work(0.0).complete_through
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        brokers = KafkaSettings(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
+        watch._kafka = quick_kafka(brokers, 0.2)
+        began = time.time()
+        watch._report(watch._report(None))
+    away, work = watch.away, watch._work.work(0.0)
+    assert away is not None
+    assert began <= away.at <= began + 0.2
+    assert f"(since {datetime.fromtimestamp(away.at, UTC):%Y-%m-%d %H:%M:%S} UTC)" in away.message
+    assert (work.total_lag, work.total_undecided, work.lag_unknown_since) == (None, None, away.at)
+    assert work.complete_through == known, "what is known of the table stays known"
+
+    def refuse() -> None:
+        raise KafkaUnavailableError("Kafka at there:9092: Unknown topic or partition")
+
+    watch._kafka, log.meanwhile = log, refuse  # type: ignore[assignment]
+    watch._report(None)
+    assert (watch.away, watch._work.work(0.0).lag_unknown_since) == (None, away.at), "a broker answers"
+    log.meanwhile = lambda: None
+    watch._report(None)
+    assert (watch.away, watch._work.work(0.0).total_lag) == (None, 0)

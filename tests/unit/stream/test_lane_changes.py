@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.errors import KeylessChangelogError
+from jobs.mirror.mirror_run import chosen_mirrors
+from jobs.mirror.mirror_status import mirror_status
+from orchestration.cli.validate.mirror_checks import check_mirrors
 from tests.debezium.samples import Sample, samples
 from tests.helpers.lane_stream import LaneStream
 
@@ -41,16 +45,49 @@ def test_each_table_of_a_database_has_its_changelog(tmp_path: Path, monkeypatch:
     orders, visits = "shop.orders_changes", "shop.visits_changes"
     assert one.columns(orders)["_change_key"] == "struct<region string not null, id long not null>"
     assert {"region", "id", "amount", "notes", "paid"} <= {*one.columns(orders)}
-    # A table without a key has none that its changelog could be told by.
-    letters = one.letters()
-    assert {topic for topic, _ in letters} == {"postgresql.public.visits"}
-    assert all("no record yet whose key says which columns" in each for each in letters.values())
-    assert visits not in one.placed()
+    assert one.letters() == {}
     rows = {topic: sum(each.value is not None for each in found) for topic, found in by_topic.items()}
     assert done.counts.filtered == len(heartbeats)
     assert len(one.placed()[orders]) == rows["postgresql.public.orders"] - len(heartbeats)
     assert len(one.placed()["shop.large_changes"]) == rows["postgresql.public.large"]
+    # A table without a key has a changelog as well, and no mirror.
+    assert len(one.placed()[visits]) == rows["postgresql.public.visits"]
+    assert not {"_change_key", "_change_old_key"} & {*one.columns(visits)}
     found = one.catalog.load_table(orders).scan().to_arrow().to_pylist()
     assert {each["_change_lineage"] for each in found} == {"postgresql/postgresql/postgres"}
     assert {each["_change_key"]["id"] for each in found} == {1, 2}
     one.catalog.close()
+
+
+def test_a_table_without_a_key_lands_beside_the_others_and_has_no_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = {"value": "json", "schema": "infer", "key": {"format": "json", "schema": "infer", "into": "_change_key"}}
+    more: dict[str, Any] = {"decode": decode, "changes": "debezium", "mirrors": [{"table": "now.{table}"}]}
+
+    def event(op: str, number: int) -> dict[str, Any]:
+        row, source = {"id": number}, {"connector": "x", "ts_ms": 1}
+        return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+
+    monkeypatch.setattr(LaneStream, "keys", {("s.kept", 0): b'{"id": 1}', ("s.kept", 1): b'{"id": 2}'})
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, **more)
+    one.produce("s.kept", event("c", 1))
+    one.produce("s.bare", event("c", 1), event("d", 1))
+    one.land()
+    # The next driver has it by what the table keeps, also once records have keys.
+    monkeypatch.setattr(LaneStream, "keys", {**LaneStream.keys, ("s.bare", 3): b'{"id": 3}'})
+    two = LaneStream(tmp_path / "home", ROUTE, one.log, monkeypatch, epoch=2, **more)
+    two.produce("s.kept", event("c", 2))
+    two.produce("s.bare", event("c", 2), event("c", 3))
+    two.land(batch=1)
+    assert two.letters() == {}
+    assert {name: len(rows) for name, rows in two.placed().items()} == {"shop.kept_changes": 2, "shop.bare_changes": 4}
+    assert "_change_key" not in two.columns("shop.bare_changes")
+    problems = {
+        mirror.table: mirror_status(of, mirror, two.settings, two.catalog).problem
+        for of, mirror in chosen_mirrors(two.spec, two.catalog)
+    }
+    assert problems["now.kept_changes"] is None
+    assert isinstance(problems["now.bare_changes"], KeylessChangelogError)
+    findings = {each.sentence: each for each in check_mirrors(two.spec, two.settings, two.catalog)}
+    assert findings[problems["now.bare_changes"].message].verdict == "unchecked"

@@ -10,6 +10,6 @@ import pytest
 
 @pytest.mark.parametrize("name", ["jobs.stream.main", "jobs.runtime.driver"])
 def test_it_starts_by_its_name_and_by_the_former_one(name: str) -> None:
-    said = subprocess.run([sys.executable, "-m", name], capture_output=True, text=True, check=False, timeout=60)
+    said = subprocess.run([sys.executable, "-m", name], capture_output=True, text=True, check=False, timeout=300)
     assert said.returncode == 2
     assert "usage: python -m jobs.stream.main" in said.stderr

@@ -75,7 +75,7 @@ def server(driver: Driver) -> Iterator[MetricsServer]:
 def scrape(server: MetricsServer, accept: str = "application/openmetrics-text; version=1.0.0") -> tuple[str, str]:
     """Content type and body."""
     request = urllib.request.Request(server.url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -159,6 +159,16 @@ def test_every_metric_is_explained_and_named_by_its_unit(server: MetricsServer, 
         assert family.type in ("counter", "gauge", "info", "histogram"), family.name
         for unit in ("seconds", "records"):
             assert (family.unit == unit) == family.name.endswith(f"_{unit}"), family.name
+
+
+def test_a_lag_that_nobody_can_look_up_is_left_out(server: MetricsServer, driver: Driver) -> None:
+    work = msgspec.structs.replace(RUNNING.work, lag_unknown_since=1700000002.0)
+    driver.beat = msgspec.structs.replace(RUNNING, work=work)
+    found = samples(parse_openmetrics(scrape(server)[1]))
+    assert {name for name, _ in expected()} - {name for name, _ in found} == {
+        "frazil_consumer_lag_records",
+        "frazil_undecided_records",
+    }
 
 
 def test_before_the_first_batch_what_is_not_known_is_left_out(server: MetricsServer) -> None:

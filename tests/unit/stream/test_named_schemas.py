@@ -19,9 +19,8 @@ from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import KEY_HEADER, VALUE_HEADER
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.iceberg_schema import iceberg_schema, with_null
-from jobs.schema.parser import parse_schema
-from jobs.stream.named_schemas import Part, merged_rows, named_rows
+from jobs.schema.iceberg_schema import with_null
+from jobs.stream.named_schemas import Part, named_rows
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.registry_server import RegistryServer, serving
 
@@ -82,6 +81,12 @@ def test_the_schemas_that_records_name_are_merged_those_of_most_records_first() 
     assert rows([named(3), named(1), named(1)]) == ["id string not null", "n int", "at string"]
 
 
+def test_values_that_name_no_schema_have_the_one_that_the_file_names() -> None:
+    sample = [[SampleRecord(AT, 0, b"x"), SampleRecord(AT, 1, None)]]
+    found = named_rows(sample, AVRO, {"use.schema.id": 2}, find)
+    assert found is not None and [each.name for each in found.fields] == ["id", "n", "note"]
+
+
 @pytest.mark.parametrize("values", [[], [None], [b"{}"], [named(7)], [named(4)]])
 def test_nothing_is_made_of_records_that_name_no_schema_with_columns(values: list[bytes | None]) -> None:
     assert rows(values) is None
@@ -98,20 +103,6 @@ def test_a_header_counts_before_the_first_bytes_where_the_file_says_so() -> None
         "id long not null",
         "at string not null",
     ]
-
-
-def test_structs_are_merged_within_and_names_that_differ_by_case_are_one() -> None:
-    one, two = ("s struct<a: int not null, b: string> not null, Id int", "s struct<a: long, c: double>, id int, n int")
-    found = merged_rows([iceberg_schema(parse_schema(each)) for each in (one, two)])
-    assert found is not None
-    assert [f"{each.name} {with_null(each)}" for each in found.fields] == [
-        "s struct<a long, b string, c double>", "Id int", "n int",
-    ]  # fmt: skip
-    nested = [iceberg_schema(parse_schema(f"s struct<{each} int not null> not null")) for each in ("Id", "id", "n")]
-    inner = merged_rows(nested)
-    assert inner is not None
-    assert [f"{each.name} {with_null(each)}" for each in inner.fields] == ["s struct<Id int, n int> not null"]
-    assert merged_rows([]) is None
 
 
 @pytest.fixture

@@ -13,12 +13,15 @@ from pyiceberg.schema import Schema
 
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
+from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
+from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.settings import Settings
+from jobs.stream import first_records
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
 from jobs.stream.opening import ensure_tables
 from tests.helpers.registry_server import RegistryServer, serving
@@ -116,7 +119,7 @@ def test_a_key_that_is_declared_asks_for_no_subject(server: RegistryServer) -> N
     assert made(server, stream({"schema": "n long"})).key is None
 
 
-RECURSIVE = '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R"]}]}'
+EMPTY = '{"type":"record","name":"R","fields":[]}'
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ RECURSIVE = '{"type":"record","name":"R","fields":[{"name":"r","type":["null","R
     [
         ({}, None, "the registry has no subject t-key, whose newest", "decode.key.subject of streams/s.yaml"),
         ({}, ("PROTOBUF", ""), "decode.key.format is avro, and subject t-key", "correct decode.key.format in streams"),
-        ({}, ("AVRO", RECURSIVE), "subject t-key, version 1, makes no table", "in decode.key.schema of streams"),
+        ({}, ("AVRO", EMPTY), "subject t-key, version 1, makes no table", "in decode.key.schema of streams"),
         ({"schema": "table"}, KEY, "decode.key.schema is 'table', and there is no", "say with decode.key.schema where"),
     ],
 )
@@ -139,6 +142,52 @@ def test_without_a_schema_of_keys_there_is_no_table(
     assert said in refused.value.message
     assert fix in (refused.value.fix or "")
     assert isinstance(refused.value, SchemaAwaitedError) == (newest is None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "into", "lands"),
+    [
+        ((None, None), "_change_key", True),
+        ((None, None), "_change_key not null", False),
+        ((None, b"key"), "_change_key", False),
+        ((), "_change_key", False),
+    ],
+)
+def test_changes_without_keys_need_no_schema_of_keys(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch, keys: tuple[bytes | None, ...], into: str, lands: bool
+) -> None:
+    server.newest.pop("t-key")
+    at = TopicPartition("t", 0)
+    found = [SampleRecord(at, offset, b"value", key) for offset, key in enumerate(keys)]
+    monkeypatch.setattr(first_records, "read_sample", lambda settings, ranges: iter([found]))
+    spec = stream({"into": into})
+    spec = spec.model_validate({**spec.model_dump(by_alias=True), "changes": "debezium"})
+    settings: Any = SimpleNamespace(registry=RegistrySettings.model_validate({"url": server.url}), kafka=None)
+    log = LogState({"t": "id"}, {at: 0}, {at: len(found)})
+    if lands:
+        assert new_columns(spec, settings, log, {at: 0}).key == ()
+    else:
+        with pytest.raises(SchemaAwaitedError):
+            new_columns(spec, settings, log, {at: 0})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            [{"name": "_kafka_offset", "type": "long"}],
+            "the field _kafka_offset would be a column, and names that start with _kafka are kept",
+        ),
+        ([], "makes no table: records without a field"),
+    ],
+)
+def test_a_schema_of_values_that_makes_no_columns_makes_no_table(
+    server: RegistryServer, fields: list[dict[str, str]], said: str
+) -> None:
+    server.newest["t-value"] = ("AVRO", json.dumps({"type": "record", "name": "V", "fields": fields}))
+    with pytest.raises(FrazilError) as refused:
+        made(server, stream())
+    assert said in refused.value.message
 
 
 def test_columns_of_a_key_are_optional_where_that_is_asked_for_but_for_identifier_fields(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.errors import FrazilError
+from jobs.schema.column_names import unreadable_names
 from jobs.schema.renamed import parse_rename
-from jobs.schema_contract.alteration import alter_table, renaming_alteration
+from jobs.schema.schema_change import SchemaChange
+from jobs.schema_contract.alteration import Alteration, alter_table, renaming_alteration
 from jobs.spec.models import StreamSpec
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import EvolvingStream
@@ -80,6 +83,18 @@ def test_a_proposal_names_both_commands_and_the_rename_lets_both_names_land(
     ]
 
 
+@pytest.mark.parametrize("add", ["auto", "ignore"])
+def test_a_former_name_in_another_case_is_no_null(home: Path, add: str) -> None:
+    one = EvolvingStream(home, columns=COLUMNS, add=add)
+    rename(one, "amount=amount_eur", "payer.name=full_name")
+    one.stream.targets["orders.payments"].read()
+    both = {"amount": 2, "AMOUNT": 3}
+    one.land({"id": "a", "Amount": 1}, {"id": "b", "payer": {"NAME": "x"}}, {"id": "c", **both}, {"id": "d"})
+    refused = {"auto": {2: "schema_change_refused"}, "ignore": {}}
+    assert one.letters == {0: "key_case", 1: "key_case"} | refused[add]
+    assert "AMOUNT" not in one.columns
+
+
 def test_a_rename_while_tasks_run_takes_no_value(home: Path) -> None:
     one = EvolvingStream(home, columns=COLUMNS)
     one.land({"id": "a", "amount": 1})
@@ -111,6 +126,46 @@ def test_what_cannot_be_renamed_is_told(home: Path, text: str, why: str) -> None
     one = EvolvingStream(home, columns=COLUMNS)
     with pytest.raises(FrazilError, match=why):
         renaming_alteration(one.spec, one.table.metadata, [parse_rename(text)])
+
+
+@pytest.mark.parametrize(("column", "beside"), [("at_day", "at timestamptz"), ("_deleted", ""), ("_1x", "`1x` long")])
+def test_a_column_with_a_name_that_engines_refuse_is_renamed_and_its_field_lands(
+    home: Path, column: str, beside: str
+) -> None:
+    table = {"name": "orders.payments", "partition_by": ["day(at)"] if column == "at_day" else []}
+    one = EvolvingStream(home, columns=f"id string, {beside}".strip(", "), more={"table": table})
+    one.land({"id": "a"})
+    # As an earlier release did.
+    made = Alteration((SchemaChange("add", (column,), LongType()),))
+    alter_table(one.catalog, one.spec, lambda _: made, one.table.metadata.current_schema_id, "me@here")
+    assert [name for (name,), _ in unreadable_names(one.table.metadata)] == [column]
+    rename(one, f"{column}=renamed")
+    assert list(unreadable_names(one.table.metadata)) == []
+    one.stream.targets["orders.payments"].read()
+    one.land({"id": "b", column: 2}, batch=1)
+    assert one.rows == [{"id": "a"}, {"id": "b", "renamed": 2}] and one.letters == {}
+    back = renaming_alteration(one.spec, one.table.metadata, [parse_rename(f"renamed={column}")])
+    assert len(back.refused) == 1
+
+
+def test_a_boolean_that_gets_fields_under_its_former_name_gets_a_column_of_its_own(home: Path) -> None:
+    def envelope(created: Any) -> bytes:
+        inner = [{"field": "by", "type": "string"}]
+        kind = {"type": "boolean"} if isinstance(created, bool) else {"type": "struct", "fields": inner}
+        fields = [{"field": "id", "type": "string"}, {**kind, "field": "created", "optional": True}]
+        schema = {"type": "struct", "fields": fields}
+        return json.dumps({"schema": schema, "payload": {"id": "a", "created": created}}).encode()
+
+    decode = {"value": "connect_json", "schema": "infer"}
+    one = EvolvingStream(home, columns="id string, created boolean", decode=decode)
+    one.land(envelope(True))
+    one.land(envelope({"by": "x"}), batch=1)
+    assert one.letters == {1: "wrong_type"}
+    rename(one, "created=created_flag")
+    one.stream.targets["orders.payments"].read()
+    one.land(envelope({"by": "x"}), batch=2)
+    assert one.letters == {1: "wrong_type"}
+    assert one.rows == [{"id": "a", "created_flag": True}, {"id": "a", "created": {"by": "x"}}]
 
 
 def test_a_column_that_the_file_names_keeps_its_name(home: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +33,8 @@ from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.source_topics import TopicsAwaitedError
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.heartbeat import Heartbeat, LastError, read_heartbeat
+from tests.helpers.waiting import wait_for
 
 P = TopicPartition("payments", 0)
 
@@ -157,7 +157,7 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     )
     asked = iter(["run", "pause", "pause", "run", "run", "end", "end"])
     control: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
-    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False, away=None)
 
     def decide(opened: Any, kafka: Any) -> None:
         opened.begin = SimpleNamespace(offsets=next(stamps))
@@ -202,13 +202,81 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     monkeypatch.setattr(runner_module, "StreamQuery", Waits)
     context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
     spark: Any = SimpleNamespace(sparkContext=context)
-    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
-    settings: Any = SimpleNamespace()
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False, away=None)
+    settings = Settings.embedded(tmp_path)
     runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     away = ("retrying", "the catalog has not answered")
     assert said[:5] == [("running", None), ("running", None), away, away, ("running", None)]
     assert heartbeat.state == "stopping"
+
+
+def test_a_driver_without_brokers_is_retrying_since_they_were_lost_also_once_its_query_fails_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stream: Any = SimpleNamespace(
+        begin=SimpleNamespace(offsets={P: 0}),
+        lease=SimpleNamespace(lost=None),
+        log=SimpleNamespace(topics={}),
+        schemas=None,
+    )
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    lost, said = LastError("Kafka is away (since 2026-01-01 10:00:00 UTC)", "away", 1767261600.0, "look"), []
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False, away=None)
+    away = iter([lost, lost, None, lost])
+
+    class Waits(FakeQuery):
+        def wait(self, seconds: float) -> bool:
+            beat = heartbeat.current()
+            said.append((beat.state, beat.error, beat.state_since))
+            watch.away = next(away, lost)
+            if len(said) == 6:
+                raise KafkaUnavailableError("Kafka is gone.", fix="look")
+            return False
+
+    control: Any = SimpleNamespace(now=lambda: "run", wait_while=lambda *a: None)
+    monkeypatch.setattr(runner_module, "StreamQuery", Waits)
+    context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    settings = Settings.embedded(tmp_path)
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
+    with pytest.raises(KafkaUnavailableError) as gone:
+        runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
+    retrying = ("retrying", lost, lost.at)
+    assert [said[0][:2], *said[1:3], said[3][:2], *said[4:]] == [
+        ("running", None),
+        *(retrying, retrying),
+        ("running", None),
+        *(retrying, retrying),
+    ]
+    heartbeat.work.lag({}, 1767261700.0)
+    runner._wait_for(gone.value)
+    beat = heartbeat.current()
+    assert beat.error is not None
+    assert beat.error.message == "Kafka is gone (since 2026-01-01 10:00:00 UTC)"
+    assert (beat.state, beat.state_since) == ("retrying", lost.at)
+    assert (beat.work.total_lag, beat.work.lag_unknown_since) == (None, beat.error.at), "nobody looks it up"
+
+
+def test_a_batch_that_lands_while_the_brokers_are_away_leaves_the_reason_and_another_reason_replaces_it(
+    tmp_path: Path,
+) -> None:
+    target = SimpleNamespace(snapshot_id=1)
+    stream: Any = SimpleNamespace(anchor=target, dead_letters=target, targets={})
+    nothing: Any = None
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    runner = runner_module.StreamRunner(spec(), Settings.embedded(tmp_path), heartbeat, nothing, nothing)
+    heartbeat.change(state="running", error=None)
+    brokers, catalog = LastError("Kafka is away", "away", 5.0), LastError("the catalog is away", "away", 9.0)
+    reported: list[tuple[str, LastError | None, float]] = []
+    for why in (brokers, catalog):
+        runner._report_waiting(why)
+        runner._landed(stream, done(), {P: 1})
+        beat = heartbeat.current()
+        reported.append((beat.state, beat.error, beat.state_since))
+    assert reported == [("retrying", brokers, 5.0), ("retrying", catalog, 5.0)]
+    runner._report_waiting(None)
+    assert (heartbeat.state, heartbeat.current().error) == ("running", None)
 
 
 def test_what_is_waited_for_is_said_with_the_time_since_when(tmp_path: Path) -> None:
@@ -250,7 +318,7 @@ def test_a_registry_that_was_made_anew_meanwhile_ends_the_query_between_two_batc
     context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
     spark: Any = SimpleNamespace(sparkContext=context)
     control: Any = SimpleNamespace(now=lambda: "run", wait_while=lambda *a: None)
-    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False, away=None)
     heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     settings: Any = SimpleNamespace()
     runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
@@ -308,7 +376,7 @@ def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.Mo
 
         def run(self, *given: Any) -> BatchDone:
             began.set()
-            assert go.wait(10)
+            assert go.wait(120)
             raise ToleranceError("a record failed, and s3cret is the password")
 
     class Spark:
@@ -337,7 +405,7 @@ def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.Mo
 
     thread = threading.Thread(target=land)
     thread.start()
-    assert began.wait(10)
+    assert began.wait(120)
     query.ask_to_end()
     go.set()
     thread.join()
@@ -409,20 +477,20 @@ def test_an_attempt_that_wakes_up_late_does_not_write_over_the_next(tmp_path: Pa
         HeartbeatThread(LocalStore(tmp_path), "payments", "g", 2, tmp_path, every_seconds=0.02),
     ):
         old.change(state="running")
-        deadline = time.monotonic() + 10
-        while not old.superseded:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: old.superseded, "it to be told")
         beat = read_heartbeat(LocalStore(tmp_path))
         assert beat is not None
         assert (beat.attempt, beat.state) == (2, "starting")
 
 
 def _later(folder: Path, than: float) -> Heartbeat:
-    deadline = time.monotonic() + 10
-    while (beat := read_heartbeat(LocalStore(folder))) is None or beat.beat <= than:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    def later() -> Heartbeat | None:
+        beat = read_heartbeat(LocalStore(folder))
+        return beat if beat is not None and beat.beat > than else None
+
+    wait_for(later, "a later heartbeat")
+    beat = later()
+    assert beat is not None
     return beat
 
 

@@ -74,6 +74,57 @@ def test_what_no_change_cures_changes_nothing(home: Path) -> None:
     assert one.runs == 1 and one.history == ()
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"k0": 0, "k1": 1, "k2": 2, "z": 1},
+        {"z": 1, "N": 5, "n": 1},
+        {"z": 1, "x": {"p": 1, "P": 2}},
+        {"x": {"p": 1, "P": 2}},
+        {"s": {"z": 1, "A": 2, "a": 1}},
+    ],
+    ids=str,
+)
+def test_a_record_with_a_field_that_gets_no_column_alters_nothing(home: Path, refused: dict[str, Any]) -> None:
+    """Neither its other new fields, nor room in a limit, nor a name are its own: the next record has all of them."""
+    one = EvolvingStream(home, columns="id string, n int, s struct<a int>", limits={"new_columns_per_hour": 2})
+    one.land({"id": "a", **refused}, {"id": "b", "new": 1})
+    assert list(one.columns) == ["id", "n", "s", "new"] and "z" not in one.columns["s"]
+    assert one.letters == {0: "schema_change_refused"} and one.rows == [{"id": "b", "new": 1}]
+
+
+@pytest.mark.parametrize("field", ["at_day", "AT_DAY", "_file", "_spec_id", "_1x"])
+def test_a_field_whose_name_no_table_can_have_is_a_dead_letter(home: Path, field: str) -> None:
+    table = {"name": SINK, "partition_by": ["day(at)"]}
+    one = EvolvingStream(home, columns="id string, at timestamptz, `1x` int", more={"table": table})
+    one.land({"id": "a", "1x": 1, field: 1}, {"id": "b", "1x": 2})
+    assert list(one.columns) == ["id", "at", "1x"] and one.rows == [{"id": "b", "1x": 2}]
+    (letter,) = one.catalog.load_table(one.spec.dead_letter_table).scan().to_arrow().to_pylist()
+    assert letter["error_class"] == "schema_change_refused"
+    assert "such records land with decode.unknown_fields: keep, which puts the field into _extra" in letter["message"]
+    kept = EvolvingStream(
+        home / "kept", columns="id string, at timestamptz", more={"table": table}, decode={"unknown_fields": "keep"}
+    )
+    kept.land({"id": "a", field: 1})
+    assert kept.rows == [{"id": "a", "_extra": f'{{"{field}":1}}'}]
+
+
+def test_a_record_that_fails_behind_its_value_alters_nothing(home: Path) -> None:
+    """Whether a key, a rule or a filter takes it out; another record with the same field lands with it."""
+    more = {"rules": [{"name": "small", "expect": "n < 10"}], "transform": [{"where": "id <> 'hidden'"}]}
+    one = EvolvingStream(home, more=more, decode={"key": {"format": "json", "schema": "k int not null"}})
+    one.keys = dict.fromkeys(range(1, 5), b'{"k": 1}')
+    one.land(
+        {"id": "without key", "a": 1},
+        {"id": "large", "n": 11, "b": 1, "c": 1},
+        {"id": "hidden", "d": 1},
+        {"id": "lands", "n": 1, "c": 1},
+    )
+    assert [name for name in one.columns if name not in ("id", "n", "k")] == ["c"]
+    assert one.letters == {0: "null_in_required", 1: "rule_violated"}
+    assert one.rows == [{"id": "lands", "n": 1, "k": 1, "c": 1}]
+
+
 def test_null_and_empty_say_nothing_and_stay_counted(home: Path) -> None:
     one = EvolvingStream(home)
     done = one.land({"id": "a", "x": None}, {"id": "b", "x": [], "y": {}})

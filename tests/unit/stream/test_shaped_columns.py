@@ -16,10 +16,12 @@ from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema.decoded_columns import decoded_columns
+from jobs.schema.renamed import parse_rename
 from jobs.schema.schema_change import SchemaChange
-from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration
+from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.spec.settings import load_settings
 from jobs.spec.transform.shaping import evolving_schema
+from jobs.stream import followed_file
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
 
@@ -113,6 +115,30 @@ def test_a_step_that_is_added_later_begins_with_the_columns_as_they_are(
     assert "n" not in two.rows[1] or step == "flatten"
 
 
+def test_a_driver_killed_after_the_opening_change_leaves_the_column_to_the_next_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = EvolvingStream(home, columns=EVENTS, more=STEPS)
+    first.land(created(id="a", n=5))
+    more = {"transform": [*STEPS["transform"], {"compute": {"thrice": "number * 3"}}]}
+
+    def killed(name: str) -> None:
+        assert name == "after_opening_change"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(followed_file, "step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            EvolvingStream(home, epoch=2, more=more)
+    assert first.columns["thrice"] == "int"
+    before = len(first.table.metadata.schemas)
+    two = EvolvingStream(home, epoch=2, more=more)
+    two.log = list(first.log)
+    two.land(created(id="b", n=6), batch=1)
+    assert len(two.table.metadata.schemas) == before
+    assert [(each["twice"], each.get("thrice")) for each in two.rows] == [(10, None), (12, 18)]
+
+
 def test_a_required_column_that_the_steps_make_no_more_stops_the_stream_before_it_opens(home: Path) -> None:
     EvolvingStream(home, columns="id string, n int not null").land({"id": "a", "n": 1})
     with pytest.raises(FrazilError, match=r"n: int of the table is not among the fields, which requires it") as no:
@@ -157,6 +183,30 @@ def test_a_table_that_has_lost_the_decoded_columns_stops_the_stream(home: Path) 
         change.remove_properties("frazil.decoded.payments")
     with pytest.raises(FrazilError, match=r"has lost its property frazil\.decoded\.payments"):
         EvolvingStream(home, epoch=2, columns=EVENTS, more=STEPS)
+
+
+def test_what_no_table_can_have_may_be_decoded_and_gets_another_name(home: Path) -> None:
+    table = {"name": SINK, "partition_by": ["bucket(4, id)"]}
+    steps = {"transform": [{"rename": {"_pos": "position"}}], "table": table}
+    one = EvolvingStream(home, columns="id string, _pos int", more=steps)
+    one.land({"id": "a", "_pos": 1}, {"id": "b", "_file": "f"}, {"id": "c", "id_bucket": 1}, {"id": "d", "_pos": 2**40})
+    assert one.columns == {"id": "string", "position": "long"}
+    assert one.letters == {1: "schema_change_refused", 2: "schema_change_refused"}
+    assert [each["position"] for each in one.rows] == [1, 2**40]
+
+
+def test_a_column_that_the_steps_make_no_more_can_be_renamed(home: Path) -> None:
+    one = EvolvingStream(home, columns=EVENTS, more=STEPS)
+    one.land(created(id="a", n=1))
+    renames = [parse_rename("number=former")]
+    with pytest.raises(FrazilError, match="those that its steps make") as told:
+        renaming_alteration(one.spec, one.table.metadata, renames)
+    assert told.value.fix == "name the column with rename in the transform of streams/payments.yaml first"
+    steps = [UNWRAP, {"rename": {"n": "count"}}, {"compute": {"twice": "count * 2"}}, {"drop": "secret"}]
+    spec = EvolvingStream(home / "other", columns=EVENTS, more={"transform": steps}).spec
+    given = (one.table.metadata.current_schema_id, "me@here")
+    alter_table(one.catalog, spec, lambda now: renaming_alteration(spec, now, renames), *given)
+    assert one.columns == {"id": "string", "former": "int", "__op": "string", "twice": "int"}
 
 
 def test_a_second_run_decodes_by_the_columns_of_the_first(home: Path) -> None:
@@ -311,3 +361,23 @@ def test_a_table_that_somebody_altered_stays_refused_at_the_next_start(home: Pat
     with pytest.raises(FrazilError, match=r"somebody has altered it: add column total int") as no:
         EvolvingStream(home, epoch=2, more=steps)
     assert no.value.fix == "frazil schema apply payments, or correct streams/payments.yaml"
+
+
+def test_a_key_is_as_wide_as_somebody_has_made_it_in_the_table(tmp_path: Path) -> None:
+    """Records never widen a key; the letter says how it is done."""
+    events = "before struct<id: int>, after struct<id: int>, op string, ts_ms long, source struct<connector: string>"
+    key = {"format": "json", "schema": "infer", "into": "_change_key"}
+    how: dict[str, Any] = {"columns": events, "key": "id int", "decode": {"key": key}, "more": {"changes": "debezium"}}
+    wide = {"op": "c", "after": {"id": 2**40}, "source": {"connector": "x"}}
+    one = EvolvingStream(tmp_path, **how)
+    one.keys = {0: b'{"id": 1099511627776}'}
+    one.land(wide)
+    letters = one.catalog.load_table(one.spec.dead_letter_table).scan().to_arrow().to_pylist()
+    assert [(each["error_class"], each["stage"]) for each in letters] == [("out_of_range", "decode_key")]
+    assert "widen _change_key.id and _change_old_key.id by ALTER TABLE, start the stream again" in letters[0]["message"]
+    with one.table.update_schema() as change:
+        change.update_column("_change_key.id", LongType()).update_column("_change_old_key.id", LongType())
+    two = EvolvingStream(tmp_path, epoch=2, **how)
+    two.log, two.keys = list(one.log), {1: b'{"id": 1099511627776}'}
+    two.land(wide, batch=1)
+    assert [each["_change_key"] for each in two.rows] == [{"id": 2**40}]

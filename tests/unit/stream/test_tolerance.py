@@ -51,16 +51,37 @@ def test_none_stops_at_the_first_and_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "dead", "stops"), [(1_000, 50, False), (1_000, 51, True), (999, 999, False), (10_000, 501, True)]
+    ("least", "read", "dead", "stops"),
+    [
+        (None, 10_000, 501, True),
+        (None, 1_000, 51, True),
+        (None, 1_000, 50, False),
+        # A batch of a small stream, of which nearly all are bad.
+        (None, 580, 500, True),
+        # What a source with 5 % bad records gives once in a thousand batches at most stops, and no less.
+        (None, 999, 72, False),
+        (None, 999, 73, True),
+        (None, 100, 13, False),
+        (None, 100, 14, True),
+        (None, 20, 5, False),
+        (None, 20, 6, True),
+        (None, 2, 2, False),
+        (None, 3, 3, True),
+        (600, 580, 500, False),
+        (500, 580, 30, True),
+    ],
 )
-def test_the_ratio_counts_from_the_least_number_of_records_on(read: int, dead: int, stops: bool) -> None:
+def test_the_ratio_counts_where_chance_does_not_explain_it(
+    least: int | None, read: int, dead: int, stops: bool
+) -> None:
     counts = Counts(read=read, landed=read - dead, dead=dead)
-    checked = spec(stop_above={"ratio": 0.05})
+    checked = spec(stop_above={"ratio": 0.05, **({"min_records": least} if least else {})})
     if not stops:
         check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
         return
-    with pytest.raises(ToleranceError, match=f"{dead} of {read} records of a batch failed"):
+    with pytest.raises(ToleranceError, match=f"{dead} of {read} records of a batch failed") as stop:
         check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
+    assert (stop.value.failed, stop.value.read) == (dead, read)
 
 
 def test_the_three_most_frequent_reasons_are_named_with_an_example() -> None:
@@ -94,7 +115,8 @@ def test_a_count_of_a_batch(dead: int, stops: bool) -> None:
     [
         ({"count": 10}, Counts(read=50, dead=9), False),
         ({"count": 10}, Counts(read=50, dead=10), True),
-        ({"ratio": 0.1}, Counts(read=998, dead=998), False),
+        ({"ratio": 0.1}, Counts(read=98, dead=19), False),
+        ({"ratio": 0.1}, Counts(read=98, dead=20), True),
         ({"ratio": 0.1}, Counts(read=999, dead=99), False),
         ({"ratio": 0.1}, Counts(read=999, dead=100), True),
         ({"ratio": 0.1}, None, False),
@@ -136,11 +158,15 @@ def test_without_a_breaker_any_number_is_kept_as_dead_letters(off: object) -> No
 @pytest.mark.parametrize(
     ("proved", "read", "dead", "stops"),
     [
-        (True, 999, 999, False),
+        (True, 9, 9, False),
+        (True, 10, 10, True),
+        (True, 100, 65, False),
+        (True, 100, 66, True),
         (True, 1_000, 500, False),
         (True, 1_000, 501, True),
         (True, 1_000_000, 50_000, False),
-        (False, 19, 19, False),
+        (False, 9, 9, False),
+        (False, 19, 19, True),
         (False, 20, 10, False),
         (False, 20, 11, True),
         (False, 3_201, 3_201, True),

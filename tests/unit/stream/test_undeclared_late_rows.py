@@ -517,6 +517,9 @@ def test_a_table_that_a_former_driver_has_made_meanwhile_gets_one_for_its_late_r
         claim(*given)
 
     monkeypatch.setattr(takeover, "claim", after_a_batch)
+    with pytest.raises(takeover.MovedMeanwhileError):
+        opened(TOPICS, epoch=2)
+    # As `opening.opened` does, the tables are read again.
     after = opened(TOPICS, epoch=2)
     assert {"lake.of_c", "lake.of_c_late"} <= set(after.stream.targets)
     after.produce("c", {"id": 2, "at": at(11)}, {"id": 3, "at": at(13)})

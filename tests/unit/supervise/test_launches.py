@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
+from jobs.state.local_store import LocalStore
+from jobs.supervise.actual import UNSTARTED_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, Work
-from jobs.supervise.launches import Launch, failures_in_a_row
+from jobs.supervise.launches import Launch, failures_in_a_row, write_launch
 
 STABLE = 600.0
 LAUNCH = Launch(attempt=3, generation="g", file="f", failures=5, at=0.0)
@@ -69,3 +74,14 @@ def test_kills_after_a_minute_of_commits_are_no_crash_loop() -> None:
         counted.append(failures)
         launch = Launch(attempt + 1, "g", "f", failures, 0.0)
     assert counted == [1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("ahead", [3_600, 86_400 * 365])
+def test_a_launch_that_was_noted_under_a_clock_ahead_is_given_no_longer_than_others(tmp_path: Path, ahead: int) -> None:
+    clock = [1_000.0]
+    store = LocalStore(tmp_path, clock=lambda: clock[0])
+    write_launch(store, Launch(1, "g", "streams/payments.yaml", 0, time.time() + ahead), "stream: payments\n")
+    assert read_actual(store, "payments").starting
+    clock[0] += UNSTARTED_SECONDS + 1
+    actual = read_actual(store, "payments")
+    assert (actual.starting, actual.launched_for) == (False, UNSTARTED_SECONDS + 1)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from jobs.supervise.lifecycle import ActionResult
 from jobs.system.locks import exclusive
 from jobs.system.processes import is_alive, wait_until_dead
 from tests.helpers.waiting import wait_for
-from tests.unit.supervise.worlds import IMPATIENT, WHY, World
+from tests.unit.supervise.worlds import IMPATIENT, QUICK, WHY, World
 
 
 def test_a_stream_is_started_once(world: World) -> None:
@@ -331,12 +332,13 @@ def test_a_driver_that_dies_as_it_is_found_is_replaced(
 
 def test_a_stop_wins_over_a_start_that_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN", "slow")
-    starting = threading.Thread(target=lambda: together(lambda: world.control().start(*WHY)))
+    waits = world.control(timeouts=replace(QUICK, ready_seconds=600))
+    starting = threading.Thread(target=lambda: together(lambda: waits.start(*WHY)))
     starting.start()
     wait_for(lambda: (world.folder() / "heartbeat.json").exists(), "the first heartbeat")
     began = time.monotonic()
     stopped = world.control(timeouts=IMPATIENT).stop(*WHY)
-    assert time.monotonic() - began < 18
+    assert time.monotonic() - began < 300, "the start waits for ten minutes"
     assert "ended on SIGTERM" in stopped.sentence or "was killed" in stopped.sentence
     starting.join()
     assert (world.living(), world.request().mode) == ([], "stopped")

@@ -18,7 +18,8 @@ from jobs.system.processes import is_alive, session_members
 from tests.unit.orchestration.deployments import STREAM
 
 STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
-QUICK = Timeouts(grace_seconds=20, term_seconds=1, first_heartbeat_seconds=20, ready_seconds=20, lock_seconds=5)
+# Of drivers that start in a second: what they take long for is the machine's.
+QUICK = Timeouts(grace_seconds=120, term_seconds=10, first_heartbeat_seconds=120, ready_seconds=120, lock_seconds=60)
 IMPATIENT = Timeouts(
     grace_seconds=0.5, term_seconds=0.5, first_heartbeat_seconds=1.5, ready_seconds=1, lock_seconds=0.3
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from jobs.system import processes
-from jobs.system.processes import is_alive, proc_stats, session_members, start_time, stop_process, wait_until_dead
+from jobs.system.boot import boot_id
+from jobs.system.processes import (
+    is_alive,
+    lives_here,
+    proc_stats,
+    session_members,
+    start_time,
+    stop_process,
+    wait_until_dead,
+)
+from tests.helpers.waiting import wait_for
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -56,7 +67,7 @@ def test_proc_and_ps_agree_on_who_is_alive(sleeper: subprocess.Popen[bytes]) -> 
 def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
     started = start_time(sleeper.pid)
     sleeper.kill()
-    assert wait_until_dead(sleeper.pid, started, 5)
+    assert wait_until_dead(sleeper.pid, started, 120)
     # It was not waited for, so the system still lists it.
     os.kill(sleeper.pid, 0)
     assert start_time(sleeper.pid) is None
@@ -66,16 +77,11 @@ def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
 def test_a_zombie_whose_threads_live_is_alive_to_everybody() -> None:
     with subprocess.Popen([sys.executable, "-c", HEADLESS], start_new_session=True) as process:
         stat = Path(f"/proc/{process.pid}/stat")
-        deadline = time.monotonic() + 10
-        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the end of its first thread")
         assert start_time(process.pid) is not None
         assert session_members(process.pid) == [process.pid]
         process.kill()
-        while session_members(process.pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: not session_members(process.pid), "its end")
         assert start_time(process.pid) is None
 
 
@@ -130,9 +136,24 @@ def test_a_command_name_with_brackets_and_spaces(tmp_path: Path) -> None:
     with subprocess.Popen([odd, "60"]) as process:
         started = start_time(process.pid)
         assert started is not None
-        assert started.isdigit()
+        ticks, _, namespace = started.partition("@")
+        assert ticks.isdigit() and namespace.isdigit()
         assert is_alive(process.pid, started)
+        assert is_alive(process.pid, ticks), "as earlier releases recorded it"
+        assert not is_alive(process.pid, str(int(ticks) - 1))
         process.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_whether_a_process_of_another_pid_namespace_runs_cannot_be_told(sleeper: subprocess.Popen[bytes]) -> None:
+    """Containers on one host may share its name, and number their processes each by itself."""
+    started, here = str(start_time(sleeper.pid)), (boot_id(), socket.gethostname())
+    assert lives_here(sleeper.pid, started, *here) is True
+    ticks, _, namespace = started.partition("@")
+    other = f"{ticks}@{int(namespace) + 1}"
+    assert lives_here(sleeper.pid, other, *here) is None
+    assert lives_here(2**22, other, *here) is None
+    assert lives_here(2**22, ticks, *here) is False, "a record of an earlier release names no namespace"
 
 
 def test_processes_that_this_user_may_not_see_are_left_out(tmp_path: Path) -> None:

@@ -152,6 +152,15 @@ def test_a_column_within_structs_is_null_where_they_are() -> None:
     assert judged.counts == EventCounts(BASE_MS, BASE_MS + 3_600_000, 2)
 
 
+@pytest.mark.parametrize("name", ["made at", "made_x20at"])
+def test_a_column_has_its_own_name_or_that_in_files(name: str) -> None:
+    """Rows that a table takes as they are have the names that its files give them."""
+    plan = EventTimePlan(EventTime.model_validate({"column": "`made at`"}), None, BASE_MS)
+    times = pa.array([BASE_MS * 1000], pa.timestamp("us", "UTC"))
+    every = np.ones(1, np.bool_)
+    assert judge_block(plan, P, block_of(times, name=name), every, every).greatest_ms == BASE_MS
+
+
 def test_rows_without_any_event_time_are_counted_and_move_nothing() -> None:
     every = np.ones(3, bool)
     judged = judge_block(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
@@ -34,6 +36,16 @@ def test_rows_have_what_the_file_asks_for(tmp_path: Path) -> None:
 def test_what_is_left_out_is_not_written(tmp_path: Path) -> None:
     world = TaskWorld(tmp_path, stream_spec("id long", kafka_columns={"topic": False, "partition": False}))
     assert set(world.run(records([b'{"id":1}'])).rows[0]) == {"id", "_kafka_offset", "_kafka_timestamp"}
+    world.close()
+
+
+def test_rows_without_a_time_in_kafka_are_counted(tmp_path: Path) -> None:
+    world = TaskWorld(tmp_path, stream_spec("id long"))
+    block = records([b'{"id":1}', b'{"id":"x"}', b'{"id":2}', None])
+    at = pa.array([None, None, TIMESTAMP, None], block.schema.field("timestamp").type)
+    made = world.run(block.set_column(block.schema.get_field_index("timestamp"), "timestamp", at))
+    assert [row["_kafka_timestamp"] for row in made.rows] == [None, TIMESTAMP]
+    assert [tally.warned for tally in made.tallies] == [{"_kafka_timestamp": 1}]
     world.close()
 
 

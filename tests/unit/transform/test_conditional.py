@@ -12,6 +12,7 @@ from pyiceberg import types as ice
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.conditional import Conditional
+from jobs.transform.sql import SqlCondition
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 from tests.unit.transform.rows import applied, rows_of
 
@@ -62,6 +63,15 @@ def test_conditions_choose_rows(condition: Condition, rows: list[int]) -> None:
         mask, failures = condition.holds(part)
         assert not failures
         assert mask.nonzero()[0].tolist() == [row - start for row in rows if row >= start]
+
+
+def test_what_one_condition_cannot_say_another_may_whatever_it_says_of_other_rows() -> None:
+    several = AllOf((SqlCondition("10 / (n - 1) > 0"), SqlCondition("10 / (n - 2) > 6")))
+    _, failures = several.holds(ROWS)
+    # Of row 1 the second says no; of row 2 the first says yes.
+    assert {each.row for each in failures} == {2}
+    for row in range(ROWS.count):
+        assert bool(several.holds(ROWS.take(np.array([row])))[1]) == (row == 2)
 
 
 def test_rows_take_the_step_or_pass_in_their_order() -> None:

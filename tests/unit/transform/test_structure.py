@@ -67,6 +67,15 @@ def test_flatten_gives_each_field_and_null_where_a_struct_is(rows: list[dict[str
     ]
 
 
+def test_what_has_no_field_left_is_dropped_within_lists_too() -> None:
+    lists = (
+        "items list<struct<sku: string>>, deep list<list<struct<s: struct<a: int>>>>, p struct<l: list<struct<x: int>>>"
+    )
+    values = [{"id": 1, "items": [{"sku": "a"}], "deep": [[{"s": {"a": 1}}]], "p": {"l": [{"x": 1}]}}, {"id": 2}]
+    rows = rows_of(f"id long, {lists}", values)
+    assert left(Drop(("items.sku", "deep.s.a", "p.l.x")), rows) == [{"id": 1}, {"id": 2}]
+
+
 @given(nested_rows)
 def test_a_part_of_a_struct_is_dropped_kept_or_renamed_within_lists_too(rows: list[dict[str, Any]]) -> None:
     given_ = rows_of(NESTED, rows)

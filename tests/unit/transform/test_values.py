@@ -79,6 +79,9 @@ BIG = 2**53
         ("double", "string", INF, "Infinity"),
         ("double", "string", NAN, "NaN"),
         ("decimal(9,2)", "string", Decimal("1.50"), "1.50"),
+        ("decimal(20,10)", "string", Decimal("0E-10"), "0.0000000000"),
+        ("decimal(38,38)", "string", Decimal("-7E-38"), f"-0.{'0' * 37}7"),
+        ("decimal(38,10)", "string", Decimal("-1234567890.0123456789"), "-1234567890.0123456789"),
         ("decimal(9,2)", "decimal(9,1)", Decimal("1.50"), Decimal("1.5")),
         ("decimal(9,2)", "decimal(9,1)", Decimal("1.55"), "precision_loss"),
         ("decimal(9,2)", "decimal(3,2)", Decimal("10.00"), "out_of_range"),
@@ -315,6 +318,15 @@ def test_times_are_written_as_python_writes_them(values: list[datetime | None]) 
         f"{at:%M %S} {at.microsecond // 100_000} Asia/Tokyo"
         for at in local
     ]
+
+
+def test_a_time_is_written_by_its_zones_rules_within_the_years_that_a_date_has() -> None:
+    step = FormatTimestamp(("c",), "yyyy-MM-dd HH:mm XX", zone="Europe/Berlin")
+    values = [datetime(2050, 6, 30, 22, tzinfo=UTC), datetime(2050, 12, 31, 22, tzinfo=UTC)]
+    written = [{"c": "2050-07-01 00:00 +0200"}, {"c": "2050-12-31 23:00 +0100"}]
+    assert left(step, rows_of("c timestamptz", [{"c": each} for each in values])) == written
+    late = rows_of("c timestamptz", [{"c": datetime(9999, 12, 31, 23, 30, tzinfo=UTC)}])
+    assert refused(step, late) == [(0, "out_of_range", "$.c")]
 
 
 def test_a_filter_drops_or_keeps() -> None:

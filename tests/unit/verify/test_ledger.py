@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import LongType, NestedField
 
 from jobs.commit.accept import signed_answer
@@ -177,7 +178,7 @@ def test_many_fillers_at_once_write_every_row_once(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not problems
         assert len(read_ledger(catalog, settings, "payments")) == 2 + rounds
         land(catalog, (5 + rounds, 3), (6 + rounds, 3))
@@ -218,7 +219,7 @@ def test_killed_around_the_commit(catalog: SqlCatalog, settings: Settings, tmp_p
         ledger_fill.fill_ledger(connect_to(home), Settings.embedded(home), [spec_of()])
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, env=environment, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, env=environment, timeout=300)
     assert ended.returncode == -signal.SIGKILL
     assert fill_ledger(catalog, settings, [spec_of()]).rows == (2 if when == "before" else 0)
     assert len(read_ledger(catalog, settings, "payments")) == 2
@@ -337,3 +338,27 @@ def test_somebody_elses_table_is_not_written(catalog: SqlCatalog, settings: Sett
     wrong = settings.model_copy(update={"ledger": LedgerSettings(table=TABLE)})
     with pytest.raises(FrazilError, match=f"table {TABLE} is no ledger: it has no column stream"):
         fill_ledger(catalog, wrong, [spec_of()])
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_ledger_that_was_rolled_back_is_filled_again(
+    catalog: SqlCatalog, settings: Settings, *, expired: bool
+) -> None:
+    land(catalog, (0, 0), (5, 3))
+    fill_ledger(catalog, settings, [spec_of()])
+    earlier = catalog.load_table("frazil.ledger")
+    land(catalog, (5, 3), (5, 9))
+    land(catalog, (0, 0), (5, 3), DEAD)
+    fill_ledger(catalog, settings, [spec_of()])
+    whole = told(read_ledger(catalog, settings, "payments"))
+    back = {"ref-name": "main", "type": "branch", "snapshot-id": earlier.metadata.current_snapshot_id}
+    now = catalog.load_table("frazil.ledger")
+    catalog.commit_table(now, (), (SetSnapshotRefUpdate.model_validate(back),))
+    if expired:
+        expire_all_but_the_head(catalog, TABLE)
+    # A fill of another stream commits on the earlier snapshot.
+    land(catalog, (0, 0), (1, 1), stream="refunds")
+    fill_ledger(catalog, settings, [spec_of("refunds")])
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == len(whole) - 2
+    assert told(read_ledger(catalog, settings, "payments")) == whole
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == 0

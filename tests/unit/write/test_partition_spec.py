@@ -49,8 +49,9 @@ def spec(*texts: str) -> PartitionSpec:
     return partition_spec([parse_partition_expr(text) for text in texts], SCHEMA)
 
 
-def test_names_and_transforms_are_those_of_spark() -> None:
-    made = spec("day(at)", "bucket(16, text)", "truncate(4, text)", "number", "who.city", "month(who.since)")
+def test_names_and_transforms_are_those_of_spark_unless_the_file_says_others() -> None:
+    by = ("day(at)", "bucket(16, text)", "truncate(4, text)", "number", "who.city", "month(who.since)")
+    made = spec(*by, "day(taken) as by_day", "long as `in`")
     assert [(field.source_id, field.field_id, str(field.transform), field.name) for field in made.fields] == [
         (4, 1000, "day", "at_day"),
         (1, 1001, "bucket[16]", "text_bucket"),
@@ -58,6 +59,8 @@ def test_names_and_transforms_are_those_of_spark() -> None:
         (2, 1003, "identity", "number"),
         (12, 1004, "identity", "who.city"),
         (13, 1005, "month", "who.since_month"),
+        (23, 1006, "day", "by_day"),
+        (3, 1007, "identity", "in"),
     ]
     assert spec().is_unpartitioned()
 
@@ -84,7 +87,9 @@ def test_what_iceberg_allows_is_taken(text: str) -> None:
         (["who"], "non-primitive"),
         (["tags.element"], "parent"),
         (["day(missing)"], "Could not find field with name missing"),
-        (["day(taken)"], "exists in schema: taken_day"),
+        (["day(taken)"], "its partition field would have the name of column taken_day"),
+        (["day(taken) as taken"], "its partition field would have the name of column taken"),
+        (["day(at) as number"], "its partition field would have the name of column number"),
         (["day(at)", "day(at)"], "is a second partition field named 'at_day'"),
     ],
 )

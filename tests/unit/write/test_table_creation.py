@@ -10,10 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, UUIDType
+from pyiceberg.types import DateType, ListType, LongType, NestedField, StringType, StructType, UUIDType
 
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import parse_partition_expr
+from jobs.write.dry_run import check_new_table_writable
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
@@ -66,6 +67,23 @@ def test_a_table_is_made_with_its_namespace_and_then_loaded(catalog: SqlCatalog)
     again = ensure_table(catalog, "a.b.payments", Schema(), UNPARTITIONED_PARTITION_SPEC, {})
     assert again.metadata.table_uuid == made.metadata.table_uuid
     assert again.metadata_location == made.metadata_location
+
+
+def test_a_table_that_engines_do_not_read_is_not_made(catalog: SqlCatalog) -> None:
+    schema = Schema(
+        NestedField(1, "at", DateType()), NestedField(2, "AT_DAY", StringType()), NestedField(3, "_pos", LongType())
+    )
+    by = partition_spec([parse_partition_expr("day(at)")], schema)
+    with pytest.raises(FrazilError, match=r"table a.b cannot be made: a partition field is called AT_DAY.*; _pos is a"):
+        ensure_table(catalog, "a.b", schema, by, create_table_properties({}))
+    named = partition_spec([parse_partition_expr("day(at) as by_day")], schema)
+    with pytest.raises(FrazilError, match="cannot be made: _pos is a metadata column of Iceberg"):
+        check_new_table_writable("a.b", schema, named, {})
+    assert not catalog.namespace_exists("a")
+    # One that is there goes on.
+    catalog.create_namespace("a")
+    catalog.create_table("a.b", schema)
+    assert ensure_table(catalog, "a.b", schema, by, {}).schema().find_field("_pos").field_type == LongType()
 
 
 def test_of_many_at_once_all_get_the_same_table(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.kafka_record import RecordLimits
 from jobs.deadletter.outbox.position import KEY, Key, OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window
+from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
@@ -73,6 +73,25 @@ def test_behind_each_place_are_the_letters_after_it(table: Table) -> None:
     assert next_window(table, "s", OutboxPosition(2, 3), 1).key(0) == next(key for key in KEYS if key > (2, 4))
     assert count_unpublished(table, "s", OutboxPosition.before_epoch(10)) == sum(key[0] == 10 for key in KEYS)
     assert count_unpublished(table, "s", OutboxPosition.before_epoch(11)) == 0
+
+
+def test_letters_that_a_replay_rewrites_are_not_behind_the_position(table: Table) -> None:
+    rows = table.scan().to_arrow()
+    state = rows.schema.get_field_index("state")
+    replayed = pa.array(["replayed"] * rows.num_rows, rows.schema.field(state).type)
+    table.overwrite(rows.set_column(state, rows.schema.field(state), replayed))
+    assert count_unpublished(table, "s", OutboxPosition.through(KEYS[-1])) == 0
+    assert count_unpublished(table, "s", OutboxPosition.through(KEYS[-2])) == 1
+
+
+def test_a_table_that_was_altered_is_refused(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("error_class", "reason")
+    with pytest.raises(FrazilError, match=r"dead-letter table n\.dead has no column error_class"):
+        refuse_altered(table, "n.dead")
+    with table.update_schema() as update:
+        update.rename_column("reason", "error_class")
+    refuse_altered(table, "n.dead")
 
 
 @pytest.mark.parametrize("most", [1, 5, 1000])

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
+from pyiceberg.types import StringType
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.known_formats import FORMATS
@@ -49,7 +50,7 @@ KNOWN = Known(
             ("id", "string"), ("amount", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
         ),
         2: _record(("id", "string"), ("amount", "long"), ("note", ["null", "string"])),
-        3: _record(("id", ["null", "R"])),
+        3: _record(("id", ["int", "int"])),
     }
 )
 
@@ -118,6 +119,39 @@ def test_fields_without_a_column_are_kept(way: str) -> None:
     assert made.rows.schema.names == ["id"]
 
 
+@pytest.mark.parametrize("way", ["reference", "block"])
+def test_a_json_column_holds_the_json_of_the_value(way: str) -> None:
+    document = {"type": "string", "connect.name": "io.debezium.data.Json"}
+    known = Known({1: _record(("a", ["null", "string"]), ("b", ["int", "string"]), ("c", document))})
+    texts = ['say "hi"', "1", ""]
+    values = [value(1, b"\x02" + sized(each.encode()) + b"\x02" + sized(b"x") + sized(b'{"k": 1}')) for each in texts]
+    values.append(value(1, b"\x00" + b"\x00" + number(7) + sized(b"[]")))
+    spec = DecoderSpec("avro", DeclaredSchema("a json, b json, c json"), {}, known)
+    made = getattr(FORMATS["avro"], way)(spec).decode(pa.array(values * 10, pa.binary()))
+    assert made.rows.slice(0, 4).to_pylist() == [
+        *({"a": json.dumps(each), "b": '{"string":"x"}', "c": '{"k": 1}'} for each in texts),
+        {"a": None, "b": '{"int":7}', "c": "[]"},
+    ]
+    assert FORMATS["avro"].writer_rows is not None
+    columns = FORMATS["avro"].writer_rows(known.schemas[1], {})
+    assert [type(each) for each in (columns.fields[2].field_type, columns.fields[0].field_type)] == [StringType] * 2
+
+
+@pytest.mark.parametrize("way", ["reference", "block"])
+def test_values_that_name_no_schema_are_read_by_the_one_that_the_file_names(way: str) -> None:
+    given = Decode(value={"format": "avro", "use.schema.id": 2}, schema="id string, amount long")  # type: ignore[arg-type, call-arg]
+    values = [sized(b"a") + number(1) + b"\x00", None, sized(b"b") + number(2) + b"\x02" + sized(b"x"), b"\xff"]
+    spec = DecoderSpec("avro", DeclaredSchema(given.schema_text), given.options, KNOWN)
+    decoder = getattr(FORMATS["avro"], way)(spec)
+    # What a header says does not count either.
+    made = decoder.decode(pa.array(values, pa.binary()), pa.array([value(9, b"")] * 4, pa.binary()))
+    assert made.rows.to_pylist() == [{"id": "a", "amount": 1}, {"id": "b", "amount": 2}]
+    assert (made.positions.tolist(), made.tombstones.tolist(), made.unknown_fields) == ([0, 2], [1], {"$.note": 1})
+    assert [(each.row, each.error_class) for each in made.failures] == [(3, "malformed_avro")]
+    assert decoder.unknown_fields(pa.array(values, pa.binary()), [2], ["$.note"])["$.note"].row == 2
+    assert decoder.decode(pa.array([None], pa.binary())).tombstones.tolist() == [0]
+
+
 def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
     given = {"format": "avro", "enhanced.avro.schema.support": True, "variable.scale.decimal": "decimal(10,2)"}
     decode = Decode(value=given, schema="id string")  # type: ignore[arg-type, call-arg]
@@ -126,6 +160,7 @@ def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
         "flatten.singleton.unions": True,
         "scrub.invalid.names": False,
         "variable.scale.decimal": "decimal(10,2)",
+        "use.schema.id": None,
         "unknown_fields": "ignore",
     }
     assert Decode(value="avro", schema="registry").schema_source == "registry"  # type: ignore[call-arg]

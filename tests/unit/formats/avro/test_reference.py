@@ -43,6 +43,62 @@ def one(schema: Any, value: bytes, **options: Any) -> Any:
     return made.rows.to_pylist()[0]["a"]
 
 
+NODE = {
+    "type": "record",
+    "name": "Node",
+    "fields": [
+        {"name": "text", "type": "string"},
+        {"name": "at", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "next", "type": ["null", "Node"]},
+        {"name": "more", "type": ["null", {"type": "map", "values": "Node"}, "double"]},
+        {"name": "nulls", "type": {"type": "array", "items": "null"}},
+        {"name": "raw", "type": "bytes"},
+    ],
+}
+
+
+def node_bytes(text: str, next_: bytes = b"\x00", more: bytes = b"\x00", nulls: int = 0) -> bytes:
+    empty = number(nulls) + b"\x00" if nulls else b"\x00"
+    return sized(text.encode()) + number(1) + next_ + more + empty + sized(b"\xff")
+
+
+def test_what_lies_within_itself_is_read_as_json() -> None:
+    inner = node_bytes('"b"', nulls=100)
+    outer = node_bytes("a", b"\x02" + inner, b"\x02" + number(1) + sized(b"k") + inner + b"\x00")
+    other = node_bytes("c", more=b"\x04" + struct.pack("<d", 0.5))
+    made = decode(NODE, outer, other, outer[:-1], node_bytes("d", nulls=2**40), b"")
+    nulls = ",".join(["null"] * 100)
+    json_of_inner = f'{{"at":"1970-01-02","nulls":[{nulls}],"raw":"/w==","text":"\\"b\\""}}'
+    rest = {"at": date(1970, 1, 2), "raw": b"\xff", "nulls": "[]"}
+    assert made.rows.to_pylist() == [
+        rest | {"text": "a", "next": json_of_inner, "more": {"map": f'{{"k":{json_of_inner}}}', "double": None}},
+        rest | {"text": "c", "next": None, "more": {"map": None, "double": 0.5}},
+    ]
+    assert [(each.error_class, each.field) for each in made.failures] == [
+        ("malformed_avro", "$.raw"), ("malformed_avro", "$.nulls"), ("empty_value", None),
+    ]  # fmt: skip
+
+
+def test_a_record_names_the_one_in_which_it_was_defined_wherever_it_is_used() -> None:
+    again = ["null", "B"]
+    fields = [{"name": "x", "type": "int"}, {"name": "a", "type": ["null", "A"]}, {"name": "again", "type": again}]
+    inner = {"type": "record", "name": "B", "fields": fields}
+    outer = {"type": "record", "name": "A", "fields": [{"name": "b", "type": ["null", inner]}]}
+    value = b"\x02\x02\x02\x08\x00\x00\x02\x04\x02\x02\x06\x00\x00\x00"
+    found = {"x": 1, "a": '{"b":{"x":4}}', "again": '{"a":{"b":{"x":3}},"x":2}'}
+    assert decode([outer, "B"], b"\x02" + value).rows.to_pylist() == [{"A": None, "B": found}]
+    references = (("a", json.dumps(outer)),)
+    node = top_node(WriterSchema('"B"', references), AvroOptions())
+    assert AvroReferenceDecoder(node).decode(pa.array([value])).rows.to_pylist() == [found]
+
+
+def test_what_lies_within_itself_too_often_is_too_deep() -> None:
+    value = node_bytes("x")
+    for _ in range(2_000):
+        value = node_bytes("x", b"\x02" + value)
+    assert [each.error_class for each in decode(NODE, value).failures] == ["too_deep"]
+
+
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, "logicalType": name, **more}
 
@@ -194,6 +250,20 @@ def test_a_list_of_more_items_than_bytes_takes_no_memory() -> None:
         for schema in ({"type": "array", "items": ["null", "int"]}, {"type": "map", "values": "int"}):
             found = one(schema, number(count) + bytes(40))
             assert found[0] == "malformed_avro", found
+
+
+def test_values_without_bytes_are_counted_over_the_whole_record() -> None:
+    lists = {"type": "array", "items": {"type": "array", "items": "null"}}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "int", lists]}]}
+
+    def failures(*sizes: int) -> list[str]:
+        blocks = b"".join(number(size) for size in sizes)
+        nested = b"".join(number(size) + b"\x00" for size in sizes)
+        values = [b"\x04\x02" + blocks + b"\x00\x00", b"\x04" + number(len(sizes)) + nested + b"\x00"]
+        return [each.message for each in decode(schema, *values).failures]
+
+    assert failures(40_000, 25_536) == []
+    assert failures(40_000, 25_537) == ["needs at most 65,536 values without bytes in a record, found more"] * 2
 
 
 PAIR = {

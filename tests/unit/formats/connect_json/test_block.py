@@ -90,6 +90,28 @@ def test_what_ends_early_or_goes_on_is_no_payload(name: str) -> None:
     assert len(made.failures) == ("another payload" not in name and "schema and a payload" not in name)
 
 
+def test_a_json_column_holds_the_json_of_the_value() -> None:
+    fields = [
+        {"field": "id", "type": "string"},
+        {"field": "doc", "type": "string", "name": "io.debezium.data.Json"},
+        {"field": "s", "type": "struct", "fields": [{"field": "n", "type": "int32"}]},
+    ]
+    schema = {"type": "struct", "fields": fields}
+    payload = {"id": '"1"', "doc": '{"k":1}', "s": {"n": 1}}
+    spec = DecoderSpec("connect_json", DeclaredSchema("id json, doc json, s json"), {})
+    made = check(spec, [[json.dumps({"schema": schema, "payload": payload}).encode()] * 2])
+    assert made.rows.to_pylist() == [{"id": '"\\"1\\""', "doc": '{"k":1}', "s": '{"n":1}'}] * 2
+
+
+def test_a_decimal_with_a_scale_of_its_own_lands_in_a_decimal() -> None:
+    parts = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
+    number = {"field": "ID", "type": "struct", "name": "io.debezium.data.VariableScaleDecimal", "fields": parts}
+    payload = {"ID": {"scale": 1, "value": "BNI="}}
+    value = json.dumps({"schema": {"type": "struct", "fields": [number]}, "payload": payload}).encode()
+    spec = DecoderSpec("connect_json", DeclaredSchema("ID decimal(9,2) not null"), {})
+    assert [str(row["ID"]) for row in check(spec, [[value] * 2]).rows.to_pylist()] == ["123.40"] * 2
+
+
 def test_many_schemas_in_one_block() -> None:
     schemas = [SCHEMA, OTHER, SCHEMA + b" ", b'{"name":"x",' + SCHEMA[1:], b'{"doc":"y",' + OTHER[1:]]
     values = [record(n, schemas[n % 5], b',"x":true' if n % 5 in (1, 4) else b"") for n in range(500)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,8 @@ from jobs.schema.parser import parse_schema
 
 PLAIN = InferenceRules()
 TIMES = InferenceRules(times=True)
+ENCODER = msgspec.json.Encoder(decimal_format="number")
+DECLARED = InferenceRules(declared=True)
 DECIMAL = InferenceRules(decimal=Primitive("decimal", 12, 2, "number"))
 
 
@@ -82,6 +86,46 @@ def test_texts_are_times_only_if_asked(values: list[str], expected: str) -> None
     records = [{"a": value} for value in values]
     assert text(infer(*records, rules=TIMES)) == f"a {expected}"
     assert text(infer(*records)) == "a string"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2026-02-30", "2026-02-28"], "string"),
+        (["2026-01-31T12:00:00.1234567"], "string"),
+        (["Jan 5 2026", "Feb 28 2026"], "date as 'MMM d yyyy'"),
+        (["5.1.2026 7:05", "28.12.2026 17:05"], "timestamp as 'd.M.yyyy H:mm'"),
+        (["5.1.2026", "28.12.2026 17:05"], "string"),
+        (["7", "1.5"], "string"),
+    ],
+)
+def test_a_file_declares_times_as_they_are_written(values: list[str], expected: str) -> None:
+    rules = InferenceRules(times=True, declared=True)
+    assert text(infer(*({"a": value} for value in values), rules=rules)) == f"a {expected}"
+    assert text(infer({"a": "Jan 5 2026"}, rules=TIMES)) == "a string", "no table has a type of a pattern"
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([{"a": 1}, {"a": "x"}], "a json"),
+        ([*[{"a": 1}] * 19, {"a": "x"}], "a long"),
+        ([{"a": [1, 2, "x"]}], "a list<json>"),
+        ([{"a": [*[1] * 50, "x"]}], "a list<json>"),
+        ([{"a": {f"k{n}-{m}": m or {"x": 1} for m in range(9)}} for n in range(30)], "a map<string, json>"),
+        ([{"a": {f"k{n}-{m}": {f"l{m}": m or "x"} for m in range(9)}} for n in range(30)],
+         "a map<string, struct<l0 string, l1 long, l2 long, l3 long, l4 long, l5 long, l6 long, l7 long, l8 long>>"),
+        ([{"a": 10**39}], "a json"),
+        ([b'{"a":1e400}'], "a json"),
+        ([b'{"a":1e300}'], "a double"),
+        ([{"a": {"x.y": 1, "x": {"y": 2}}}], "a json"),
+        ([{"x.y": 1, "x": {"y": 2}}], "`x.y` long"),
+        ([{"a": {'"': 1}}], "a json"),
+        ([{"a": {f"k{n}": n for n in range(2_001)}}], "a map<string, json>"),
+    ],
+)  # fmt: skip
+def test_what_no_other_type_takes_is_declared_as_json(records: list[Any], expected: str) -> None:
+    assert text(infer(*records, rules=DECLARED)) == expected
 
 
 def test_fractions_are_the_decimal_that_is_asked_for() -> None:
@@ -166,6 +210,39 @@ def test_records_land_unless_there_is_a_doubt_about_a_field_of_theirs(made: list
     decoded = JsonReferenceDecoder(found.schema, unknown_fields="fail").decode(pa.array(block, pa.binary()))
     if not any("mixed" in column.doubts for column in found.columns):
         assert decoded.failures == []
+
+
+odd = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**40), 10**40)
+    | st.sampled_from(
+        ["2026-01-31", "2026-02-30", "2026-01-31T00:00:00.1234567Z", "Jan 5 2026", "5.1.2026 1:05", "7", "1.5"]
+    )
+    | st.sampled_from([0.5, 1e300, Decimal("1e400"), Decimal("-1e-400")]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "A", "a.b", "b", '"', "", "_kafka_x"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["id", "a", "a.b", "o", "_kafka_y", '"']), odd, min_size=1),
+        min_size=1,
+        max_size=19,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_whatever_is_declared_takes_the_records_that_were_seen(made: list[dict[str, Any]], times: bool) -> None:
+    block = [ENCODER.encode(record) for record in made]
+    found = inferred(seen(block), InferenceRules(times=times, declared=True))
+    if found.schema is not None:
+        declared = parse_schema(text(found))
+        assert JsonReferenceDecoder(declared).decode(pa.array(block, pa.binary())).failures == []
 
 
 @given(records, st.integers(0, 6))

@@ -65,6 +65,8 @@ LANDS: list[tuple[NameRule, str, dict[str, Any], dict[str, int]]] = [
     (RULE, '{"id":null,"key":"a"}', {"id": "a"}, {}),
     (RULE, '{"key":"a","id":null,"identifier":null}', {"id": "a"}, {}),
     (RULE, '{"key":"b","key":"a"}', {"id": "a"}, {}),
+    # In another case it is another field, if the column has one.
+    (RULE, '{"key":"a","KEY":"b","ID":"c"}', {"id": "a"}, {"$.KEY": 1, "$.ID": 1}),
     (ANY_CASE, '{"ID":"a","N":5,"Payer":{"NAME":"b"}}', {"id": "a", "n": 5, "payer": {"name": "b", "age": None}}, {}),
     (ANY_CASE, '{"ID":"a","ITEMS":[{"Sku":"b"}],"M":{"K":{"V":1}}}', {"items": [{"sku": "b"}]}, {}),
     (ANY_CASE, '{"id":"a","KEY":1}', {"id": "a"}, {"$.KEY": 1}),
@@ -98,8 +100,11 @@ FAILS = [
     # The paths of failures are those of columns.
     (RULE, '{"key":7}', "wrong_type", "$.id", "needs string, found a whole number"),
     (RULE, '{"key":"a","customer":{"full":null}}', "null_in_required", "$.payer.name", "found null"),
-    (RULE, '{"Key":"a"}', "missing_field", "$.id", "found no such key"),
-    (RULE, '{"ID":"a"}', "key_case", "$.ID", "differs by case"),
+    (RULE, '{"Key":"a"}', "key_case", "$.Key", "needs the key 'key', found 'Key', which differs by case"),
+    (RULE, '{"ID":"a"}', "key_case", "$.ID", "needs the key 'id', found 'ID', which differs by case"),
+    # Of an optional column, too: it would be null without a word.
+    (RULE, '{"id":"a","CUSTOMER":{"name":"b"}}', "key_case", "$.CUSTOMER", "needs the key 'customer'"),
+    (RULE, '{"id":"a","items":[{},{"Article":"b"}]}', "key_case", "$.items[1].Article", "needs the key 'article'"),
     (ANY_CASE, '{"key":"a"}', "missing_field", "$.id", "found no such key"),
     (RULE, '{"key":"a"', "malformed_json", None, "needs one complete JSON object"),
     (RULE, "[1]", "not_an_object", None, "found an array"),
@@ -149,7 +154,7 @@ def otherwise(record: bytes | None, rule: NameRule, rng: random.Random) -> bytes
         if rng.random() < 0.5:
             own = json.dumps(path[-1]).encode()
             record = record.replace(own + b":", json.dumps(rng.choice(names)).encode() + b":")
-    if rng.random() < 0.2 and (keys := [path[-1] for path, _ in rule.aliases]):
+    if rng.random() < 0.2 and (keys := [name for path, names in rule.aliases for name in (path[-1], *names)]):
         own = json.dumps(rng.choice(keys)).encode()
         record = record.replace(own + b":", own.upper() + b":", rng.choice([1, -1]))
     if rng.random() < 0.1 and rule.aliases and record.startswith(b"{") and len(record) > 2:
@@ -211,10 +216,14 @@ def test_a_record_means_what_it_means_with_the_columns_names(seed: int) -> None:
         if not isinstance(record, dict):
             continue
         found = renaming.decode(pa.array([value], pa.binary()))
+        near: list[str] = []
         try:
-            renamed = _renamed(record, schema, rule, ())
+            renamed = _renamed(record, schema, rule, (), near)
         except LookupError:
             assert [failure.error_class for failure in found.failures] == ["ambiguous_field"]
+            continue
+        if near:
+            assert [failure.error_class for failure in found.failures] == ["key_case"]
             continue
         same(found, plain.decode(pa.array([_text(renamed).encode()], pa.binary())), schema)
 
@@ -241,7 +250,7 @@ def _text(value: Any) -> str:
             return json.dumps(value)
 
 
-def _renamed(value: Any, declared: DeclaredType, rule: NameRule, path: Path) -> Any:
+def _renamed(value: Any, declared: DeclaredType, rule: NameRule, path: Path, near: list[str]) -> Any:
     match declared:
         case StructType(fields) if isinstance(value, dict):
             names = rule.of_struct(path, [each.name for each in fields])
@@ -253,14 +262,16 @@ def _renamed(value: Any, declared: DeclaredType, rule: NameRule, path: Path) -> 
                 if inner is not None or column not in found:
                     found[column] = inner
             types = {each.name: each.type for each in fields}
+            meant = {name: names.near.get(name.casefold(), (name, ""))[0] for name in found}
+            near += [name for name, column in meant.items() if column not in found]
             return {
-                name: _renamed(inner, types[name], rule, (*path, name)) if name in types else inner
+                name: _renamed(inner, types[name], rule, (*path, name), near) if name in types else inner
                 for name, inner in found.items()
             }
         case ListType(element) if isinstance(value, list):
-            return [_renamed(inner, element, rule, (*path, "element")) for inner in value]
+            return [_renamed(inner, element, rule, (*path, "element"), near) for inner in value]
         case MapType(_, inner_type) if isinstance(value, dict):
-            return {name: _renamed(inner, inner_type, rule, (*path, "value")) for name, inner in value.items()}
+            return {name: _renamed(inner, inner_type, rule, (*path, "value"), near) for name, inner in value.items()}
         case _:
             return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any
@@ -75,6 +76,9 @@ GOOD = [
     ("decimal(38,0)", "9" * 38, Decimal("9" * 38)),
     ("decimal(38,38)", "0." + "9" * 38, Decimal("0." + "9" * 38)),
     ("decimal(12,2) as text", '"-1.5e1"', Decimal("-15.00")),
+    ("decimal(6,2) as unscaled", '"BNI="', Decimal("12.34")),
+    ("decimal(6,2) as unscaled", '"/w=="', Decimal("-0.01")),
+    ("decimal(6,2) as unscaled", "12.34", Decimal("12.34")),
     ("timestamp", '"2026-11-20T10:11:12"', datetime(2026, 11, 20, 10, 11, 12)),
     ("timestamp", '"2026-11-20 10:11:12.123456"', datetime(2026, 11, 20, 10, 11, 12, 123456)),
     ("timestamp", '"2026-11-20T10:11:12.123456000"', datetime(2026, 11, 20, 10, 11, 12, 123456)),
@@ -130,6 +134,22 @@ GOOD = [
     ("struct<a struct<b int not null>>", "null", None),
     ("struct<a struct<b int not null>>", '{"a":null}', {"a": None}),
 ]
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "double as text", "float as text", "list<double>"])
+@pytest.mark.parametrize("token", ["-0", "-0.0", "-0.00", "-0e5", "0"])
+def test_a_zero_keeps_its_sign(kind: str, token: str) -> None:
+    written = f'"{token}"' if "text" in kind else f"[{token}]" if "list" in kind else token
+    record = b'{"v":%s}' % written.encode()
+    declared = parse_schema(f"v {kind}")
+    blocks = [
+        JsonReferenceDecoder(declared).decode(pa.array([record])),
+        JsonBlockDecoder(declared, smallest=1).decode(pa.array([record] * 9)),
+    ]
+    for decoded in blocks:
+        value = decoded.rows.column(0)[0].as_py()
+        number = value[0] if isinstance(value, list) else value
+        assert (number, math.copysign(1, number)) == (0, -1 if token[0] == "-" else 1)
 
 
 def test_any_value_counts_into_the_depth_of_its_record() -> None:
@@ -204,6 +224,9 @@ BAD = [
     ("decimal(12,2) as text", "1.5", "wrong_type"),
     ("decimal(12,2) as text", '""', "wrong_type"),
     ("decimal(12,2) as text", '"NaN"', "wrong_type"),
+    ("decimal(6,2) as unscaled", '"BNI"', "bad_binary"),
+    ("decimal(3,2) as unscaled", '"BNI="', "out_of_range"),
+    ("decimal(6,2) as unscaled", "true", "wrong_type"),
     ("decimal(12,2) as text", '" 1.5"', "wrong_type"),
     ("decimal(12,2) as text", '"1.5\\n"', "wrong_type"),
     ("decimal(12,2) as text", '"\u0661"', "wrong_type"),

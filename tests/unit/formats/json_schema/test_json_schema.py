@@ -262,6 +262,46 @@ def test_references_within_and_to_other_schemas() -> None:
     assert of({"$ref": "other.json"}, ("other.json", STRING)) == "f string not null"
 
 
+NODE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": INTEGER, "next": {"oneOf": [NULL, {"$ref": "#/$defs/node"}]}},
+    "required": ["n"],
+}
+
+
+def test_what_lies_within_itself_is_json() -> None:
+    tree = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}, "id": STRING}, "$defs": {"node": NODE}}
+    assert types(tree) == "root struct<n long not null, next json>, id string"
+    deep = {"n": 2, "next": {"n": 3.0, "next": None}}
+    assert decoded(tree, {"root": {"n": 1, "next": deep}}, {"root": {"n": 1, "next": None}}, {"id": "a"}) == (
+        [
+            {"id": None, "root": {"n": 1, "next": '{"n":2,"next":{"n":3.0,"next":null}}'}},
+            {"id": None, "root": {"n": 1, "next": None}},
+            {"id": "a", "root": None},
+        ],
+        [],
+    )
+    assert types({"type": "object", "properties": {"a": {"$ref": "#"}}}) == "a json"
+
+
+def test_a_choice_of_what_lies_within_itself() -> None:
+    either = {"oneOf": [{"$ref": "#"}, STRING, {"type": "array", "items": {"$ref": "#"}}]}
+    schema = {"type": "object", "properties": {"n": INTEGER, "f": either}, "required": ["n"]}
+    names = [f"{UNION}{number}" for number in range(3)]
+    assert types(schema) == f"n long not null, f struct<{names[0]} json, {names[1]} string, {names[2]} list<json>>"
+    rows, failures = decoded(
+        schema, {"n": 1, "f": {"n": 2, "f": "x"}}, {"n": 1, "f": "x"}, {"n": 1, "f": [{"n": 3}]}, {"n": 1, "f": 7}
+    )
+    assert [each["f"] for each in rows] == [
+        dict(zip(names, ['{"f":"x","n":2}', None, None], strict=True)),
+        dict(zip(names, [None, "x", None], strict=True)),
+        dict(zip(names, [None, None, ['{"n":3}']], strict=True)),
+    ]
+    assert failures == [("wrong_type", "$.f")]
+    endless = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"f": {"oneOf": [{"$ref": "#/$defs/a"}, STRING]}}}
+    assert decoded(endless, {"f": 7}) == ([{"f": {names[0]: "7", names[1]: None}}], [])
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
@@ -270,7 +310,6 @@ def test_references_within_and_to_other_schemas() -> None:
         ([], "it is no schema"),
         ({"type": "object"}, "nothing to land"),
         ({"$ref": "#"}, "within itself"),
-        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "the field a is within itself"),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/no"}}}, "the field a refers to what is not there"),
         ({"type": "object", "properties": {"a": {"$ref": "no.json"}}}, "not among its references"),
         ({"type": "object", "properties": {"a": {"$ref": "#nowhere"}}}, "the field a refers to what is not there"),

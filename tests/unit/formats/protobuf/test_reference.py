@@ -222,6 +222,28 @@ def test_json_is_canonical() -> None:
     assert row(MIXED, message.SerializeToString())["json"] == expected
 
 
+WITHIN = WriterSchema(
+    "message A { optional int32 n = 1; optional A next = 2; repeated A more = 3; map<string, A> by = 4; optional group "
+    "G = 5 { optional A a = 1; repeated group H = 2 { required int32 x = 1; } } optional string s = 6; }"
+)
+
+
+def test_messages_within_themselves_keep_their_bytes_and_groups_are_read() -> None:
+    group = {"a": {"n": 7}, "h": [{"x": 1}, {"x": 2}]}
+    value = made(WITHIN, n=1, next={"n": 5}, more=[{"n": 6}, {}], by={"k": {"n": 6}}, g=group, s="end")
+    assert row(WITHIN, value) == {
+        "n": 1,
+        "next": b"\x08\x05",
+        "more": [b"\x08\x06", b""],
+        "by": [("k", b"\x08\x06")],
+        "g": {"a": b"\x08\x07", "h": [{"x": 1}, {"x": 2}]},
+        "s": "end",
+    }
+    assert row(WITHIN, b"", **{"optional.for.proto2": False})["next"] is None
+    assert refused(WITHIN, b"\x2a\x00")[:2] == ("wrong_type", "needs A.G, found bytes with a length")
+    assert refused(WITHIN, b"\x2b\x08")[0] == "malformed_protobuf"
+
+
 def test_a_record_of_ten_megabytes() -> None:
     text = "é" * 5_000_000
     assert row(MIXED, made(MIXED, s=text))["s"] == text

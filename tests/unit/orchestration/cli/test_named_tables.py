@@ -89,7 +89,7 @@ def test_status_of_three_hundred_tables_reads_no_more_than_that_of_one(many: Rou
     command(many, "status", "payments")
     began = time.process_time()
     (found,) = facts(many, "status", "payments")["streams"]
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 5
     assert (found["tables"], found["landed"]) == (MANY + 1, MANY)
 
 

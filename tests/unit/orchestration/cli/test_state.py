@@ -11,9 +11,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from jobs.spec.settings import load_settings
+from jobs.state.document_copy import documents_of
+from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.state.store import NotWrittenError
-from jobs.supervise.control_request import ControlRequest, write_control
+from jobs.supervise.control_request import ControlRequest, read_control, write_control
 from orchestration.cli.main import main
 from orchestration.cli.state import _where
 from tests.unit.orchestration.deployments import deployment_in
@@ -73,6 +75,40 @@ def test_a_stream_that_was_never_launched_has_to_be_stopped_too(home: Path, stre
     assert f"stream {stream} is not stopped, so it may be started at any time" in result.stderr
     assert "Next: frazil stop --all" in result.stderr
     assert not list((home / "new").rglob("*.json"))
+
+
+def test_nothing_is_copied_while_something_runs_and_nothing_is_overwritten(home: Path) -> None:
+    stop_all(home)
+    old, new = LocalStore(home / "old"), LocalStore(home / "new")
+    pending = "streams/payments/pending-00000003.json"
+    old.put(pending, b'{"v":1}')
+
+    def refused(words: str) -> None:
+        result = copy(home)
+        assert result.exit_code == 1
+        assert words in result.stderr
+
+    payments = old.below("streams/payments")
+    driver = Lease(payments, "payments", 30.0)
+    driver.acquire(above=0)
+    refused("stream payments is run by process ")
+    driver.release()
+    replay = Lease(payments.below("replay"), "payments~replay", 30.0)
+    replay.acquire(above=0)
+    refused("stream payments~replay is run by process ")
+    replay.release()
+    former = read_control(payments)
+    write_control(payments, ControlRequest("running", 0, "start", "", "ann", 30.0), former)
+    refused("stream payments is not stopped")
+    write_control(payments, former, read_control(payments))
+    assert documents_of(new) == []
+
+    new.put(pending, b"of another")
+    refused("pending-00000003.json is there already, and is no part of this copy")
+    assert new.get(pending) == b"of another"
+    new.delete(pending)
+    new.put("streams/strange/lease-00000001.json", b"{}")
+    refused("lease-00000001.json is there already")
 
 
 @pytest.mark.parametrize(

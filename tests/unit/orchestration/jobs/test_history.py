@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from jobs.errors import FrazilError
-from orchestration.jobs.history import DAYS_VARIABLE, days_to_keep, history_schedule
+from orchestration.jobs.history import DAYS_VARIABLE, days_to_keep, history_job, history_schedule
+from orchestration.jobs.history_deletion import why_not
 
 
 @pytest.mark.parametrize(("given", "days"), [(None, 30), ("", 30), ("1", 1), ("400", 400)])
@@ -38,3 +39,12 @@ def test_the_schedule_is_off_at_first_and_asks_for_nothing_where_there_is_no_pos
         tick = schedule.evaluate_tick(context)
     assert tick.run_requests == []
     assert tick.skip_message == "Dagster's storage is not in PostgreSQL but in sqlite, so nothing is deleted."
+
+
+def test_the_job_deletes_nothing_in_sqlite_and_says_so(tmp_path: Path) -> None:
+    key = dg.AssetKey(["lake", "busy"])
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+        assert why_not(instance) == "Dagster's storage is not in PostgreSQL but in sqlite, so nothing is deleted."
+        assert history_job.execute_in_process(instance=instance).success
+        assert len(instance.fetch_materializations(key, limit=2).records) == 1

@@ -14,6 +14,7 @@ from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from jobs.commit.stamp_fields import Counts
 from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.sensors.reconcile_tick import ReconcileTick
@@ -134,11 +135,63 @@ def test_failed_checks_explain_themselves(orders: World) -> None:
         "Attempt 1 failed: offsets [3, 9) of orders.v1-0 are gone. Starting it again would not help. "
         "Next: frazil accept orders --loss; then frazil start orders"
     )
+    fix = "correct the producer; then frazil start orders"
+    error = LastError("1911 of 1911 records of a batch failed", "operator", NOW, fix, failed=1911, read=1911)
+    halted = drive(NOW, work=work(1911, batches=0, recent=Recent()), state="failed", error=error, **dead_process())
+    assert list(halted) == ["driver_alive", "lag_within_slo", "dead_letter_ratio"]
+    for check, said in (
+        ("driver_alive", "Attempt 1 failed: 1911 of 1911 records of a batch failed. Starting it again would not help."),
+        ("lag_within_slo", "1,911 records wait as of 08:00:00 UTC, and the stream is halted."),
+        ("dead_letter_ratio", "1,911 of 1,911 records of the next batch failed."),
+    ):
+        assert halted[check].description == f"{said} Next: {fix}"
+        assert halted[check].severity is dg.AssetCheckSeverity.ERROR
+    control = LocalStore(orders.folder("orders"))
+    write_control(control, ControlRequest("stopped", by="jo", at=NOW))
+    stopped = drive(NOW, work=work(1911, batches=0, recent=Recent()), state="failed", error=error, **dead_process())
+    assert "dead_letter_ratio" not in stopped, "the operator has answered"
+    assert stopped["driver_alive"].severity is dg.AssetCheckSeverity.WARN
+    write_control(control, ControlRequest("running", by="jo", at=NOW))
     away = drive(NOW, work=work(), state="retrying", error=LastError("Kafka is away", "away", NOW, "frazil up"))
     assert away["driver_alive"].severity is dg.AssetCheckSeverity.WARN
     rolled = drive(NOW, work=work(), generation="0" * 12)
     assert rolled["configuration"].severity is dg.AssetCheckSeverity.WARN
     assert "Generation 000000000000 runs" in rolled["configuration"].description
+
+
+def test_a_lag_that_nobody_can_look_up_is_not_taken_for_none(orders: World) -> None:
+    orders.write("orders", "slo: {lag_time: 10m}\n")
+    error = LastError("Kafka at there:9092: Connection refused (since 08:00:00 UTC)", "away", NOW, "frazil up")
+
+    def drive(at: float, since: float | None) -> dict[str, Any]:
+        ms = int(NOW - 5) * 1000
+        orders.drive(
+            "orders",
+            now=at,
+            work=work(lag_at=NOW - 5, lag_unknown_since=since, valid_through_ms=ms),
+            state="running" if since is None else "retrying",
+            error=None if since is None else error,
+        )
+        orders.memory.streams.clear()
+        tick = orders.tick(at)
+        assert [row.lag is not None and row.lag.records for row in tick.rows] == [0 if since is None else None]
+        return {each.check_name: each for each in events(tick, dg.AssetCheckEvaluation) if not each.passed}
+
+    assert drive(NOW, None) == {}
+    away = drive(NOW + 30, NOW)
+    assert {name: each.severity for name, each in away.items()} == dict.fromkeys(
+        ["driver_alive", "lag_within_slo"], dg.AssetCheckSeverity.WARN
+    )
+    assert away["lag_within_slo"].description == (
+        "How many records wait has not been known since 08:00:00 UTC: Kafka at there:9092: Connection refused (since "
+        "08:00:00 UTC). Next: frazil up"
+    )
+    assert "consumer_lag_records" not in away["lag_within_slo"].metadata
+    late = drive(NOW + 700, NOW)["lag_within_slo"]
+    assert (late.severity, "the table is 705 s behind" in (late.description or "")) == (
+        dg.AssetCheckSeverity.ERROR,
+        True,
+    )
 
 
 def test_all_checks_follow_each_materialization_of_the_table(orders: World) -> None:

@@ -147,7 +147,7 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     assert first["dagster/row_count"] == 2
     go.set()
     (thread,) = [each for each in threading.enumerate() if each.name == "frazil letters"]
-    thread.join(60)
+    thread.join(300)
     (second,) = supervised.tick(NOW + EVERY)
     assert numbers(second) == {"new": 2, "total": 2, "waiting": 2}
     assert supervised.check == [True]

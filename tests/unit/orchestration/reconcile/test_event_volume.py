@@ -82,7 +82,9 @@ def test_a_day_of_one_stream_writes_a_bounded_amount(
     # SQLite keeps a runless event twice, and the evaluation of a check three times, some 1 to 4 kB each.
     assert grown * HALF_HOURS < most_mb * 1e6
     assert cursor < 400
-    assert len(files) == 5, "launch, its configuration, lease, heartbeat and the supervisor's note"
+    # The supervisor's clock is ahead of this machine's here, so it notes when it first saw the launch.
+    kept = [path for path in files if not path.name.startswith(".seen-")]
+    assert len(kept) == 5, "launch, its configuration, lease, heartbeat and the supervisor's note"
     assert state < 10_000
 
 

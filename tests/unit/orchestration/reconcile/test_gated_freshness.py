@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from assets.metadata import branch_metadata
+from jobs.publish.main_freshness import UNKNOWN
 from jobs.supervise.heartbeat import Work
 from orchestration.cli.main import main
 from orchestration.reconcile.assessment import evaluate_checks
+from orchestration.reconcile.lag import BranchLag, Lag
 from tests.helpers.event_stream import GATE, EventStream, ms, write_file
 from tests.unit.orchestration.reconcile.supervised_deployment import WaitingTopics, World, events, told, values
 
@@ -97,6 +101,61 @@ def test_reports_and_the_slo_go_by_main(gated: Gated) -> None:
     assert values(again)["dagster/row_count"] == 7
     assert values(again)["records_added"] == 6
     assert lag_check(tick).passed
+
+
+def test_quarantined_rows_are_told_everywhere(tmp_path: Path) -> None:
+    gated = Gated(tmp_path, "arrival")
+    now = datetime.now(UTC).replace(microsecond=0)
+    gated.land(now - timedelta(seconds=9))
+    gated.stream.publish()
+    gated.tick(now)
+    gated.land(now + timedelta(seconds=20), rows=3)
+    assert gated.stream.publish(fit=False) == "held"
+    answers = "frazil release payments --reason TEXT; or frazil discard payments --reason TEXT; or correct the contract"
+
+    # At once, and whenever Dagster would else call the check not evaluated.
+    for seconds in (40, 340, 640):
+        at = now + timedelta(seconds=seconds)
+        gated.watermark = at
+        tick = gated.tick(at)
+        evaluated = {each.check_name: each for each in events(tick, dg.AssetCheckEvaluation)}
+        check = evaluated["published"]
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+        assert (check.description or "").startswith("3 rows are quarantined since ")
+        assert f"UTC: not fit. Next: {answers}" in (check.description or "")
+        assert values(check)["unpublished_rows"] == 3
+        if seconds == 40:
+            (page,) = told(tick, KEY)
+            assert values(page)["unpublished_rows"] == 3
+            assert values(page)["quarantined"].startswith("3 rows are quarantined since ")
+        (report,) = told(tick, dg.AssetKey(["frazil", "supervisor"]))
+        (line,) = values(report)["needs_a_hand"].splitlines()[2:]
+        assert "[payments]" in line
+        assert answers in line
+
+    def frazil(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["--home", str(tmp_path), "status", *arguments])
+
+    shown = frazil()
+    assert shown.exit_code == 0
+    assert "! payments: 3 rows are quarantined since " in shown.stdout
+    assert f"Next: {answers}" in shown.stdout
+    assert frazil("--check").exit_code == 3
+    (facts,) = json.loads(frazil("--json").stdout)["streams"]
+    assert (facts["branch"]["unpublished_rows"], facts["next"].startswith(answers)) == (3, True)
+    details = frazil("payments").stdout
+    assert details.count(answers) == 1, details
+
+    assert gated.stream.publish() == "published"
+    tick = gated.tick(now + timedelta(seconds=700))
+    (check,) = [each for each in events(tick, dg.AssetCheckEvaluation) if each.check_name == "published"]
+    assert check.passed
+    assert "quarantined" not in frazil().stdout
+
+
+def test_rows_that_nobody_can_count_are_not_counted_as_none() -> None:
+    assert Lag(0, 1.0).on_main(UNKNOWN).branch == BranchLag(None)
+    assert branch_metadata(None, None, None) == {}
 
 
 def test_what_a_check_by_hand_and_status_say(gated: Gated) -> None:

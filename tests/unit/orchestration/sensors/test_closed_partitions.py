@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
 from tests.unit.orchestration.deployments import connections
 
 HOUR = timedelta(hours=1)
+PAGE = Path(__file__).parents[4] / "docs" / "event-time.md"
 
 
 class Place:
@@ -255,24 +257,20 @@ def test_dagster_s_partitions_are_the_same_hours_and_days(zone: str, closes: Any
         dg.AutomationCondition.eager().without(dg.AutomationCondition.in_latest_time_window()),
         dg.AutomationCondition.eager(),
         dg.AutomationCondition.on_missing(),
+        None,
     ],
-    ids=["eager, any hour", "eager", "on_missing"],
+    ids=["eager, any hour", "eager", "on_missing", "as documented"],
 )
-def test_what_is_downstream_is_asked_for_once(place: Place, condition: dg.AutomationCondition) -> None:
+def test_what_is_downstream_is_asked_for_once(place: Place, condition: dg.AutomationCondition | None) -> None:
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    assert place.spec.event_time is not None
-
-    @dg.asset(
-        deps=[place.key], partitions_def=closed_partitions_of(place.spec.event_time), automation_condition=condition
-    )
-    def hourly_report() -> None: ...
-
+    report = hourly_report(place, condition) if condition else documented_asset()
+    assert report.dependency_keys == {place.key}
     closed = closed_asset(place.spec, place.deployment.settings())
     assert closed is not None
-    defs = dg.Definitions(assets=[closed, hourly_report])
+    defs = dg.Definitions(assets=[closed, report])
 
     def evaluated(cursor: Any = None, at: datetime | None = None) -> Any:
-        chosen = dg.AssetSelection.assets("hourly_report")
+        chosen = dg.AssetSelection.assets(report)
         return dg.evaluate_automation_conditions(
             defs, instance=place.instance, asset_selection=chosen, cursor=cursor, evaluation_time=at
         )
@@ -285,10 +283,31 @@ def test_what_is_downstream_is_asked_for_once(place: Place, condition: dg.Automa
     assert len(place.closed()) == 1
     second = evaluated(first.cursor)
     wanted = f"{now - HOUR:%Y-%m-%d-%H}:00"
-    assert second.get_requested_partitions(dg.AssetKey("hourly_report")) == {wanted}
+    assert second.get_requested_partitions(report.key) == {wanted}
     place.tick()
     third = evaluated(second.cursor)
     assert third.total_requested == 0
+    assert dg.materialize([report], partition_key=wanted, instance=place.instance).success
+
+
+def hourly_report(place: Place, condition: dg.AutomationCondition) -> dg.AssetsDefinition:
+    assert place.spec.event_time is not None
+
+    @dg.asset(
+        deps=[place.key], partitions_def=closed_partitions_of(place.spec.event_time), automation_condition=condition
+    )
+    def hourly_report() -> None: ...
+
+    return hourly_report
+
+
+def documented_asset() -> dg.AssetsDefinition:
+    """The asset of docs/event-time.md."""
+    found = re.search(r"```python\n(@dg\.asset\(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found
+    names: dict[str, Any] = {"dg": dg}
+    exec(found[1], names)
+    return names["revenue_by_hour"]
 
 
 def test_the_check_says_the_same_when_it_is_executed(place: Place) -> None:

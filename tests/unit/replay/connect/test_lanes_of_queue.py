@@ -174,6 +174,19 @@ def queue_runner(one: LaneStream, spec: StreamSpec, letters: list[Letter]) -> Qu
     return QueueRunner(stream, kafka, QueueTask(spec, spec, reader))
 
 
+def test_what_no_column_takes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source: dict[str, Any] = {"source": {"topics_pattern": "[ab]"}, "evolve": {"add": "ignore"}}
+    one = LaneStream(tmp_path / "home", ROUTE, {}, monkeypatch, **source)
+    one.produce("a", {"id": 1})
+    one.land()
+    none = {"source": one.stream.spec.source.model_copy(update={"topics_pattern": "none"})}
+    letters = [of("a", 5, {"id": 2, "new": 1}), of("a", 6, {"id": 3, "new": 2}), of("a", 7, {"id": 4})]
+    runner = queue_runner(one, one.stream.spec.model_copy(update=none), letters)
+    for end in (1, 3):
+        runner.run(None, 0, {QUEUE: end})
+    assert runner.unknown_fields == {"$.new": 2}
+
+
 def test_a_record_that_failed_when_its_batch_was_decided_on_stays_a_letter_though_the_table_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,3 +211,11 @@ def test_the_stream_of_a_queue_asks_no_topic_that_it_reads(one: LaneStream) -> N
     one.spec = spec
     with pytest.raises(FrazilError, match="topic ax is taken by"):
         taken(one, of("ax", 1, {"id": 1}))
+
+
+def test_records_of_a_topic_of_a_stream_that_has_never_run_are_refused(
+    one: LaneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.replay.connect.landed.history", lambda *_: SimpleNamespace(newest=None))
+    with pytest.raises(FrazilError, match="has never run"):
+        taken(one, of("d", 0, {"id": 1}))

@@ -171,7 +171,7 @@ def test_without_an_answer_nobody_knows_and_nothing_is_concluded(
 def test_a_pod_that_does_not_end_is_not_taken_for_ended(
     pods: KubernetesPods, cluster: FakeKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.supervise.launchers.kubernetes._SAID_SECONDS", 1.0)
+    monkeypatch.setattr("jobs.supervise.launchers.kubernetes._GONE_SECONDS", 1.0)
     process = pods.start(ordered(pods, tmp_path))
     cluster.deaf = True
     with pytest.raises(FrazilError, match="is not known to have ended") as problem:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobs.spec.drivers import SparkSubmitSettings
 from jobs.state.local_store import LocalStore
-from jobs.supervise.actual import read_actual
+from jobs.supervise.actual import SUBMISSION_SECONDS, read_actual
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat
 from jobs.supervise.launchers.launcher import Life, Look
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
@@ -119,6 +120,14 @@ def test_a_launch_is_awaited_by_what_is_known_of_it(
 ) -> None:
     store = launched(tmp_path, noted=noted, at=at)
     assert read_actual(store, "orders", Launcher(life).look).starting is starting
+
+
+@pytest.mark.parametrize("at", [100.0, 310.0])
+def test_a_submission_may_take_as_long_as_its_timeout_says_to_be_noted(tmp_path: Path, at: float) -> None:
+    store = LocalStore(tmp_path)
+    write_launch(store, Launch(4, "g", "orders.yaml", 0, time.time() - at, launcher="spark_submit"), "stream: orders")
+    assert read_actual(store, "orders", Launcher("ended").look).starting is (at < SUBMISSION_SECONDS)
+    assert SparkSubmitSettings(pages=["http://spark"]).timeout.total_seconds() < SUBMISSION_SECONDS
 
 
 def test_documents_of_an_earlier_release_are_of_local_processes(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def first_rows(form: str, found: list[Sample]) -> Schema:
     if form == "connect_json":
         seen = SeenEnvelopes()
         seen.add(placed)
-        return fresh_schema([each.field for each in seen.merged()])
+        return fresh_schema([each.field for each, _ in seen.merged()])
     values = SeenValues()
     for place, value in placed:
         values.add(parsed(value), place)

@@ -35,3 +35,16 @@ def test_each_record_becomes_what_the_connector_means(connector: str, reference:
         else:
             assert isinstance(fate, str), f"{each['what']}: {fate}"
             assert fate.startswith(each["fate"]), each["what"]
+
+
+def test_a_lineage_need_not_name_the_server_that_wrote() -> None:
+    """As a mirror asks for where several servers write to one binlog."""
+    schema = (
+        "after struct<id: int>, op string, ts_ms long, "
+        "source struct<connector: string, file: string, pos: long, server_id: long>"
+    )
+    source = {"connector": "mysql", "file": "b.000001", "pos": 4}
+    values = [{"after": {"id": 1}, "op": "c", "source": {**source, "server_id": each}} for each in (0, 1, 223344)]
+    step = {"compute": {"_change_lineage": "regexp_replace(_change_lineage, '/[0-9]*$', '')"}}
+    found = fates(landed(stream(schema, "debezium", transform=[step]), [{"value": each} for each in values]))
+    assert [row["_change_lineage"] for row in found] == ["mysql//b"] * 3

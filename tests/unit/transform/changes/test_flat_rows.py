@@ -54,6 +54,15 @@ def test_unwrapped_rows_have_the_columns_of_events() -> None:
 WORDS: dict[str, Any] = {"column": "kind", "insert": "I", "update": ["U", "1"], "delete": ["D", True], "read": "0"}
 
 
+def test_a_time_beyond_the_calendar_is_a_dead_letter() -> None:
+    spec = stream("id int, kind string, at long", {"envelope": "columns", "op": "kind", "order_by": ["id"], "at": "at"})
+    records = [{"value": {"id": n, "kind": "c", "at": at}} for n, at in enumerate([1731508712229224, 2**62, 0])]
+    *found, landed_row = fates(landed(spec, records))
+    said = "changes: needs timestamptz as epoch_ms in the years 0001 to 9999, found"
+    assert found == [f"{said} 1731508712229224", f"{said} {2**62}"]
+    assert landed_row["_change_at"] == datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def test_words_of_ones_own_and_the_time_of_kafka() -> None:
     spec = stream("id int, kind string, v long", {"envelope": "columns", "op": WORDS, "order_by": ["v"]})
     records = [

@@ -114,11 +114,13 @@ POSTGRES = {"connector": "postgresql", "name": "n", "db": "d", "sequence": '["1"
         (POSTGRES | {"sequence": None}, False),
         (MYSQL | {"file": "bin"}, True),
         (MYSQL | {"pos": None}, True),
+        (MYSQL | {"pos": -8190}, True),
         ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "1:2", "change_lsn": None}, True),
         ({"connector": "sqlserver", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:0005"}, False),
         ({"connector": "db2", "name": "n", "db": "d", "commit_lsn": "00000027:00000758:00000000:00000005"}, True),
         ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": None, "scn": "7"}, True),
         ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": "x", "scn": "7"}, True),
+        ({"connector": "oracle", "name": "n", "db": "d", "commit_scn": -1, "scn": 7}, True),
         # What nobody knows has no position, and needs none.
         ({"connector": "vitess", "name": "n", "vgtid": "…"}, False),
         ({"connector": "mongodb", "name": "n", "ord": 1, "ts_ms": 1000}, False),
@@ -138,9 +140,10 @@ def test_a_place_that_a_source_always_names_has_to_be_there(source: dict[str, An
 
 def test_an_event_is_told_the_field_that_its_own_connector_lacks() -> None:
     postgresql, mysql = POSTGRES | {"sequence": "x"}, MYSQL | {"file": "bin"}
-    found = source_positions(SourceBlock(pa.array([mysql, postgresql, MYSQL, POSTGRES]), np.zeros(4, bool))).lacking
+    sources = pa.array([mysql, postgresql, MYSQL, POSTGRES, MYSQL | {"pos": -8190}])
+    found = source_positions(SourceBlock(sources, np.zeros(5, bool))).lacking
     told = {field: np.flatnonzero(lacking).tolist() for field, lacking in found.items()}
-    assert told == {"sequence": [1], "file or source.pos": [0]}
+    assert told == {"sequence": [1], "file or source.pos": [0], "pos": [4]}
 
 
 def test_connectors_beside_each_other_keep_their_lineages() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ from jobs.transform.smt.java_regex import Replacement, java_pattern
 from jobs.transform.smt.properties import Properties
 from jobs.transform.smt.simple_date_format import simple_date_format
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
-from tests.unit.transform.rows import columns_of
+from tests.unit.transform.rows import applied, columns_of, left, rows_of
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_doubles_are_cut_off_as_in_java_or_refused(numbers: list[float], bits: i
 def test_a_time_comes_back_from_its_text(at: datetime) -> None:
     format_ = simple_date_format("yyyy-MM-dd'T'HH:mm:ss.SSS", "format")
     at = at.replace(microsecond=at.microsecond // 1000 * 1000, tzinfo=UTC)
-    text = format_.written(pa.array([at], pa.timestamp("us", tz="UTC")))[0].as_py()
-    assert format_.parsed(text) == ((at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), True)
+    ms = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert format_.parsed(format_.written(pa.array([ms]))[0].as_py()) == (ms, True)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,52 @@ def test_no_texts_are_read_by_patterns_that_leave_the_day_open(pattern: str) -> 
 def test_patterns_that_cannot_be_taken_are_refused(pattern: str) -> None:
     with pytest.raises(TransformProblem):
         simple_date_format(pattern, "format")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("unix", [-2, -1, 0, 1, None]),
+        ("Date", [date(1969, 12, 31), date(1969, 12, 31), date(1970, 1, 1), date(1970, 1, 1), None]),
+        ("Time", [time(23, 59, 59, 998_000), time(23, 59, 59, 999_000), time(0), time(0, 0, 0, 1_000), None]),
+    ],
+)
+def test_finer_parts_are_cut_off_towards_the_past_as_an_instant_of_java_does(target: str, expected: list) -> None:
+    """Also before 1970, where a quotient that is cut off towards zero would be a millisecond late."""
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    instants = [None if each is None else epoch + timedelta(microseconds=each) for each in (-1_500, -1, 0, 1_500, None)]
+    rows = rows_of("at timestamptz", [{"at": each} for each in instants])
+    step = converter(
+        Properties({"target.type": target}, "TimestampConverter", TIMESTAMP_CONVERTER.properties), "at", lenient=True
+    )
+    assert applied(step, rows).rows.batch.column(0).to_pylist() == expected
+    strict = converter(
+        Properties({"target.type": target}, "TimestampConverter", TIMESTAMP_CONVERTER.properties), "at", lenient=False
+    )
+    assert [failure.row for failure in strict.apply(rows).failures] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(("target", "lenient"), [("string", False), ("Timestamp", True), ("Date", True)])
+def test_a_time_beyond_the_year_9999_is_no_time(target: str, lenient: bool) -> None:
+    given = {"target.type": target, "format": "yyyy-MM-dd", "unix.precision": "seconds"}
+    step = converter(Properties(given, "TimestampConverter", TIMESTAMP_CONVERTER.properties), "at", lenient=lenient)
+    times = [1731508712, 1731508712229, -62135596801, 253402300799, None]
+    found = applied(step, rows_of("at long", [{"at": each} for each in times]))
+    assert [(each.row, each.error_class) for each in found.failures] == [(1, "out_of_range"), (2, "out_of_range")]
+    assert [str(each)[:10] for each in found.rows.batch.column(0)] == ["2024-11-13", "9999-12-31", "None"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (1731508712229000, "56839-04-30 02:17:09.000 AD 39 Sat 120"),
+        (2**63 - 1, "292278994-08-17 07:12:55.807 AD 94 Sun 229"),
+        (-62135596800001, "0001-12-31 23:59:59.999 BC 01 Sun 366"),
+        (-1731508712229000, "52901-09-03 21:42:51.000 BC 01 Mon 246"),
+    ],
+)
+def test_any_year_is_written_as_java_writes_it(ms: int, text: str) -> None:
+    """What a GregorianCalendar without Julian days gives; its zone is UTC."""
+    given = {"target.type": "string", "format": "yyyy-MM-dd HH:mm:ss.SSS G yy E D"}
+    step = converter(Properties(given, "TimestampConverter", TIMESTAMP_CONVERTER.properties), "at", lenient=True)
+    assert left(step, rows_of("at long", [{"at": ms}])) == [{"at": text}]

@@ -99,6 +99,8 @@ def test_a_text_is_named_where_there_are_several_and_null_stays_null() -> None:
         ({"v": {"$date": {"$numberLong": "0"}}}, "wrong_type"),
         ({"v": {"$oid": 5}}, "wrong_type"),
         ({"v": {"$binary": "!"}}, "wrong_type"),
+        ({"v": {"$numberDouble": "NaN"}}, "out_of_range"),
+        ({"v": math.inf}, "out_of_range"),
     ],
 )
 def test_values_of_mongodb(document: Any, made: Any) -> None:
@@ -108,6 +110,26 @@ def test_values_of_mongodb(document: Any, made: Any) -> None:
         assert [each.error_class for each in found.failures] == [made]
     else:
         assert found.rows.batch.to_pylist() == [{"before": None, "after": {"v": made}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path"),
+    [
+        ("struct<removedFields: list<string>>", {"removedFields": ["a", None]}, ".removedFields"),
+        ("struct<removedFields: list<long>>", {"removedFields": [1]}, ".removedFields"),
+        ("struct<removedFields: string>", {"removedFields": "a"}, ".removedFields"),
+        ("struct<updatedFields: struct<a: int>>", {"updatedFields": {"a": 1}}, ".updatedFields"),
+        ("struct<truncatedArrays: list<struct<field: string>>>", {"truncatedArrays": [None]}, ""),
+        ("json", "{}", ""),
+    ],
+)
+def test_an_update_that_is_described_otherwise_fails_alone(kind: str, value: Any, path: str) -> None:
+    update = {"before": "{}", "updateDescription": value}
+    rows = rows_of(f"before string, after string, updateDescription {kind}", [update, update | {"after": "{}"}])
+    found = Smt("MongoDebeziumTransform", (("schema", "v double"),)).apply(rows)
+    assert [(each.row, each.error_class, each.path) for each in found.failures] == [
+        (0, "wrong_type", f"$.updateDescription{path}")
+    ]
 
 
 def test_columns_of_mongodb_have_to_be_declared() -> None:

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -15,7 +16,7 @@ from jobs.spec.validation import SpecError
 from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.catalogue import KNOWN, REFUSED, known_smt
 from jobs.transform.smt.smt import Smt
-from tests.unit.transform.rows import columns_of, left, rows_of
+from tests.unit.transform.rows import applied, columns_of, left, rows_of
 
 KAFKA = "org.apache.kafka.connect.transforms."
 BASE: dict[str, Any] = {
@@ -128,6 +129,36 @@ def test_a_predicate_lets_the_others_pass() -> None:
     step = spec.transform[2].transform()
     rows = rows_of("id string", [{"id": "a"}, {"id": "b"}], topic=["payments", "other"])
     assert left(step, rows) == [{"id": "a", "source": None}, {"id": "b", "source": "5"}]
+
+
+@pytest.mark.parametrize("type_", ["io.debezium.transforms.outbox.EventRouter", "DebeziumTransform"])
+def test_a_change_at_a_time_beyond_the_calendar_is_refused(type_: str) -> None:
+    row = "struct<id string, aggregatetype string, aggregateid string, payload string>"
+    after = {"id": "a", "aggregatetype": "t", "aggregateid": "1", "payload": "p"}
+    rows = rows_of(
+        f"op string, before {row}, after {row}, source struct<db string, table string>, ts_ms long",
+        [{"op": "c", "after": after, "ts_ms": at} for at in (0, 1_731_508_712_229_224, 2**62)],
+    )
+    failures = applied(Smt(type_, ()), rows).failures
+    assert [(each.row, each.error_class, each.path) for each in failures] == [
+        (1, "out_of_range", "$.ts_ms"),
+        (2, "out_of_range", "$.ts_ms"),
+    ]
+
+
+def test_an_outbox_event_with_a_time_of_its_own_asks_no_other_one() -> None:
+    row = "struct<id string, aggregatetype string, aggregateid string, payload string, at long>"
+    after = {"id": "a", "aggregatetype": "t", "aggregateid": "1", "payload": "p"}
+    times = [(1_000, 2**62), (None, 2**62), (2**62, 1_000), (None, 1_000)]
+    rows = rows_of(
+        f"op string, after {row}, ts_ms long",
+        [{"op": "c", "after": {**after, "at": own}, "ts_ms": change} for own, change in times],
+    )
+    smt = Smt("io.debezium.transforms.outbox.EventRouter", (("table.field.event.timestamp", "at"),))
+    made = applied(smt, rows)
+    assert [(each.row, each.path) for each in made.failures] == [(1, "$.ts_ms"), (2, "$.after.at")]
+    at = made.rows.frame.part("timestamp").cast(pa.int64()).to_pylist()
+    assert at == [1_000_000, 1_000_000]
 
 
 def test_a_chain_keeps_rows_and_their_records_together() -> None:

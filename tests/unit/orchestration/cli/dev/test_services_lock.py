@@ -72,7 +72,7 @@ def test_what_a_killed_claimant_left_is_ended_by_the_next(
     process, left = claimant
     started = start_time(left)
     process.kill()
-    process.wait(30)
+    process.wait(300)
     assert is_alive(left, started)
     claim = ServicesLock(tmp_path)
     assert claim.acquire() == {"daemon": left}

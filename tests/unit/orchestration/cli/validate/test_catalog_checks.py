@@ -16,6 +16,8 @@ from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
+from jobs.schema.schema_change import SchemaChange
+from jobs.schema_contract.alteration import Alteration, alter_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.sort_order import parse_sort_expr
@@ -52,6 +54,81 @@ def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -
     assert [finding.verdict for finding in findings] == ["wrong"]
     assert "amount" in findings[0].sentence
     assert findings[0].fix == "frazil schema apply payments, or correct decode.schema in streams/payments.yaml"
+
+
+@pytest.mark.parametrize("source", ["infer", "table", "declared"])
+def test_a_table_that_engines_do_not_read_is_wrong_with_the_command_that_mends_it(
+    settings: Settings, spec: StreamSpec, source: str
+) -> None:
+    decode = {"value": "json", "schema": source}
+    if source == "declared":
+        decode["schema"] = f"{spec.decode.schema_text}, created_at_day string, _pos long"
+    data = spec.model_dump(mode="json") | {"decode": decode}
+    changes = tuple(SchemaChange("add", (name,), LongType()) for name in ("created_at_day", "_pos"))
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+        schema_id = catalog.load_table(spec.table.name).metadata.current_schema_id
+        alter_table(catalog, spec, lambda _: Alteration(changes), schema_id, "me@here")
+    findings = of_tables(StreamSpec.model_validate(data), settings)
+    assert [(each.verdict, each.fix) for each in findings] == [
+        ("wrong", f"frazil schema apply payments --rename {name}=NEW") for name in ("created_at_day", "_pos")
+    ]
+    assert [each.sentence for each in findings] == [
+        "table orders.payments: a partition field is called created_at_day, and Spark loads no table with a column of "
+        "that name",
+        "table orders.payments: _pos is a metadata column of Iceberg, and Spark reads no table with another one of "
+        "that name",
+    ]
+
+
+def test_partitions_that_a_table_there_cannot_have_are_no_crash(settings: Settings, spec: StreamSpec) -> None:
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+        with catalog.load_table(spec.table.name).update_schema() as change:
+            change.add_column("amount_bucket", LongType())
+    by = {"name": spec.table.name, "partition_by": ["day(created_at)", "bucket(4, amount)"]}
+    data = spec.model_dump(mode="json") | {"decode": {"value": "json", "schema": "table"}, "table": by}
+    (finding,) = of_tables(StreamSpec.model_validate(data), settings)
+    assert (finding.verdict, finding.fix) == (
+        "wrong",
+        "name the partition field otherwise: 'bucket(4, amount) as NAME'",
+    )
+
+
+def test_a_declared_column_that_no_new_table_can_have_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    decode = {"value": "json", "schema": f"{spec.decode.schema_text}, _pos long"}
+    data = spec.model_dump(mode="json") | {"decode": decode}
+    found = live_findings([StreamSpec.model_validate(data)], settings)
+    (wrong,) = [each for each in found if (each.subject, each.verdict) == ("spec", "wrong")]
+    assert wrong.sentence.startswith("table orders.payments cannot be made: _pos is a metadata column of Iceberg")
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "named"),
+    [
+        ("s struct<a string>", "s.a", "s.a"),
+        ("`1x` int", "truncate(4, `1x`)", "1x_trunc"),
+        ("`😎` string", "`😎`", "😎"),
+        ("`größe` string", "größe", "größe"),
+        ("s struct<a string>", "s.a as a", None),
+    ],
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_a_partition_field_that_duckdb_does_not_read_is_told(
+    settings: Settings, spec: StreamSpec, columns: str, by: str, named: str | None, there: bool
+) -> None:
+    data = spec.model_dump(mode="json") | {
+        "decode": {"value": "json", "schema": columns},
+        "table": {"name": spec.table.name, "partition_by": [by]},
+    }
+    spec = StreamSpec.model_validate(data)
+    if there:
+        with connect_catalog(settings) as catalog:
+            create_table(catalog, spec)
+    told = [each.sentence for each in of_tables(spec, settings) if "DuckDB" in each.sentence]
+    assert told == (
+        [f"table orders.payments: DuckDB reads no table with a partition field called {named}"] if named else []
+    )
 
 
 def test_columns_of_a_contract_that_the_tables_lack_are_wrong(settings: Settings, spec: StreamSpec) -> None:

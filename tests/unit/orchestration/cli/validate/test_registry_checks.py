@@ -146,3 +146,14 @@ def test_steps_are_checked_on_the_newest_schema_before_there_is_a_table(
         (sentence,) = wrong
         assert sentence.startswith(said)
         assert "the columns are those of subject payments-value, version " in sentence
+
+
+def test_a_schema_of_which_no_table_can_be_made_is_told_before_there_is_one(tmp_path: Path) -> None:
+    schema = json.dumps(PAYMENT | {"fields": [*PAYMENT["fields"], {"name": "_pos", "type": "int"}]})
+    with serving(RegistryServer({1: schema}, newest={"payments-value": ("AVRO", schema)})) as server:
+        (tmp_path / "frazil.yaml").write_text(
+            f"kafka: {{bootstrap_servers: '127.0.0.1:1'}}\nregistry: {{url: '{server.url}', timeout: 1s}}\n"
+        )
+        found = list(live_findings([stream()], Deployment.at(tmp_path).settings()))
+    (sentence,) = [each.sentence for each in found if each.subject == "spec" and each.verdict == "wrong"]
+    assert "table orders.payments cannot be made: _pos is a metadata column of Iceberg" in sentence

@@ -1,0 +1,53 @@
+"""One Spark session for all commands of this process, each of which would start and end a JVM of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jobs.spark.end
+import jobs.spark.session
+import orchestration.cli.maintain.command
+import orchestration.cli.mirror.command
+import orchestration.cli.run.command
+import resources.spark
+from jobs.spark.start import SessionStart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STARTS = (
+    jobs.spark.session,
+    orchestration.cli.maintain.command,
+    orchestration.cli.mirror.command,
+    orchestration.cli.run.command,
+)
+_ENDS = (
+    jobs.spark.end,
+    orchestration.cli.maintain.command,
+    orchestration.cli.mirror.command,
+    resources.spark,
+)
+
+
+@contextlib.contextmanager
+def one_session(spark: SparkSession) -> Iterator[None]:
+    """Have every command and every run of Dagster use a session within the block, and none end it."""
+
+    def started(*_: object, **__: object) -> SparkSession:
+        return spark
+
+    def left_running() -> None:
+        """The session's fixture ends it."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in _STARTS:
+            patch.setattr(module, "start_session", started)
+        for module in _ENDS:
+            patch.setattr(module, "end_spark", left_running)
+        patch.setattr(orchestration.cli.run.command, "SessionStart", partial(SessionStart, end=left_running))
+        yield

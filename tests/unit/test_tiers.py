@@ -1,0 +1,49 @@
+"""Which tests `make test` leaves out, and how the files of a run are divided over its processes."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from tests.helpers.fixed_parts import divide_files
+from tests.helpers.tiers import ROOT, is_rest_file, rest_groups
+
+
+def test_each_group_has_a_reason_and_each_entry_exists_once() -> None:
+    groups = rest_groups().values()
+    assert all(group.reason.endswith(".") for group in groups)
+    assert all(group.files or group.tests for group in groups)
+    files = [file for group in groups for file in group.files]
+    tests = [test for group in groups for test in group.tests]
+    assert [entry for entry, count in Counter([*files, *tests]).items() if count > 1] == []
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    # An entry for a single test of a file that is left out whole says nothing.
+    assert [test for test in tests if is_rest_file(test.split("::")[0])] == []
+
+
+def test_single_tests_of_the_list_exist() -> None:
+    tests = [test for group in rest_groups().values() for test in group.tests]
+    missing = []
+    for test in tests:
+        file, name = test.split("::", 1)
+        nodes = ast.walk(ast.parse((ROOT / file).read_text()))
+        functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        if name.split("::")[-1] not in functions:
+            missing.append(test)
+    assert missing == []
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_files_are_divided_evenly_and_each_time_alike(parts: int) -> None:
+    seconds = {f"tests/unit/test_{n}.py": float(n % 17) for n in range(200)}
+    part_of = divide_files(seconds, seconds, parts)
+    assert part_of == divide_files(reversed(seconds), seconds, parts)
+    totals = [sum(seconds[file] for file, part in part_of.items() if part == n) for n in range(parts)]
+    assert max(totals) - min(totals) <= max(seconds.values())
+    assert set(part_of) == set(seconds)
+
+
+def test_an_unlisted_file_counts_as_well() -> None:
+    assert set(divide_files(["a", "b", "c"], {}, 3).values()) == {0, 1, 2}
