@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import re
+from datetime import UTC, date, datetime
+from pathlib import Path
+
 import pytest
 
 from jobs.transform.columns import TransformProblem
@@ -43,6 +47,31 @@ def test_an_expression_may_ask_for_the_record() -> None:
     assert [(row["t"], row["o"]) for row in left(step, ROWS)] == [("x", 1), ("x", 2), ("y", 3), ("y", 4)]
     assert Filter(SqlCondition("header('h') is not null")).asks == {"headers"}
     assert applied(Filter(SqlCondition("header('h') is not null")), ROWS).filtered.tolist() == [0]
+
+
+def test_times_as_text_are_read_by_the_expressions_of_the_documentation() -> None:
+    rows = rows_of(
+        "born string, seen string, until string",
+        [
+            {"born": "2026-01-31Z", "seen": "2026-01-31T12:00:00.5Z", "until": "infinity"},
+            {"born": None, "seen": "2026-01-31T12:00Z", "until": "2026-01-31T12:00:00Z"},
+        ],
+    )
+    page = (Path(__file__).resolve().parents[3] / "docs/changes.md").read_text()
+    texts = dict(re.findall(r"(born|seen): \"(cast\(rtrim.+?)\"[,}]", page))
+    (texts["until"],) = re.findall(r"`(if\(until = .+?)`", page)
+    assert left(Compute(tuple(texts.items())), rows) == [
+        {
+            "born": date(2026, 1, 31),
+            "seen": datetime(2026, 1, 31, 12, 0, 0, 500_000),
+            "until": datetime(9999, 12, 31, tzinfo=UTC),
+        },
+        {
+            "born": None,
+            "seen": datetime(2026, 1, 31, 12, 0),
+            "until": datetime(2026, 1, 31, 12, tzinfo=UTC),
+        },
+    ]
 
 
 def test_where_keeps_rows_for_which_it_is_true() -> None:
