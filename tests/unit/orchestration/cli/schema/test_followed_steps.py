@@ -104,7 +104,8 @@ def test_a_required_column_that_the_steps_make_no_more_is_relaxed_by_hand(home: 
     assert "n: int of the table" in (refusal(made) or "")
     refused = typed(home, "apply", "payments", "--rename", "n=m", "--yes")
     assert refused.exit_code == 1
-    assert "name the column with rename in the transform of streams/payments.yaml" in refused.stderr
+    assert "transform.0.rename.n in the stream's file: there is no column 'n' at this step" in refused.stderr
+    assert "Next: correct streams/payments.yaml first" in refused.stderr
     done = typed(home, "apply", "payments", "--yes")
     assert done.exit_code == 0, done.output
     assert (finding(made).verdict, refusal(made)) == ("ok", None)
