@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.dagster_state import own_dagster_state
 
@@ -37,6 +38,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("frazil")
+
+# Hypothesis also draws the constants of the project's modules that are imported so far. What a test draws would depend
+# on the tests before it, and on the path of the checkout. A search keeps them.
+if not EXPLORING:
+    providers._get_local_constants = lambda: providers._local_constants  # pyright: ignore[reportPrivateUsage]
 
 # A script's `&` lets Ctrl-C be ignored by whatever is started in it. Dagster takes SIGTERM for Ctrl-C, and would let it
 # be ignored as well, by whatever a test starts.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import Counter
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.fixed_parts import divide_files
 from tests.helpers.tiers import ROOT, is_rest_file, rest_groups
@@ -47,3 +49,8 @@ def test_files_are_divided_evenly_and_each_time_alike(parts: int) -> None:
 
 def test_an_unlisted_file_counts_as_well() -> None:
     assert set(divide_files(["a", "b", "c"], {}, 3).values()) == {0, 1, 2}
+
+
+@pytest.mark.skipif("FRAZIL_EXPLORE" in os.environ, reason="a search draws the constants of the project as well")
+def test_drawn_input_does_not_depend_on_the_modules_that_are_imported() -> None:
+    assert len(providers._get_local_constants()) == 0  # pyright: ignore[reportPrivateUsage]
