@@ -219,19 +219,19 @@ def watermark_metadata(watermark_ms: int | None) -> dict[str, Any]:
 
 
 def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:
-    """What the branch of a gated stream has, as metadata beside what is said of main.
+    """Metadata of the branch of a gated stream, beside main's.
 
     Args:
-        unpublished: Rows that main lacks; None if nobody can say.
-        through: Through when the branch is complete; seconds since 1970.
-        watermark: The branch's; seconds since 1970.
+        unpublished: Number of rows that main lacks; None if unknown.
+        through: Time through which the branch is complete; seconds since 1970.
+        watermark: Watermark of the branch; seconds since 1970.
     """
-    told: dict[str, Any] = {} if unpublished is None else {"unpublished_rows": unpublished}
+    metadata: dict[str, Any] = {} if unpublished is None else {"unpublished_rows": unpublished}
     if through is not None:
-        told["branch_complete_through"] = instant(through)
+        metadata["branch_complete_through"] = instant(through)
     if watermark is not None:
-        told["branch_watermark"] = instant(watermark)
-    return told
+        metadata["branch_watermark"] = instant(watermark)
+    return metadata
 
 
 def as_main_has_it(

@@ -32,14 +32,14 @@ class MainFreshness(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         lacks: Whether main lacks records of the stream's topics that the branch has. If it does not, main is complete
             through whatever the branch is complete through.
-        rows: That the stream, its replays and its queues have landed, and main lacks; None if nobody can say.
+        rows: Number of rows landed by the stream, its replays and its imported queues that main lacks; None if unknown.
         through_ms: Where main lacks some: every record with an older timestamp is in main; milliseconds since 1970,
             None if nobody can say.
         watermark_ms: Likewise, the watermark as it was before the first batch that main lacks.
         snapshot_id: Main's snapshot of the newest publication that brought rows; None if there is none, or none left.
-        held: Why none of it is published before a person acts: it is quarantined, or it cannot be told what is. Empty
-            if nothing stands in the way.
-        held_fix: The next command then.
+        held: Why nothing is published until a person acts: the rows are quarantined, or it is unknown whether they
+            are. Empty if nothing prevents the next publication.
+        held_fix: The next command if `held` is not empty.
     """
 
     lacks: bool = False

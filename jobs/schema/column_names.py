@@ -116,11 +116,11 @@ class ColumnNames:
 
 
 def usable_columns(rows: Schema, names: ColumnNames) -> Schema:
-    """The columns without those that a table cannot take beside the others; of two that exclude each other the first.
+    """Return the columns that a table can take; of two columns that exclude each other, the first.
 
     Args:
-        rows: The columns.
-        names: Those that there are.
+        rows: The columns to choose from.
+        names: Names that the table's columns and partition fields have already.
     """
     kind = _usable(rows.as_struct(), (), names)
     return Schema(*kind.fields) if isinstance(kind, ice.StructType) else Schema()

@@ -48,7 +48,7 @@ class Evolution:
         """The same without new columns.
 
         Args:
-            records: Those that some records need first; None: all of them.
+            records: Records whose additions are left out; None for all records.
         """
         made, proposed, failed = (
             tuple(each for each in changes if each.change != "add" or (records is not None and each.at not in records))

@@ -25,7 +25,7 @@ class BranchLag:
     """What the branch of a gated stream has, beside what main has.
 
     Attributes:
-        unpublished: Rows that main lacks; None if nobody can say.
+        unpublished: Number of rows that main lacks; None if unknown.
         valid_through: Every record with an older timestamp is there; seconds since 1970, None if not known.
         watermark: The branch's; seconds since 1970, None if not known.
     """

@@ -127,8 +127,8 @@ def import_queue(
         pace = request.pace(spec, MAX_RECORDS)
         counts = earlier + import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
         seconds = time.monotonic() - began
-        told = {"null_columns": null_columns, "unknown_fields": runner.unknown_fields}
-        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read, **told)
+        fields = {"null_columns": null_columns, "unknown_fields": runner.unknown_fields}
+        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read, **fields)
         newest = stream.anchor.newest
         if earlier.read and newest and (both := checkpoint.since(topic, newest.totals)):
             # Letters of a batch that was half committed were counted with its rows, by the run before.
