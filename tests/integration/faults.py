@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -28,29 +29,30 @@ class Died(Exception):
     """The driver got no further than this step; what it leaves behind is what a killed one leaves."""
 
 
-class _Armed:
+class ArmedStep:
     """Does something at one step, once, where the real thing sends a signal; `test_kill.py` sends it."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         assert name in steps.STEPS
         self._name: str = name
         self._action: Callable[[], object] = action
-        self.passed: bool = False
+        # Seconds since 1970; None before the step is passed.
+        self.passed_at: float | None = None
 
     def get(self, name: str) -> None:
-        if name == self._name and not self.passed:
-            self.passed = True
+        if name == self._name and self.passed_at is None:
+            self.passed_at = time.time()
             self._action()
 
 
 @contextlib.contextmanager
-def at_step(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], object]) -> Iterator[None]:
+def at_step(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], object]) -> Iterator[ArmedStep]:
     """Within the block something happens when a driver of this process first passes the step, which has to come."""
-    armed = _Armed(name, action)
+    armed = ArmedStep(name, action)
     with monkeypatch.context() as patch:
         patch.setattr(steps, "_ARMED", armed)
-        yield
-    assert armed.passed, f"nobody passed {name}"
+        yield armed
+    assert armed.passed_at is not None, f"nobody passed {name}"
 
 
 def die(one: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -160,13 +162,18 @@ class DriverHere:
         if self.problem is not None:
             raise self.problem
 
-    def retries_after(self, words: str, seconds: float = 60.0) -> None:
-        """Wait until the heartbeat says that the driver tries again after an error with these words."""
+    def retries_after(self, words: str, seconds: float = 60.0, *, step: ArmedStep | None = None) -> None:
+        """Wait until the heartbeat says that the driver tries again after an error with these words.
+
+        Where a step is given, only an error since the driver passed it counts.
+        """
 
         def said() -> bool:
             assert self.problem is None, self.problem
             beat = self.heartbeat.current()
-            return beat.state == "retrying" and beat.error is not None and words in beat.error.message
+            if beat.state != "retrying" or beat.error is None or words not in beat.error.message:
+                return False
+            return step is None or (step.passed_at is not None and beat.error.at >= step.passed_at)
 
         wait_for(said, f"a retry after {words!r}; it is {self.heartbeat.current()}", seconds)
 

@@ -74,9 +74,9 @@ def test_catalog_away_during_a_commit_and_at_the_opening_after_it(
         assert driver.heartbeat.current().epoch == epoch
         # Away for longer, in the middle of a batch: the stream is opened anew, as often as it takes.
         monkeypatch.setattr(prepared_commit, "UNKNOWN_DEADLINE_SECONDS", 0.5)
-        with at_step(monkeypatch, "after_anchor_commit", catalog.take):
+        with at_step(monkeypatch, "after_anchor_commit", catalog.take) as passed:
             one.produce(MIX)
-            driver.retries_after("the catalog did not say whether a commit landed")
+            driver.retries_after("the catalog did not say whether a commit landed", step=passed)
         driver.retries_after("catalog frazil: OperationalError")
         one.produce(MIX)
         catalog.free()
@@ -110,9 +110,9 @@ def test_disk_full_wherever_a_driver_writes(
             driver.has_landed(40)
             # The pending record, the manifests of the table, those of the dead letters.
             for step in ("after_tasks", "after_lease_check", "after_anchor_commit"):
-                with at_step(monkeypatch, step, disk.fill):
+                with at_step(monkeypatch, step, disk.fill) as passed:
                     one.produce(MIX)
-                    driver.retries_after("disk full")
+                    driver.retries_after("disk full", step=passed)
                 disk.make_room()
                 one.wait_until_landed()
         assert driver.problem is None
