@@ -58,6 +58,9 @@ Debezium's `Timestamp`, `MicroTimestamp` and `NanoTimestamp` are of columns with
 geometries and intervals are structs and numbers like any other.
 """
 
+AS_SENT = "as_sent"
+"""The option of formats with logical types: the names of those whose values stay what carries them."""
+
 
 def decimal_scale(parameters: Mapping[str, str]) -> int | None:
     """The digits after the point of a schema with the name DECIMAL; None if it does not say, or says none from 0 to 38.

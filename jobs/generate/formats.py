@@ -12,6 +12,7 @@ import pyarrow as pa
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
 from jobs.formats.connect_json.schema import connect_types
+from jobs.formats.connect_types import AS_SENT
 from jobs.formats.decoder_spec import DecoderSpec, ResolvedSchema, declared_of
 from jobs.formats.json.writer_decoder import JsonWriterTypes
 from jobs.formats.json_schema.options import JsonSchemaOptions
@@ -66,7 +67,8 @@ def _generator(resolved: ResolvedSchema, writer: OneSchema | None, name: str) ->
         case "connect_json":
             content: str | None = decoder.options.get(SCHEMA_CONTENT)
             text = content or derived_schema("connect_json", columns, name)
-            types = connect_types(text, defaults=bool(decoder.options.get(REPLACE_NULL)))
+            defaults, as_sent = bool(decoder.options.get(REPLACE_NULL)), decoder.options.get(AS_SENT, ())
+            types = connect_types(text, defaults=defaults, as_sent=as_sent)
             return ConnectGenerator(JsonGenerator(types, columns, **how), text, enveloped=content is None)
         case "avro" | "protobuf" | "json_schema" if writer is not None:
             return _of_writer(decoder, columns, writer, how)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from jobs.formats.connect_types import LOGICAL_TYPES
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.spec.base import Flag, SpecModel, with_meaning
 
@@ -30,12 +31,23 @@ def _connect_schema(value: object) -> str:
     return text
 
 
+def _logical_type(name: str) -> str:
+    if name not in LOGICAL_TYPES:
+        raise ValueError(f"is none of the logical types {', '.join(LOGICAL_TYPES)}")
+    return name
+
+
+AsSent: TypeAlias = tuple[Annotated[str, AfterValidator(_logical_type)], ...]
+"""Names of logical types of Connect and Debezium whose values stay the texts, numbers or bytes that carry them."""
+
+
 class ConnectJsonOptions(SpecModel):
     """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
 
     Args:
         schema_content: A schema in Connect's JSON, text or as YAML, of values that are plain payloads.
         replace_null_with_default: Whether null and missing members take the default of their schema.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
 
     format: Literal["connect_json"]
@@ -43,6 +55,7 @@ class ConnectJsonOptions(SpecModel):
         Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
     ] = None
     replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
+    as_sent: AsSent = ()
 
     @model_validator(mode="before")
     @classmethod

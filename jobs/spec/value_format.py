@@ -13,7 +13,7 @@ from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
 from jobs.formats.protobuf import options as protobuf_options
 from jobs.spec import connect_json
 from jobs.spec.base import Flag, SpecModel, with_meaning
-from jobs.spec.connect_json import ConnectJsonOptions
+from jobs.spec.connect_json import AsSent, ConnectJsonOptions
 from jobs.spec.infer import Infer
 
 FormatName = Literal[
@@ -78,6 +78,7 @@ class JsonSchemaOptions(RegistryOptions):
     format: Literal["json_schema"]
     use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
     generalized_sum_type_support: Annotated[Flag, Field(alias="generalized.sum.type.support")] = True
+    as_sent: AsSent = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -93,6 +94,7 @@ class AvroOptions(RegistryOptions):
     flatten_singleton_unions: Annotated[Flag, Field(alias="flatten.singleton.unions")] = True
     scrub_invalid_names: Annotated[Flag, Field(alias="scrub.invalid.names")] = False
     variable_scale_decimal: Annotated[str, Field(alias="variable.scale.decimal")] = "struct"
+    as_sent: AsSent = ()
 
     @model_validator(mode="before")
     @classmethod

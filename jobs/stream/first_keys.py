@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pyiceberg.schema import Schema
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
 from jobs.formats.connect_json.inference import SeenEnvelopes
+from jobs.formats.connect_types import AS_SENT
 from jobs.formats.json.first_columns import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.topic_sample import SampleRecord
@@ -30,7 +31,9 @@ def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Pos
     """
     key = spec.decode.key
     connect = key is not None and key.format == "connect_json"
-    found = key_columns(first_sample(spec, settings, log, begin), connect=connect, events=spec.changes is not None)
+    as_sent = key.options.get(AS_SENT, ()) if key is not None else ()
+    sample = first_sample(spec, settings, log, begin)
+    found = key_columns(sample, connect=connect, events=spec.changes is not None, as_sent=as_sent)
     if found is None or not (found.fields or may_be_keyless(spec)):
         raise RecordsAwaitedError(
             f"stream {spec.stream}: its topics hold no record yet whose key says which columns table {spec.table.name} "
@@ -55,15 +58,18 @@ def are_keyless(sample: Iterable[Sequence[SampleRecord]]) -> bool:
     return found is not None and not found.fields
 
 
-def key_columns(sample: Iterable[Sequence[SampleRecord]], *, connect: bool, events: bool) -> Schema | None:
+def key_columns(
+    sample: Iterable[Sequence[SampleRecord]], *, connect: bool, events: bool, as_sent: Collection[str] = ()
+) -> Schema | None:
     """The columns of the keys of records, none if no record of a row has a key; None if that cannot be said.
 
     Args:
         sample: The records.
         connect: Whether keys say their schema themselves, in Connect's envelope.
         events: Whether the records are changes of a source: the keys of those that are of no row do not count.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
-    envelopes, values, keys, bare = SeenEnvelopes(), SeenValues(), 0, 0
+    envelopes, values, keys, bare = SeenEnvelopes(as_sent=as_sent), SeenValues(), 0, 0
     for records in sample:
         for each in records:
             if events and _of_no_row(each.value):

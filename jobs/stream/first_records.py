@@ -10,6 +10,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import SeenEnvelopes
+from jobs.formats.connect_types import AS_SENT
 from jobs.formats.json.first_columns import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.metadata import KafkaLog
@@ -43,7 +44,7 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
         KafkaUnavailableError: Nothing came within the time-out for requests.
     """
     sample = first_sample(spec, settings, log, begin)
-    rows = _enveloped(sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
+    rows = _enveloped(spec, sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
     # Fields that no column can have are dead letters once the table is there.
     rows = rows and usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
     if rows is None or not rows.fields:
@@ -83,9 +84,9 @@ def _of_json(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Sche
     return None if columns is None else iceberg_schema(columns)
 
 
-def _enveloped(sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
+def _enveloped(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Schema | None:
     """The columns that the schemas of the records say."""
-    seen = SeenEnvelopes()
+    seen = SeenEnvelopes(as_sent=spec.decode.options.get(AS_SENT, ()))
     for records in sample:
         seen.add([(_place(each), each.value) for each in records if each.value is not None])
     fields = [each.field for each, _ in seen.merged()]

@@ -32,12 +32,14 @@ class AvroOptions:
         flatten_singleton_unions: A union of one type is that type; otherwise a struct of one field.
         scrub_invalid_names: Characters of names that Avro does not allow become `_`.
         variable_scale_decimal: What Debezium's VariableScaleDecimal becomes: `struct`, `text` or `decimal(P,S)`.
+        as_sent: Names in `connect.name` of logical types whose values stay texts, numbers or bytes.
     """
 
     enhanced_avro_schema_support: bool = False
     flatten_singleton_unions: bool = True
     scrub_invalid_names: bool = False
     variable_scale_decimal: str = "struct"
+    as_sent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> AvroOptions:

@@ -113,7 +113,9 @@ class _Parser:
             return Null()
         if name in _PLAIN:
             json_text = name == "string" and attributes.get("connect.name") == JSON
-            return Plain(name, logical_type(name, attributes), json_text)  # pyright: ignore[reportArgumentType]
+            as_sent = attributes.get("connect.name") in self._options.as_sent
+            logical = None if as_sent else logical_type(name, attributes)
+            return Plain(name, logical, json_text)  # pyright: ignore[reportArgumentType]
         for full in (_full_name(name, namespace), name):
             if full in self._named:
                 return self._named[full] or Within(full)

@@ -12,6 +12,7 @@ from jobs.formats.connect_json.block import ConnectJsonBlockDecoder
 from jobs.formats.connect_json.payloads import REPLACE_NULL, Payloads
 from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
 from jobs.formats.connect_json.schema import connect_types
+from jobs.formats.connect_types import AS_SENT
 from jobs.formats.decoder import Format, UnknownField
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import unknown_json_fields
@@ -48,7 +49,8 @@ def _unknown_fields(
 
 
 def _writer_rows(schema: WriterSchema, options: Mapping[str, Any]) -> Schema:
-    return iceberg_schema(connect_types(schema.text, defaults=bool(options.get(REPLACE_NULL))).declared)
+    defaults, as_sent = bool(options.get(REPLACE_NULL)), options.get(AS_SENT, ())
+    return iceberg_schema(connect_types(schema.text, defaults=defaults, as_sent=as_sent).declared)
 
 
 CONNECT_JSON = Format(

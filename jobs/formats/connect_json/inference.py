@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,7 @@ class SeenEnvelopes:
 
     Args:
         keep_examples: Whether values are kept.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
 
     Attributes:
         count: Records that could be read.
@@ -104,8 +105,9 @@ class SeenEnvelopes:
         more_schemas: Records of schemas beyond `MOST_SCHEMAS`.
     """
 
-    def __init__(self, *, keep_examples: bool = False) -> None:
+    def __init__(self, *, keep_examples: bool = False, as_sent: Collection[str] = ()) -> None:
         self._keep_examples: bool = keep_examples
+        self._as_sent: Collection[str] = as_sent
         self.count: int = 0
         self.schemas: dict[bytes, SeenSchema] = {}
         self.columns: dict[str, SeenColumn] = {}
@@ -144,7 +146,7 @@ class SeenEnvelopes:
     def _met(self, schema: bytes, place: Place) -> SeenSchema:
         seen = self.schemas[schema] = SeenSchema(_name(schema), place)
         try:
-            types = connect_types(schema.decode())
+            types = connect_types(schema.decode(), as_sent=self._as_sent)
             seen.decoder = JsonWriterDecoder(types, block=True)
             seen.rows = iceberg_schema(types.declared)
         except BadWriterSchema as problem:

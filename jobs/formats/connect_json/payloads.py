@@ -14,7 +14,7 @@ from pyiceberg.types import DecimalType
 from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.connect_json.envelope import NO_SCHEMA
 from jobs.formats.connect_json.schema import connect_types
-from jobs.formats.connect_types import MOST_DIGITS
+from jobs.formats.connect_types import AS_SENT, MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
 from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.json.format import JSON
@@ -28,6 +28,7 @@ from jobs.schema.tokens import SchemaTextError
 
 SCHEMA_CONTENT = "schema.content"
 REPLACE_NULL = "replace.null.with.default"
+_OF_SCHEMAS = (SCHEMA_CONTENT, REPLACE_NULL, AS_SENT)
 
 NO_ROWS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
@@ -49,13 +50,14 @@ class Payloads:
         self._options: Options = tuple(sorted((name, of) for name, of in spec.options.items() if name != SURVEY))
         self._given: Options = (
             ("defaults", bool(spec.options.get(REPLACE_NULL, False))),
+            (AS_SENT, spec.options.get(AS_SENT, ())),
             # What a schema does not name has no type, and is counted.
             ("unknown_fields", "ignore" if unknown == "keep" else unknown),
         )
         self._make: Any = _block_decoder if block else _reference_decoder
         self._rows: RowsSchema = spec.schema
         self.schema: pa.Schema = rows_arrow_schema(conformed_rows(spec))
-        others = {name: value for name, value in self._options if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
+        others = {name: value for name, value in self._options if name not in _OF_SCHEMAS}
         self._plain: DecoderSpec = DecoderSpec(JSON.name, spec.schema, others)
         self._make_plain: MakeDecoder = JSON.block if block else JSON.reference
 
@@ -115,10 +117,13 @@ def _unsized(need: Need) -> bool:
 
 
 def _reference_decoder(schema: WriterSchema, options: Any) -> JsonWriterDecoder:
-    types = connect_types(schema.text, defaults=options["defaults"])
-    return JsonWriterDecoder(types, block=False, unknown_fields=options["unknown_fields"])
+    return _decoder(schema, options, block=False)
 
 
 def _block_decoder(schema: WriterSchema, options: Any) -> JsonWriterDecoder:
-    types = connect_types(schema.text, defaults=options["defaults"])
-    return JsonWriterDecoder(types, block=True, unknown_fields=options["unknown_fields"])
+    return _decoder(schema, options, block=True)
+
+
+def _decoder(schema: WriterSchema, options: Any, *, block: bool) -> JsonWriterDecoder:
+    types = connect_types(schema.text, defaults=options["defaults"], as_sent=options[AS_SENT])
+    return JsonWriterDecoder(types, block=block, unknown_fields=options["unknown_fields"])

@@ -7,7 +7,7 @@ The words are those of `org.apache.kafka.connect.json.JsonSchema`. Fields of a l
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -70,12 +70,13 @@ class _Read(NamedTuple):
     inside: Defaults
 
 
-def connect_types(text: str, *, defaults: bool = False) -> JsonWriterTypes:
+def connect_types(text: str, *, defaults: bool = False, as_sent: Collection[str] = ()) -> JsonWriterTypes:
     """What a schema in Connect's JSON says of payloads.
 
     Args:
         text: JSON.
         defaults: Whether null and missing members take the schema's defaults.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
 
     Raises:
         BadWriterSchema: It is none, with the place.
@@ -86,7 +87,7 @@ def connect_types(text: str, *, defaults: bool = False) -> JsonWriterTypes:
         raise BadWriterSchema("it is nested too deep") from None
     except ValueError:
         raise NoSchema("it is no JSON") from None
-    read = _Reader(defaults=defaults).read(schema, "", 0)
+    read = _Reader(defaults=defaults, as_sent=as_sent).read(schema, "", 0)
     if read.type is None:
         raise BadWriterSchema("it has no fields, so there is nothing to land")
     if isinstance(read.type, StructType):
@@ -150,8 +151,9 @@ def of_place(path: str) -> str:
 
 
 class _Reader:
-    def __init__(self, *, defaults: bool) -> None:
+    def __init__(self, *, defaults: bool, as_sent: Collection[str]) -> None:
         self._defaults: bool = defaults
+        self._as_sent: Collection[str] = as_sent
 
     def read(self, schema: Any, path: str, depth: int) -> _Read:
         place = of_place(path)
@@ -182,7 +184,9 @@ class _Reader:
             case _ if word in _PRIMITIVES:
                 name, parameters = schema.get("name"), schema.get("parameters")
                 texts = _parameters(parameters, place)
-                logical = logical_type(name, word, texts, place) if isinstance(name, str) else None
+                logical = None
+                if isinstance(name, str) and name not in self._as_sent:
+                    logical = logical_type(name, word, texts, place)
                 return logical or _PRIMITIVES[word], Defaults()
             case _:
                 raise NoSchema(f"{place} has the type {shown(word)}; the types are {', '.join(_TYPES)}")

@@ -24,10 +24,12 @@ class JsonSchemaOptions:
         use_optional_for_nonrequired: A property that is not required may be missing, or null.
         generalized_sum_type_support: The alternatives of a choice are `connect_union_field_N`; otherwise
             `io.confluent.connect.json.OneOf.field.N`.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
 
     use_optional_for_nonrequired: bool = True
     generalized_sum_type_support: bool = True
+    as_sent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> JsonSchemaOptions:

@@ -8,7 +8,7 @@ out: records' keys of it are unknown fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -172,7 +172,7 @@ class _Reader:
                 inside = InElements(element.choices) if element.choices else None
                 return Read(ListType(element.type, not element.nullable), False, inside)
             case _:
-                return Read(_primitive(schema, kind, connect, at), False)
+                return Read(_primitive(schema, kind, connect, at, self._options.as_sent), False)
 
     def _struct(self, schema: dict[str, Any], at: At) -> Read:
         properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -204,7 +204,7 @@ class _Reader:
         return Read(made, False, InElements(InFields({"value": value.choices})) if value.choices else None)
 
 
-def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At) -> Primitive:
+def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At, as_sent: Collection[str]) -> Primitive:
     place, title = of_place(at.path), schema.get("title")
     parameters = schema.get("connect.parameters")
     texts = {str(name): str(value) for name, value in parameters.items()} if isinstance(parameters, dict) else {}
@@ -219,8 +219,9 @@ def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At) -> Primi
         raise NoSchema(f"{place} has a type that JSON Schema does not know")
     word, declared = found
     # A title is free text to people who write schemas by hand, so it counts only where Connect has written it.
-    logical = logical_type(title, word, texts, place) if isinstance(title, str) and connect else None
-    return logical or declared
+    if not isinstance(title, str) or not connect or title in as_sent:
+        return declared
+    return logical_type(title, word, texts, place) or declared
 
 
 def _schemas(schema: dict[str, Any], word: str, at: At) -> list[Any]:

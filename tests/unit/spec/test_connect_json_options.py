@@ -27,6 +27,7 @@ def test_the_decoder_is_given_them() -> None:
     assert made.decoder.options == {
         "schema.content": json.dumps(SCHEMA),
         "replace.null.with.default": True,
+        "as_sent": (),
         "unknown_fields": "ignore",
     }
 

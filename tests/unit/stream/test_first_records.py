@@ -63,6 +63,18 @@ def test_the_schemas_of_the_records_say_the_columns(one: EvolvingStream, monkeyp
         found(one, monkeypatch, None, b"no envelope")
 
 
+def test_logical_types_may_stay_as_they_were_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zoned = "io.debezium.time.ZonedTimestamp"
+    decode = {"value": {"format": "connect_json", "as_sent": [zoned]}, "schema": "infer"}
+    one = EvolvingStream(tmp_path, columns="id string, until string", decode=decode)
+    fields = [of("string", "id"), of("string", "until") | {"name": zoned}]
+    schema = {"type": "struct", "fields": fields}
+    record = json.dumps({"schema": schema, "payload": {"id": "a", "until": "infinity"}}).encode()
+    assert found(one, monkeypatch, record) == ["id string", "until string"]
+    one.land(record)
+    assert (one.rows, one.letters) == ([{"id": "a", "until": "infinity"}], {})
+
+
 def test_fields_whose_names_no_table_can_have_are_no_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"name": SINK, "partition_by": ["day(at)"]}
     one = EvolvingStream(tmp_path, columns="id string, at timestamptz", more={"table": table})

@@ -59,7 +59,7 @@ def test_times_as_text_are_read_by_the_expressions_of_the_documentation() -> Non
     )
     page = (Path(__file__).resolve().parents[3] / "docs/changes.md").read_text()
     texts = dict(re.findall(r"(born|seen): \"(cast\(rtrim.+?)\"[,}]", page))
-    (texts["until"],) = re.findall(r"`(if\(until = .+?)`", page)
+    (texts["until"],) = re.findall(r"until: \"(if\(.+?)\"}", page)
     assert left(Compute(tuple(texts.items())), rows) == [
         {
             "born": date(2026, 1, 31),

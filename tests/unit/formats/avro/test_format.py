@@ -160,6 +160,7 @@ def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
         "flatten.singleton.unions": True,
         "scrub.invalid.names": False,
         "variable.scale.decimal": "decimal(10,2)",
+        "as_sent": (),
         "use.schema.id": None,
         "unknown_fields": "ignore",
     }
@@ -173,6 +174,7 @@ def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
         ({"connect.meta.data": False}, "is about what Connect writes"),
         ({"ignore.default.for.nullables": False}, "null"),
         ({"no.such": 1}, "Extra inputs"),
+        ({"as_sent": ["ZonedTimestamp"]}, "is none of the logical types org.apache.kafka.connect.data.Decimal"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_with_the_reason(option: dict[str, Any], message: str) -> None:

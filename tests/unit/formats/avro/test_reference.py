@@ -166,6 +166,15 @@ def test_values_are_what_was_written(schema: Any, value: bytes, expected: Any) -
     assert one(schema, value) == expected
 
 
+def test_logical_types_may_stay_as_they_were_sent() -> None:
+    zoned, timestamp = debezium("string", "time.ZonedTimestamp"), "org.apache.kafka.connect.data.Timestamp"
+    millis = logical("long", "timestamp-millis", **{"connect.name": timestamp})
+    as_sent = ("io.debezium.time.ZonedTimestamp", timestamp)
+    assert one(zoned, sized(b"infinity"))[0] == "bad_timestamp"
+    assert one(zoned, sized(b"infinity"), as_sent=as_sent) == "infinity"
+    assert one(millis, number(2**62), as_sent=as_sent) == 2**62
+
+
 @pytest.mark.parametrize(
     ("kind", "scale", "value", "expected"),
     [

@@ -112,6 +112,19 @@ def test_a_decimal_with_a_scale_of_its_own_lands_in_a_decimal() -> None:
     assert [str(row["ID"]) for row in check(spec, [[value] * 2]).rows.to_pylist()] == ["123.40"] * 2
 
 
+def test_logical_types_may_stay_as_they_were_sent() -> None:
+    zoned, micros = "io.debezium.time.ZonedTimestamp", "io.debezium.time.MicroTimestamp"
+    fields = [{"field": "until", "type": "string", "name": zoned}, {"field": "at", "type": "int64", "name": micros}]
+    payload = {"until": "infinity", "at": 9223372036825200000}
+    value = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+    declared = DeclaredSchema("until string, at long")
+    kept = check(DecoderSpec("connect_json", declared, {"as_sent": (zoned, micros)}), [[value] * 2])
+    assert kept.rows.to_pylist() == [payload] * 2
+    one_kept = check(DecoderSpec("connect_json", declared, {"as_sent": (zoned,)}), [[value] * 2])
+    assert [failure.error_class for failure in one_kept.failures] == ["out_of_range"] * 2
+    assert {failure.field for failure in one_kept.failures} == {"$.at"}
+
+
 def test_many_schemas_in_one_block() -> None:
     schemas = [SCHEMA, OTHER, SCHEMA + b" ", b'{"name":"x",' + SCHEMA[1:], b'{"doc":"y",' + OTHER[1:]]
     values = [record(n, schemas[n % 5], b',"x":true' if n % 5 in (1, 4) else b"") for n in range(500)]

@@ -390,6 +390,10 @@ def test_options_have_connect_s_names_and_those_without_a_meaning_are_refused() 
     given = {"format": "json_schema", "use.optional.for.nonrequired": False}
     decode = Decode(value=given, schema="registry")  # type: ignore[arg-type, call-arg]
     assert JsonSchemaOptions.of(decode.options) == JsonSchemaOptions(use_optional_for_nonrequired=False)
+    given = {"format": "json_schema", "as_sent": [DATE["title"]]}
+    decode = Decode(value=given, schema="registry")  # type: ignore[arg-type, call-arg]
+    written = WriterSchema(json.dumps({"type": "object", "properties": {"f": DATE}, "required": ["f"]}))
+    assert json_schema_types(written, JsonSchemaOptions.of(decode.options)).declared.text == "f int not null"
     for name in ("decimal.format", "object.additional.properties"):
         with pytest.raises(ValidationError, match="is about"):
             Decode(value={"format": "json_schema", name: "x"}, schema="registry")  # type: ignore[arg-type, call-arg]
