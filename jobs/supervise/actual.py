@@ -19,7 +19,7 @@ from jobs.state.lease_record import read_lease
 from jobs.state.store import StateStore
 from jobs.supervise.driver import Driver
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.keeper_record import find_keeper
+from jobs.supervise.keeper_record import QUIET_SECONDS, find_keeper
 from jobs.supervise.launchers.launcher import Look, Looker, nobody_looks
 from jobs.supervise.launches import (
     LAUNCH_KEY,
@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 # So long after its last heartbeat a driver counts as alive only if its lease says so.
 SILENT_SECONDS = 30.0
-QUIET_SECONDS = 15.0
-"""So long after its last heartbeat what a driver said of itself says nothing of now, and its launcher is asked."""
 # A launch is given so long to say something; and, if no process was recorded for it, so long.
 START_SECONDS = 90.0
 UNSTARTED_SECONDS = 5.0

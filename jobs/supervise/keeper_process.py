@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.state.local_store import LocalStore
-from jobs.supervise.keeper_record import BEAT_MARK, LAUNCH_MARK, write_keeper
+from jobs.supervise.keeper_record import BEAT_MARK, LAUNCH_MARK, QUIET_SECONDS, write_keeper
 from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive
 
 LOCK = "keeper.lock"
 _LOOK_SECONDS = 1.0
-# A driver beats every two seconds; one that is silent for so long is looked at more closely.
-_QUIET_SECONDS = 15.0
 
 
 def main() -> int:
@@ -68,7 +66,7 @@ def wait_for_driver(
             beat = _changed(heartbeat)
             if beat != beaten:
                 beaten, heard = beat, time.monotonic()
-            if time.monotonic() - heard > _QUIET_SECONDS:
+            if time.monotonic() - heard > QUIET_SECONDS:
                 return
             # Told by the kernel at once where it does that, and otherwise by looking.
             if ended is not None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from assets.stream_checks import CheckOutcome
 from jobs.errors import FrazilError
-from jobs.publish.main_freshness import MainFreshness
+from jobs.publish.main_freshness import UNKNOWN, MainFreshness
 from jobs.spec.loading import find_stream_file
 from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
@@ -112,7 +114,10 @@ def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQuer
         memory.main = None
         return lag
     if due(now, memory.main_at, MAIN_SECONDS):
-        memory.main, memory.main_at = remote.main_freshness(spec), int(now)
+        before, memory.main, memory.main_at = memory.main, remote.main_freshness(spec), int(now)
+        if memory.main == UNKNOWN and before is not None:
+            # Quarantined rows do not vanish while the catalog gives no answer.
+            memory.main = msgspec.structs.replace(UNKNOWN, held=before.held, held_fix=before.held_fix)
     if lag is None or memory.main is None:
         return lag
     found = lag.on_main(memory.main)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.launches import failures_in_a_row, pause_before
@@ -108,7 +110,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
 
 def _also(fix: str | None, between: str, start: str, when: str = "") -> str:
     """What an error says to do, and to start the stream, unless the error says that itself."""
-    if fix and start in fix:
+    if fix and re.search(rf"{re.escape(start)}(?![\w.-])", fix):
         return fix
     return f"{fix}{between}{start}{when}" if fix else f"{start}{when}"
 

@@ -90,7 +90,8 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
             click.echo(f"! supervision: {_supervision(note)}")
         for error in errors:
             print_error(error)
-    if errors:
+    broken = any(observed.desired.file == "invalid" for observed, _ in listed.values())
+    if errors or broken:
         raise SystemExit(1)
     if check and (unsupervised or any(of_mirrors.values()) or any(map(troubles, statuses))):
         raise SystemExit(NEEDS_SOMEBODY)

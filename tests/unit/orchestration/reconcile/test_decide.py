@@ -322,6 +322,9 @@ def test_a_halt_names_the_last_error_and_the_command_to_go_on() -> None:
     assert loop.fix == "frazil accept orders; frazil start orders, after mending the cause"
     answer = decide(desired(), gone(failed("operator")), NOW)
     assert answer.fix == "frazil accept orders; then frazil start orders"
+    of_another = LastError("the table is claimed", "operator", NOW - 1, "frazil start orders_eu")
+    answer = decide(desired(), gone(failed("operator", error=of_another)), NOW)
+    assert answer.fix == "frazil start orders_eu; then frazil start orders"
 
 
 def test_delays_double_up_to_the_longest() -> None:

@@ -17,6 +17,7 @@ from jobs.supervise.heartbeat import Work
 from orchestration.cli.main import main
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.lag import BranchLag, Lag
+from orchestration.reconcile.remote_queries import RemoteQueries
 from tests.helpers.event_stream import GATE, EventStream, ms, write_file
 from tests.unit.orchestration.reconcile.supervised_deployment import WaitingTopics, World, events, told, values
 
@@ -103,7 +104,7 @@ def test_reports_and_the_slo_go_by_main(gated: Gated) -> None:
     assert lag_check(tick).passed
 
 
-def test_quarantined_rows_are_told_everywhere(tmp_path: Path) -> None:
+def test_quarantined_rows_are_told_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gated = Gated(tmp_path, "arrival")
     now = datetime.now(UTC).replace(microsecond=0)
     gated.land(now - timedelta(seconds=9))
@@ -146,8 +147,16 @@ def test_quarantined_rows_are_told_everywhere(tmp_path: Path) -> None:
     details = frazil("payments").stdout
     assert details.count(answers) == 1, details
 
+    # An unavailable catalog says nothing about them, so the check stays as it was.
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteQueries, "main_freshness", lambda *_: UNKNOWN)
+        tick = gated.tick(now + timedelta(seconds=980))
+        (check,) = [each for each in events(tick, dg.AssetCheckEvaluation) if each.check_name == "published"]
+        assert not check.passed
+        assert answers in (check.description or "")
+
     assert gated.stream.publish() == "published"
-    tick = gated.tick(now + timedelta(seconds=700))
+    tick = gated.tick(now + timedelta(seconds=1_320))
     (check,) = [each for each in events(tick, dg.AssetCheckEvaluation) if each.check_name == "published"]
     assert check.passed
     assert "quarantined" not in frazil().stdout

@@ -189,7 +189,8 @@ def test_status_shows_a_file_that_changed_broke_or_went(world: World) -> None:
     broken = frazil(world, "status", expect=1)
     assert "! payments: its file has problems, and nothing is changed: " in broken.stdout
     assert "waiting" in broken.stdout
-    assert "file_problem" in frazil(world, "status", "payments", "--json").stdout
+    assert "file_problem" in frazil(world, "status", "payments", "--json", expect=1).stdout
+    frazil(world, "status", "payments", "--check", expect=1)
     path.unlink()
     gone = frazil(world, "status").stdout
     assert "no file in " in gone
