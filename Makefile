@@ -20,7 +20,7 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test test-rest test-full explore figures bench lint format type check lock clean
+.PHONY: help setup jars demo dev test test-rest test-full test-retry explore figures bench lint format type check lock clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,15 @@ test-full: setup ## run both, the second also if the first fails
 	{ $(TEST); } || failed='make test'; \
 	{ $(TEST_REST); } || failed="$$failed$${failed:+ and }make test-rest"; \
 	if [ -n "$$failed" ]; then echo "error: failed: $$failed, see above" >&2; exit 1; fi
+
+# Only after failures of tests (1): a run that broke off has not run all of them.
+test-retry: setup ## run test-rest, and those of its tests that failed once more, one after the other
+	@{ $(TEST_REST); } || { \
+	  test $$? -eq 1 && \
+	  echo 'Tests failed beside others. They run once more, alone.' && \
+	  PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -m rest --last-failed --last-failed-no-failures=none --maxfail=1 && \
+	  echo 'warning: the tests that failed above passed alone. One of two is at fault: the test, or what it tests.' >&2; \
+	}
 
 explore: setup ## search for faults with fresh random input until MINUTES (60) are over
 	@$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),60) $(EXPLORE_ARGS)
