@@ -272,11 +272,11 @@ class KafkaLog:
             raise KafkaUnavailableError(said, fix=hint, refused=refused, unreachable=away and not refused) from problem
 
 
-def quick_kafka(settings: KafkaSettings, seconds: float = KAFKA_SECONDS) -> KafkaLog:
-    """A connection that gives up after some seconds.
+def quick_kafka(settings: KafkaSettings, seconds: float | None = None) -> KafkaLog:
+    """A connection that gives up after some seconds, KAFKA_SECONDS if none are given.
 
     Raises:
         FrazilError: The local broker is not running, or a secret is not set.
     """
-    quick = min(settings.request_timeout, timedelta(seconds=seconds))
+    quick = min(settings.request_timeout, timedelta(seconds=KAFKA_SECONDS if seconds is None else seconds))
     return KafkaLog(settings.model_copy(update={"request_timeout": quick}))

@@ -169,7 +169,7 @@ def play_with_elections(world: CutWorld, story: list[tuple]) -> None:
             play(world, [each])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 3, 5, len(TARGETS)]))
 def test_every_record_of_the_log_lands_exactly_once(story: list[tuple], last_config: str, targets: int) -> None:
     try:

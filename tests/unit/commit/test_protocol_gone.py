@@ -64,7 +64,7 @@ def assert_stops_where_one_is_gone(world: NamedWorld, config: str) -> None:
     assert not any(world.tables[name].snapshots for name in replaced)
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(chapters), st.sampled_from(CONFIGS))
 def test_every_record_is_once_in_each_of_its_tables_once_these_are_back(story: list[tuple], last_config: str) -> None:
     try:

@@ -93,7 +93,7 @@ def new_named_world(*, recreate: bool = False) -> NamedWorld:
     return world
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(), st.sampled_from(CONFIGS))
 def test_every_record_lands_exactly_once_in_tables_that_its_values_name(story: list[tuple], last_config: str) -> None:
     try:

@@ -58,7 +58,7 @@ faults = st.one_of(
 chapters = st.tuples(produces, starts, st.lists(moves, min_size=1, max_size=6), st.lists(faults, max_size=4))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=90, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(chapters), st.sampled_from(CONFIGS), st.booleans())
 def test_no_record_is_lost_or_doubled_whatever_becomes_of_tables(
     story: list[tuple], last_config: str, own_columns: bool

@@ -88,7 +88,7 @@ def assert_once_from_where_it_was_begun(world: NamedWorld) -> dict[str, Position
     return anew
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(chapters), st.sampled_from(CONFIGS))
 def test_tables_that_are_dropped_are_begun_anew_and_no_record_is_twice_or_lost(
     story: list[tuple], last_config: str

@@ -285,7 +285,7 @@ WOKEN_UP_TO_CLEAR_AWAY: list[tuple] = [
 ]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 3, 5, 12]))
 @example(WOKEN_UP_TO_CLEAR_AWAY, "one", 2)
 def test_records_land_as_often_as_the_resets_in_force_say(
