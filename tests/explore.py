@@ -3,8 +3,9 @@
     python -m tests.explore --minutes 60 [--seed N] [--examples N] [arguments of pytest]
 
 `make test` draws the same input in each run, so it finds nothing new. This command runs the tests of generated input
-round after round, each with a seed of its own, and every fourth round all of `tests/unit`, in random order. What
-fails is printed with the command that repeats it, and belongs into the tests as a fixed example.
+round after round, each with a seed of its own, and every fourth round all of `tests/unit`, in random order. A
+failure is printed at once, and the command that repeats it at the end of the round. It belongs into the tests as a
+fixed example.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def round_command(number: int, seed: int, processes: int, arguments: Sequence[st
     generated = [] if number % 4 == 3 else ["-m", "hypothesis"]
     seeds = [f"--randomly-seed={seed}", f"--hypothesis-seed={seed}"]
     spread = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 else []
-    return [sys.executable, "-m", "pytest", "-q", "--tb=short", *spread, *generated, *seeds, *chosen]
+    at_once = ["-p", "tests.helpers.shown_at_once"]
+    return [sys.executable, "-m", "pytest", "-q", "--tb=short", *at_once, *spread, *generated, *seeds, *chosen]
 
 
 def main() -> int:
