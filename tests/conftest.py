@@ -18,6 +18,7 @@ from tests.helpers.dagster_state import own_dagster_state
 pytest_plugins = [
     "tests.helpers.services",
     "tests.helpers.shared_servers",
+    "tests.helpers.certifying",
     "tests.helpers.tiers",
     "tests.helpers.fixed_parts",
 ]

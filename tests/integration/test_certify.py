@@ -1,129 +1,22 @@
-"""`frazil certify` as a user runs it: one that passes, with every shape of stream, one that must not, and one that is
-interrupted.
-"""
+"""`frazil certify` as a user runs it: one that passes, with every shape of stream, and one that is interrupted."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from confluent_kafka.admin import AdminClient
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-from jobs.catalog import connect_catalog
-from jobs.spec.settings import load_settings
+from tests.helpers.certifying import Certifying
 from tests.helpers.waiting import wait_for
-from tests.integration.pipeline import ROOT, SPARK_CONF
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(2100)]
-
-# For one run: each kill is the start of another driver, and a machine with other work is several times slower.
-RUN_SECONDS = 1800
-
-
-class Certifying:
-    """`frazil certify` in a deployment of its own, as a process of its own."""
-
-    def __init__(self, home: Path, broker: str) -> None:
-        self.home: Path = home
-        self.broker: str = broker
-        settings = {
-            "kafka": {"bootstrap_servers": broker},
-            "spark": {"master": "local[2]", "driver_memory": "600m", "conf": SPARK_CONF},
-        }
-        (home / "frazil.yaml").write_text(yaml.safe_dump(settings))
-        self.errors: Path = home / "stderr.txt"
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "orchestration.cli.main",
-                    "--home",
-                    str(self.home),
-                    "certify",
-                    "--json",
-                    *options,
-                ],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        return self.process
-
-    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
-        process = self.start(*options)
-        output, _ = process.communicate(timeout=RUN_SECONDS)
-        assert output, self.said()
-        return process.returncode, json.loads(output)
-
-    def said(self) -> str:
-        return self.errors.read_text()
-
-    def topics(self) -> set[str]:
-        """The topics of this certificate; others may run on the same broker."""
-        begun = re.search(r"^certificate (\w+):", self.said(), re.MULTILINE)
-        topics = AdminClient({"bootstrap.servers": self.broker}).list_topics(timeout=60).topics
-        return {name for name in topics if begun and name.startswith(f"frazil_certify_{begun[1]}")}
-
-    def namespaces(self) -> list[str]:
-        with connect_catalog(load_settings(None, home=self.home)) as catalog:
-            return [".".join(name) for name in catalog.list_namespaces()]
-
-    def processes(self) -> list[str]:
-        """What runs with this deployment's folder in its command line; drivers and their JVMs have it."""
-        found: list[str] = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if str(self.home) in line:
-                found.append(line)
-        return found
-
-    def folders(self) -> list[Path]:
-        state = self.home / ".frazil" / "state" / "certify"
-        return sorted(state.iterdir()) if state.is_dir() else []
-
-    def assert_nothing_left(self) -> None:
-        assert self.processes() == []
-        assert self.namespaces() == []
-        assert self.folders() == []
-        assert list((self.home / ".frazil").rglob("*.parquet")) == []
-
-
-@pytest.fixture
-def certifying(broker: str, tmp_path: Path) -> Iterator[Certifying]:
-    made = Certifying(tmp_path, broker)
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.send_signal(signal.SIGTERM)
-        made.process.wait(300)
 
 
 def test_a_certificate_of_every_shape(certifying: Certifying) -> None:
     """Drivers die within a batch, between two tables, and with new tables made; a publisher and a merge die, too."""
     shapes = {
         "after_tasks": "plain",
-        "after_schema_commit": "plain",
         "before_commit": "plain",
         "after_recovery_commit": "plain",
         "kept": "plain",
@@ -159,47 +52,6 @@ def test_a_certificate_of_every_shape(certifying: Certifying) -> None:
     assert f"trial 1 of {len(shapes)}" in certifying.said()
     wait_for(lambda: not certifying.topics(), "the topics' end")
     certifying.assert_nothing_left()
-
-
-def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
-    enough = threading.Event()
-    doubled: list[str] = []
-
-    def double() -> None:
-        """Append a row that is there already, as soon as there is one."""
-        while not enough.wait(0.1):
-            with connect_catalog(load_settings(None, home=certifying.home)) as catalog:
-                for (namespace,) in catalog.list_namespaces():
-                    try:
-                        table = catalog.load_table(f"{namespace}.payments")
-                        rows = table.scan(limit=1).to_arrow()
-                        if rows.num_rows:
-                            table.append(rows)
-                            doubled.append(namespace)
-                            return
-                    except (NoSuchTableError, CommitFailedException):
-                        continue
-
-    doubling = threading.Thread(target=double)
-    doubling.start()
-    try:
-        # A driver that dies there has started no Spark: the one that ends the certificate is enough.
-        status, facts = certifying.run("--steps", "before_lease", "--runs", "1", "--seed", "12", "--records", "200")
-    finally:
-        enough.set()
-        doubling.join(30)
-    assert doubled, "the test itself did nothing"
-    assert status == 1
-    assert facts["passed"] is False
-    assert any("1 records more than once in the table: partition" in problem for problem in facts["problems"])
-    said = certifying.said()
-    assert f"Left as it is: topic {doubled[0]}, namespace {doubled[0]}" in said
-    assert "frazil certify --seed 12 --steps before_lease" in said
-    # What failed can be looked at; only the processes are gone.
-    assert certifying.processes() == []
-    assert doubled[0] in certifying.topics()
-    assert doubled[0] in certifying.namespaces()
-    assert len(certifying.folders()) == 1
 
 
 def test_an_interrupt_leaves_nothing(certifying: Certifying) -> None:

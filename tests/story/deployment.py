@@ -23,9 +23,13 @@ from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
 from jobs.spec.settings import Settings, load_settings
+from jobs.supervise.groups import DriverGroup
+from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
+from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.shared_servers import SPARK_CONF
+from tests.helpers.waiting import wait_for
 from tests.story.records import Place, Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +134,9 @@ class Deployment:
         """
         for stream in driven:
             StreamControl(self.home, None, stream).stop("the story is over", "tester")
+        driver = read_launched_process(DriverGroup.of(self.settings, "small").folder.store)
+        if driver is not None:
+            wait_for(lambda: not session_members(driver.pid), "the driver of an empty group to end", 120)
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 import fastavro
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tests.helpers.topics import create_topic, idempotent_producer
 
@@ -116,6 +116,20 @@ class Topic:
             "tombstones": self.tombstones,
             "filtered": 0,
         }
+
+    def committed(self, group: str) -> dict[str, dict[str, int]]:
+        """Offsets that a consumer group has committed, in the form of `position`.
+
+        Args:
+            group: Name of the consumer group.
+        """
+        consumer = Consumer({"bootstrap.servers": self._address, "group.id": group, "enable.auto.commit": False})
+        try:
+            asked = [TopicPartition(self.name, partition) for partition in range(self._partitions)]
+            found = consumer.committed(asked, timeout=60)
+        finally:
+            consumer.close()
+        return {self.name: {str(each.partition): each.offset for each in found}}
 
     @property
     def position(self) -> dict[str, dict[str, int]]:
