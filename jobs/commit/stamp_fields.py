@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,6 @@ AnswerName = Literal[
     "parked",
     "unparked",
 ]
-ANSWERS: tuple[str, ...] = get_args(AnswerName)
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

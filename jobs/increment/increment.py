@@ -71,11 +71,6 @@ class Increment:
             return True
         return not self.files and (self.found == "files" or (self.found == "offsets" and not self.ranges))
 
-    @property
-    def file_rows(self) -> int:
-        """Rows of the files."""
-        return sum(each.record_count for each in self.files)
-
     def validated(self, at: datetime, summary: CheckSummary) -> ValidatedPosition | None:
         """The position that is reached once these rows are checked; None of a table without a snapshot.
 

@@ -139,19 +139,6 @@ class RegistryClient:
         schema = _confluent_schema(kind, text, references)
         return self._ask(lambda: self._client.register_schema(subject, schema))
 
-    def is_compatible(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> bool:
-        """Whether the registry would take a schema as the newest version of a subject.
-
-        Raises:
-            RefusedSchemaError: It is no schema.
-        """
-        schema = _confluent_schema(kind, text, references)
-        try:
-            return bool(self._ask(lambda: self._client.test_compatibility(subject, schema)))
-        except NotInRegistryError:
-            # The first version of a subject is compatible with whatever there is.
-            return True
-
     def check(self) -> None:
         """Raise unless what answers is a schema registry that lets us in."""
         found = self._ask(lambda: self._client.get_subjects(limit=1))

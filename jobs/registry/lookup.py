@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.errors import FrazilError
 from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection
@@ -57,18 +55,6 @@ class RegistryLookup:
         from jobs.registry.process_schemas import learned
 
         return learned(self.connection, self.known)
-
-    def described(self, schema_id: SchemaId) -> str:
-        """How messages call a schema: its id, and the subject and version that have it if the registry says so."""
-        from jobs.registry.process_schemas import process_schemas
-
-        with contextlib.suppress(FrazilError):
-            used = process_schemas(self.connection)[1].used_by(schema_id)
-            if used:
-                subject, version = min(used)
-                more = f" and {len(used) - 1} more" if len(used) > 1 else ""
-                return f"{schema_id} (subject {subject}, version {version}{more})"
-        return str(schema_id)
 
 
 def unknown_ids_mean_away(landed: int, failures: Mapping[str, int]) -> bool:

@@ -170,11 +170,6 @@ FURTHER_ENCODINGS: dict[str, tuple[str, ...]] = {
 }
 """How JSON may also carry a type whose default has no name: numbers, and whole ones without point and exponent."""
 
-WRITERS_ENCODINGS: dict[str, tuple[str, ...]] = {
-    "int": ("int8", "int16"),
-}
-"""How JSON may also carry a type where its writer's schema says so; a stream's file cannot."""
-
 KNOWN_TYPES = (
     ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)").replace("fixed", "fixed(L)")
     + ", struct<…>, list<…> and map<string, …>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyiceberg.schema import Schema
@@ -107,8 +107,3 @@ def _other_case(spec: StreamSpec, difference: Difference) -> ContractFinding:
     if required or spec.evolution.add != "ignore":
         return ContractFinding(difference, "dead_letter", "names that differ by case only are never one column")
     return _left_out(spec, difference)
-
-
-def would_fail(findings: Sequence[ContractFinding]) -> bool:
-    """Whether records would be refused, or stop the stream."""
-    return any(finding.level != "ok" for finding in findings)

@@ -6,7 +6,6 @@ records to it, so in the second run that record would wait for the table as well
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -28,8 +27,6 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.second_run import fewer_letters
 from jobs.write.partitioning import partition_spec
-
-log = logging.getLogger(__name__)
 
 Read: TypeAlias = Callable[[Table, str, Ranges, int], Mapping[TopicPartition, frozenset[int]]]
 Made: TypeAlias = tuple[dict[str, Seen], TaskResults]

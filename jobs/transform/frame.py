@@ -73,10 +73,6 @@ class Frame:
             self._known[name] = self._taken(name)
         return self._known[name]
 
-    def original(self, name: str) -> pa.Array:
-        """A part as the records have it, whatever steps have made of it."""
-        return Frame(self._records, self._positions).part(name)
-
     def with_part(self, name: str, values: pa.Array) -> Frame:
         """The frame with another topic, key or headers."""
         return Frame(self._records, self._positions, {**self.changed, name: values}, self.batch_time)

@@ -8,7 +8,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.discard_report import discard_document
-from orchestration.jobs.runs import action_tags, run_config, tag_run
+from orchestration.jobs.runs import action_tags, tag_run
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -26,11 +26,6 @@ class DiscardConfig(dg.Config):
     dry_run: bool = Field(default=True, description="Only tell what would be discarded. Set it to false to do it.")
     reason: str = Field(default="asked in Dagster", description="Why; kept in the table's stamps and in the letters.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
-
-
-def discard_run_config(config: DiscardConfig) -> dict[str, Any]:
-    """The configuration of a run that discards, or tells what that would do."""
-    return run_config(OP, config)
 
 
 @dg.op(name=OP)

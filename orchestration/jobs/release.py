@@ -8,7 +8,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.commit.offsets import by_topic
 from jobs.errors import FrazilError
-from orchestration.jobs.runs import action_tags, run_config, tag_run
+from orchestration.jobs.runs import action_tags, tag_run
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -27,11 +27,6 @@ class ReleaseConfig(dg.Config):
     dry_run: bool = Field(default=True, description="Only tell what would be published. Set it to false to do it.")
     reason: str = Field(default="asked in Dagster", description="Why; kept in the snapshot that main gets.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
-
-
-def release_run_config(config: ReleaseConfig) -> dict[str, Any]:
-    """The configuration of a run that releases, or tells what that would do."""
-    return run_config(OP, config)
 
 
 @dg.op(name=OP)

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka import Producer
 
 from jobs.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.dev.graphql import DagsterClient
-from orchestration.cli.dev.services_lock import Claim, read_claim
+from orchestration.cli.dev.services_lock import FILE, Claim
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
 from tests.integration.pipeline import Pipeline, payment
@@ -65,7 +66,9 @@ class SupervisedStream:
 
     def claim(self) -> Claim | None:
         """Who runs the services, and which."""
-        return read_claim(self.stream.home / ".frazil" / "dagster")
+        path = self.stream.home / ".frazil" / "dagster" / FILE
+        noted = path.read_bytes() if path.exists() else b""
+        return msgspec.json.decode(noted, type=Claim) if noted else None
 
     def service(self, name: str) -> int:
         noted = self.claim()

@@ -88,9 +88,6 @@ def test_what_it_does_not_know(client: RegistryClient, subject: str) -> None:
 
 def test_an_incompatible_schema_is_refused(client: RegistryClient, subject: str) -> None:
     client.register(subject, "AVRO", record("A", x="int"))
-    assert not client.is_compatible(subject, "AVRO", record("A", x="string"))
-    assert client.is_compatible(subject, "AVRO", record("A", x="long"))
-    assert client.is_compatible(f"{subject}-new", "AVRO", record("A", x="string"))
     with pytest.raises(RefusedSchemaError, match="Incompatible"):
         client.register(subject, "AVRO", record("A", x="string"))
     with pytest.raises(RefusedSchemaError):

@@ -9,7 +9,6 @@ numbers, and keys beyond the first 65,536 code points, it is RFC 8785.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -28,15 +27,6 @@ def canonical(value: bytes) -> bytes:
         RecursionError: It is nested too deep.
     """
     return _ENCODER.encode(_DECODER.decode(value.decode()))
-
-
-def canonical_object(members: Mapping[str, bytes]) -> bytes:
-    """The canonical text of an object, of keys and the JSON values as they were sent.
-
-    Raises:
-        ValueError, RecursionError: As of `canonical`, for one of the values.
-    """
-    return _ENCODER.encode({key: msgspec.Raw(canonical(value)) for key, value in members.items()})
 
 
 def _number(text: str) -> Any:

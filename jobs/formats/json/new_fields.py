@@ -55,9 +55,6 @@ def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:
     return NewFieldTypes(decimal, given.get("times", False), given.get("objects", "struct"))
 
 
-PLAIN = NewFieldTypes()
-
-
 class NewField(NamedTuple):
     """A field of one record that the columns lack.
 

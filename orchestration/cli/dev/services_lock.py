@@ -110,13 +110,6 @@ class ServicesLock:
             os.truncate(self._lock, len(data))
 
 
-def read_claim(folder: Path) -> Claim | None:
-    """What the newest claimant of a folder has noted, whether or not it lives; None if nobody has them."""
-    with contextlib.suppress(FileNotFoundError), (folder / FILE).open("rb") as file:
-        return _read(file.fileno())
-    return None
-
-
 def _read(file: int) -> Claim | None:
     with contextlib.suppress(*DAMAGED):
         return decode_json(os.pread(file, os.fstat(file).st_size, 0), Claim)

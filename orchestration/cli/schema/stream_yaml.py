@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -157,8 +157,3 @@ def _comments(sentences: Iterable[str], indent: int = 0) -> list[str]:
 def printable(text: str) -> str:
     """Text that stays on its line and does nothing to a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def yaml_of(facts: Mapping[str, object]) -> str:
-    """A mapping as YAML on one line, such as `{format: avro}`."""
-    return yaml.safe_dump(dict(facts), default_flow_style=True, sort_keys=False, width=10_000).strip()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from hypothesis import strategies as st
 
 from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_fields import ANSWERS, Counts, Decision, LastRead, PartitionCounts
+from jobs.commit.stamp_fields import AnswerName, Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp
 
 topics = st.sampled_from(["payments", "payments.20250101", "a-b_c"])
@@ -21,7 +22,7 @@ parts = st.dictionaries(partitions, st.builds(PartitionCounts, offsets, counts),
 decided_ranges = st.dictionaries(partitions, st.builds(OffsetRange, offsets, offsets), max_size=3)
 decisions = st.builds(
     Decision,
-    st.sampled_from(ANSWERS),
+    st.sampled_from(get_args(AnswerName)),
     decided_ranges,
     decided_ranges,
     decided_ranges,

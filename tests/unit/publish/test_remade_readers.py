@@ -90,7 +90,7 @@ def test_an_increment_has_what_was_not_checked_and_nothing_twice(world: BranchWo
     assert increment(world, now).empty
     world.land(2)
     made_again(world)
-    assert increment(world, now).file_rows == 2
+    assert sum(each.record_count for each in increment(world, now).files) == 2
 
 
 def test_what_was_published_before_it_was_checked_is_sought_by_its_offsets(world: BranchWorld) -> None:

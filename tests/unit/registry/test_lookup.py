@@ -66,7 +66,6 @@ def test_an_unknown_id_is_a_record_at_fault() -> None:
             f"needs the schema with id 99, found none: The schema registry at {server.url} does not have it: "
             "Schema 99 not found"
         )
-        assert lookup.described(SchemaId(99)) == "id 99"
 
 
 @pytest.mark.parametrize("schema_id", [SchemaId(2**32 - 1), SchemaId(None, "ab" * 16)])

@@ -85,7 +85,6 @@ def test_rows_take_the_step_or_pass_in_their_order() -> None:
         {"s": "5", "odd": None, "n": 5},
     ]
     assert made.rows.frame.part("topic").to_pylist() == ["new", "b", "new", "b", "b"]
-    assert made.rows.frame.original("topic").to_pylist() == ["a", "b", "a", "b", "b"]
     assert made.rows.columns.text == "s string, odd long, n long"
 
 

@@ -11,7 +11,8 @@ import dagster as dg
 import pytest
 
 from orchestration.definitions import build_definitions
-from orchestration.jobs.discard import JOB, OP, DiscardConfig, discard_run_config
+from orchestration.jobs.discard import JOB, OP, DiscardConfig
+from orchestration.jobs.runs import run_config
 from resources.deployment import Deployment
 from tests.unit.publish.discard_world import DiscardWorld
 
@@ -27,7 +28,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def run(world: DiscardWorld, instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:
     job = build_definitions(Deployment.at(world.home)).resolve_job_def(JOB)
     asked = DiscardConfig(stream="payments", without_kafka=True, by="jo", reason="a load test", **config)
-    return job.execute_in_process(run_config=discard_run_config(asked), instance=instance, raise_on_error=False)
+    return job.execute_in_process(run_config=run_config(OP, asked), instance=instance, raise_on_error=False)
 
 
 def told(done: dg.ExecuteInProcessResult) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 
 from orchestration.definitions import build_definitions
-from orchestration.jobs.release import JOB, OP, ReleaseConfig, release_run_config
-from orchestration.jobs.runs import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
+from orchestration.jobs.release import JOB, OP, ReleaseConfig
+from orchestration.jobs.runs import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG, run_config
 from resources.deployment import Deployment
 from tests.unit.publish.branch_world import BranchWorld
 from tests.unit.publish.discard_world import DiscardWorld
@@ -29,7 +29,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def run(world: BranchWorld, instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:
     job = build_definitions(Deployment.at(world.home)).resolve_job_def(JOB)
     asked = ReleaseConfig(stream="payments", by="jo", reason="known and harmless", **config)
-    return job.execute_in_process(run_config=release_run_config(asked), instance=instance, raise_on_error=False)
+    return job.execute_in_process(run_config=run_config(OP, asked), instance=instance, raise_on_error=False)
 
 
 def told(done: dg.ExecuteInProcessResult) -> dict[str, Any]:
