@@ -28,7 +28,6 @@ from jobs.stream.metrics import MetricsServer
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS
-from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import note_itself
 from jobs.system.private_files import keep_private
@@ -70,8 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def on_heartbeat() -> None:
         cap_output(driver_output(folder.root))
         keeper.ensure()
-        if folder.store.shared:
-            folder.store.local.put(BEAT_MARK, b"", durable=False)
 
     def session() -> SparkSession:
         option = spark_log_option(spark_log(folder.root), FILE_BYTES, FILES)

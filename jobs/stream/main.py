@@ -35,7 +35,6 @@ from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_o
 from jobs.stream.mirror_process import mirror_process
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, SHARED_HEARTBEAT_SECONDS, State
-from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import note_itself, take_launched_file
 from jobs.supervise.launches import SPEC_FILE
@@ -92,8 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cap_output(driver_output(folder.root))
         keeper.ensure()
         mirrors.ensure()
-        if folder.store.shared:
-            folder.store.local.put(BEAT_MARK, b"", durable=False)
 
     every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
     with HeartbeatThread(

@@ -19,7 +19,7 @@ from jobs.state.lease_record import read_lease
 from jobs.state.store import StateStore
 from jobs.supervise.driver import Driver
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.keeper_record import QUIET_SECONDS, find_keeper
+from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launchers.launcher import Look, Looker, nobody_looks
 from jobs.supervise.launches import (
     LAUNCH_KEY,
@@ -34,6 +34,9 @@ from jobs.system.boot import AHEAD_SECONDS
 
 T = TypeVar("T")
 
+# A driver writes a heartbeat every two seconds. If the newest one is older than this, nobody knows what the driver is
+# doing, so its process or its launcher is asked.
+QUIET_SECONDS = 15.0
 # So long after its last heartbeat a driver counts as alive only if its lease says so.
 SILENT_SECONDS = 30.0
 # A launch is given so long to say something; and, if no process was recorded for it, so long.

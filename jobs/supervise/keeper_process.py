@@ -1,8 +1,8 @@
-"""Keeper process of a stream: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
+"""Keeper process of a driver: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
 
-While the driver runs it only waits, with a few megabytes: it imports little. What it needs to judge, and to launch, is
-imported when something has happened, the client of a shared state store included. There is one per stream and machine
-at most, by a lock that goes with its process.
+It waits for the driver's end with a few megabytes, since it imports little; what it needs to start the next driver is
+imported then. Its work is done when it has started that one, which starts a keeper of its own. There is one per stream
+and machine at most, by a lock that goes with its process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.state.local_store import LocalStore
-from jobs.supervise.keeper_record import BEAT_MARK, LAUNCH_MARK, QUIET_SECONDS, write_keeper
+from jobs.supervise.keeper_record import write_keeper
 from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive
 
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 1.0
 
 
 def main() -> int:
-    """Keep a driver for as long as it is wanted; returns the exit status."""
+    """Wait for a driver's end, and start the next one if that is wanted; returns the exit status."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     folder = Path(order["folder"])
     with open(folder / LOCK, "a", opener=private_opener) as lock:
@@ -37,63 +37,24 @@ def main() -> int:
             return 0
         with contextlib.suppress(OSError):
             write_keeper(LocalStore(folder), int(order["attempt"]))
-        marks = (LAUNCH_MARK, BEAT_MARK) if "store" in order else ("launch.json", "heartbeat.json")
-        wait_for_driver(folder, int(order["pid"]), str(order["started"]), marks)
-        from jobs.supervise.kept_stream import KeptStream
+        wait_for_end(int(order["pid"]), str(order["started"]))
+        from jobs.supervise.keeper_restart import restart_driver
 
-        kept = KeptStream(order)
-        while kept.run_once():
-            wait_for_driver(folder, kept.pid, kept.started, marks)
+        restart_driver(order)
     return 0
 
 
-def wait_for_driver(
-    folder: Path, pid: int, started: str, marks: tuple[str, str] = ("launch.json", "heartbeat.json")
-) -> None:
-    """Wait until a driver has ended, has been silent for a while, or something was launched since.
-
-    Args:
-        folder: The stream's state folder.
-        pid, started: The driver's process.
-        marks: The files of the folder that change with a launch, and with a heartbeat.
-    """
-    launch, heartbeat = (folder / mark for mark in marks)
-    launched, beaten = _changed(launch), _changed(heartbeat)
-    heard = time.monotonic()
-    with contextlib.ExitStack() as opened:
-        ended = _end_of(pid, opened)
-        while is_alive(pid, started) and _changed(launch) == launched:
-            beat = _changed(heartbeat)
-            if beat != beaten:
-                beaten, heard = beat, time.monotonic()
-            if time.monotonic() - heard > QUIET_SECONDS:
-                return
-            # Told by the kernel at once where it does that, and otherwise by looking.
-            if ended is not None:
-                ended.poll(_LOOK_SECONDS * 1000)
-            else:
-                time.sleep(_LOOK_SECONDS)
-
-
-def _end_of(pid: int, opened: contextlib.ExitStack) -> select.poll | None:
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return None
-    opened.callback(os.close, descriptor)
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return poll
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_ino
+def wait_for_end(pid: int, started: str) -> None:
+    """Wait until a process has ended, which need not be a child of this one."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            process = os.pidfd_open(pid)
+            # The number may have become another process's before it was opened.
+            if is_alive(pid, started):
+                select.select([process], [], [])
+            os.close(process)
+    while is_alive(pid, started):
+        time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":

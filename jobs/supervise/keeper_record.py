@@ -16,14 +16,7 @@ from jobs.state.store import StateStore
 from jobs.system.boot import boot_id
 from jobs.system.processes import lives_here, start_time
 
-QUIET_SECONDS = 15.0
-"""A driver writes a heartbeat every two seconds. If the newest one is older than this, nobody knows what the driver is
-doing, so its process or its launcher is asked."""
-
 KEY = "keeper.json"
-# Of a driver whose documents are in a store that machines share: touched in its folder with each heartbeat, and when
-# this machine launches another one. To look at the store itself would take a client of many megabytes.
-BEAT_MARK, LAUNCH_MARK = ".beaten", ".launched"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from jobs.spec.written_secret import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
-from jobs.supervise.keeper_decision import RestartPolicy
 from jobs.supervise.keeper_record import read_keeper
+from jobs.supervise.keeper_restart import RestartPolicy
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
@@ -86,13 +86,7 @@ class KeeperStarter:
 
     With `FRAZIL_KEEPER=off` there is none, as where a container that is started again does the same.
 
-    Args:
-        folder: The stream's.
-        stream: The stream's id.
-        attempt: The driver's own.
-        arguments: What a driver is started with, but for its attempt.
-        policy: When it is started again.
-        settings: Of the deployment.
+    Args: As of `keeper_command`; the process is this one.
     """
 
     def __init__(

@@ -17,7 +17,6 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.keeper_record import LAUNCH_MARK
 from jobs.system.processes import lives_here
 from jobs.system.typed_json import typed_decoder
 
@@ -115,7 +114,6 @@ def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
         raise LaunchedElsewhereError("another machine has just launched the stream.", fix="frazil status")
     # Whoever was slower may have written his over it.
     store.put(SPEC_FILE, text)
-    store.local.put(LAUNCH_MARK, b"", durable=False)
 
 
 def launched_file(folder: StreamFolder) -> Path:

@@ -33,7 +33,6 @@ from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
-from jobs.supervise.keeper_record import BEAT_MARK
 from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launchers.driver_identity import take_launched_file
 from jobs.supervise.launches import SPEC_FILE, read_launch
@@ -69,8 +68,6 @@ def main() -> int:
     def on_heartbeat() -> None:
         if "kept" in how:
             keeper.ensure()
-        if folder.store.shared:
-            folder.store.local.put(BEAT_MARK, b"", durable=False)
 
     with HeartbeatThread(
         folder.store, options.stream, launch.generation, options.attempt, log, on_heartbeat

@@ -32,8 +32,8 @@ from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.stream.settled_time import settled_through
 from jobs.stream.unknown_fields import read_unknown_fields
+from jobs.supervise.actual import QUIET_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.keeper_record import QUIET_SECONDS
 from jobs.supervise.observation import Observation, observe
 from jobs.system.deadline import DeadlineError
 from orchestration.cli.status.stream_status import StreamStatus

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from jobs.system.locks import exclusive
 from jobs.system.processes import session_members, start_time
 from orchestration.cli.dev.command import attended_streams, streams_with_drivers
 from tests.helpers.waiting import wait_for
-from tests.unit.supervise.worlds import WHY, World
+from tests.unit.supervise.worlds import STANDIN, WHY, World
 
 SOON = 40.0
 
@@ -99,9 +100,10 @@ def test_a_killed_driver_is_back_at_once_without_a_supervisor(kept: World) -> No
     why = f"attempt 1 (process {first.pid}) ended without a last word"
     assert launch.reason == f"its keeper: {why}"
     assert [(each.attempt, each.why) for each in launch.kept_newest] == [(2, why)]
-    assert keeper_of(kept, 2).pid == keeper.pid, "the same keeper goes on"
+    ends(keeper)
     # One that gets on is started again at once, however often it is killed.
     for attempt in range(3, 6):
+        keeper_of(kept, attempt - 1)
         kill(kept)
         runs(kept, attempt)
         assert newest(kept).failures == 1
@@ -121,10 +123,10 @@ def test_what_a_killed_driver_left_behind_is_ended_first(kept: World, monkeypatc
 def pausing_keeper(world: World, pause: float) -> KeeperRecord:
     """The keeper of a stream that was killed twice without a commit, while it waits so many seconds."""
     world.control().start(*WHY)
-    keeper = keeper_of(world)
+    keeper_of(world)
     kill(world)
     runs(world, 2)
-    keeper_of(world, 2)
+    keeper = keeper_of(world, 2)
     kill(world)
     wait_for(
         lambda: (note := read_keeper(LocalStore(world.folder()))) is not None and note.pause == pause,
@@ -136,12 +138,12 @@ def pausing_keeper(world: World, pause: float) -> KeeperRecord:
 def test_without_a_commit_the_pauses_grow_and_an_end_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("payments", "restart: {max_restarts: 2, first_delay: 2s, longest_delay: 3s}\n")
     monkeypatch.setenv("STANDIN", "kept")
-    keeper = pausing_keeper(world, 2.0)
-    died = time.monotonic()
+    keeper, died = pausing_keeper(world, 2.0), time.monotonic()
     runs(world, 3)
     assert time.monotonic() - died > 1.0
     assert newest(world).failures == 2
-    keeper_of(world, 3)
+    ends(keeper)
+    keeper = keeper_of(world, 3)
     kill(world)
     ends(keeper)
     nobody_starts_another(world, 3)
@@ -310,21 +312,6 @@ def test_an_action_that_holds_the_lock_is_waited_for(kept: World) -> None:
     assert kept.living() == []
 
 
-def test_a_frozen_driver_is_killed_as_soon_as_its_lease_has_run_out(kept: World) -> None:
-    (kept.home / "frazil.yaml").write_text("lease_ttl: 5s\n")
-    kept.control().restart(*WHY)
-    keeper_of(kept, 2)
-    frozen = kept.beat()
-    began = time.monotonic()
-    os.kill(frozen.pid, signal.SIGSTOP)
-    # Half a minute of silence on a machine that does nothing else.
-    runs(kept, 3, seconds=150)
-    assert time.monotonic() - began > 25
-    assert start_time(frozen.pid) is None
-    assert re.search(r"was frozen: it had not beaten for (\d+) s", newest(kept).reason)
-    assert newest(kept).reason.endswith("and was killed")
-
-
 def test_there_is_one_keeper_per_stream(kept: World) -> None:
     keeper, beat = keeper_of(kept), kept.beat()
     order = {"folder": str(kept.folder()), "stream": "payments", "attempt": 1, "pid": beat.pid, "started": beat.started}
@@ -352,6 +339,7 @@ def test_a_launch_that_ends_before_its_first_beat_is_left_to_the_supervisor(
     settings.write_text("no_such_key: 1\n")
     kill(kept)
     ends(keeper)
+    wait_for(lambda: kept.living() == [], "the end of attempt 2")
     nobody_starts_another(kept, 2)
     assert newest(kept).failures == 1
     settings.unlink()
@@ -374,29 +362,42 @@ def test_a_note_that_cannot_be_read_is_none(world: World) -> None:
         assert read_keeper(LocalStore(world.folder())) is None
 
 
-STALE = """
-import os, sys, types
-if os.environ.get("BEGUN"):
-    import jobs.supervise.kept_stream
-    heavy = sorted({"pydantic", "pyiceberg", "pyarrow", "pyspark"} & {name.partition(".")[0] for name in sys.modules})
-    print("begun anew with", sys.argv[1:], "and", heavy)
-    sys.exit()
-os.environ["BEGUN"] = "1"
-for name in ("jobs.supervise.keeper_note", "jobs.system.boot"):
-    sys.modules[name] = types.ModuleType(name)
-import jobs.supervise.kept_stream
+EARLIER = """
+import json, sys
+sys.orig_argv = [sys.executable, "-m", "jobs.supervise.keeper_process", sys.argv[1]]
+from jobs.supervise.kept_stream import KeptStream
 """
 
 
-def test_a_keeper_with_modules_of_an_earlier_release_begins_anew_with_its_order() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "BEGUN"}
-    done = subprocess.run(
-        [sys.executable, "-c", STALE, "the order"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-        env=environment,
-    )
-    # What a keeper needs to judge and to launch is small, too.
-    assert (done.returncode, done.stdout) == (0, "begun anew with ['the order'] and []\n"), done.stderr
+def test_a_keeper_of_an_earlier_release_begins_anew_with_its_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has that release's modules in memory, and imports what it acts with when its driver has ended."""
+    monkeypatch.setenv("STANDIN", "lands")
+    world.control().start(*WHY)
+    beat = world.beat()
+    order = {
+        "folder": str(world.folder()),
+        "stream": "payments",
+        "attempt": 1,
+        "pid": beat.pid,
+        "started": beat.started,
+    }
+    order |= {"arguments": ["--home", str(world.home), "--stream", "payments"]}
+    order |= {"policy": {"max_restarts": 7, "first_delay": 10.0, "longest_delay": 600.0, "stable_after": 600.0}}
+    monkeypatch.setenv("FRAZIL_DRIVER_COMMAND", shlex.join(STANDIN))
+    command = [sys.executable, "-c", EARLIER, json.dumps(order)]
+    keeper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert keeper_of(world).pid == keeper.pid, "it waits again while its driver lives"
+    kill(world)
+    assert runs(world, 2).generation == beat.generation
+    _, said = keeper.communicate(timeout=300)
+    assert keeper.returncode == 0 and "ended without a last word; it is started again" in said, said
+    assert newest(world).kept == 1
+
+
+def test_what_a_keeper_acts_with_is_small() -> None:
+    heavy = "{'pydantic', 'pyiceberg', 'pyarrow', 'pyspark'}"
+    code = f"import sys, jobs.supervise.keeper_restart; print({heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "set()\n"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.supervise.actual import ActualState
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import FINAL, Heartbeat, Work
-from jobs.supervise.keeper_decision import KeeperObservation, RestartPolicy, decide_restart
+from jobs.supervise.keeper_restart import KeeperDecision, RestartPolicy, decide_restart
 from jobs.supervise.launches import Launch, LaunchedProcess
+from jobs.supervise.lease_holder import LeaseHolder
 
 POLICY = RestartPolicy(max_restarts=7, first_delay=10.0, longest_delay=600.0, stable_after=600.0)
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
@@ -30,57 +32,73 @@ def process(attempt: int = 3) -> LaunchedProcess:
     return LaunchedProcess(attempt, "g", 1, "1", "boot", "here", 0.0)
 
 
-def seen(**changes: Any) -> KeeperObservation:
-    fields: dict[str, Any] = {
-        "control": ControlRequest(),
-        "launch": launch(),
-        "process": process(),
-        "heartbeat": beat(),
-    }
-    return KeeperObservation(3, **fields | changes)
+class Seen(NamedTuple):
+    """A stream as the keeper of attempt 3 finds it; `driven`: a driver lives, `held`: something else has the lease."""
+
+    control: ControlRequest = ControlRequest()
+    launch: Launch | None = launch()
+    process: LaunchedProcess | None = process()
+    heartbeat: Heartbeat | None = beat()
+    driven: bool = False
+    held: bool = False
+    named: bool = True
+    attempt: int = 3
+
+    def decide(self, policy: RestartPolicy = POLICY) -> KeeperDecision:
+        actual = ActualState(
+            lease=LeaseHolder(state="live", pid=77, started="77") if self.held else LeaseHolder(),
+            heartbeat=self.heartbeat,
+            process=self.driven,
+            launch=self.launch,
+            launched_process=self.process,
+            launched_process_lives=False,
+        )
+        return decide_restart(self.attempt, self.control, actual, policy, file_exists=self.named)
+
+
+seen = Seen
 
 
 @pytest.mark.parametrize(
     ("there", "restart", "pause", "why"),
     [
-        (seen(), True, 0, "without a last word"),
-        (seen(heartbeat=beat("starting")), True, 0, "without"),
-        (seen(heartbeat=beat("retrying")), True, 0, "without"),
-        (seen(heartbeat=beat("stopping")), True, 0, "without"),
-        (seen(process=None), True, 0, "without"),
-        (seen(heartbeat=None), True, 0, "without"),
-        (seen(heartbeat=beat(attempt=2)), True, 0, "without"),
-        (seen(launch=launch(failures=1)), True, 10, "without"),
-        (seen(launch=launch(failures=3)), True, 40, "without"),
-        (seen(launch=launch(failures=6)), True, 320, "without"),
-        (seen(launch=launch(failures=6), heartbeat=beat(work=Work(batches=1))), True, 0, "without"),
-        (seen(launch=launch(failures=6), heartbeat=beat(work=Work(recovered=1))), True, 0, "without"),
+        (seen(), True, 0, ""),
+        (seen(heartbeat=beat("starting")), True, 0, ""),
+        (seen(heartbeat=beat("retrying")), True, 0, ""),
+        (seen(heartbeat=beat("stopping")), True, 0, ""),
+        (seen(process=None), True, 0, ""),
+        (seen(heartbeat=None), True, 0, ""),
+        (seen(heartbeat=beat(attempt=2)), True, 0, ""),
+        (seen(launch=launch(failures=1)), True, 10, ""),
+        (seen(launch=launch(failures=3)), True, 40, ""),
+        (seen(launch=launch(failures=6)), True, 320, ""),
+        (seen(launch=launch(failures=6), heartbeat=beat(work=Work(batches=1))), True, 0, ""),
+        (seen(launch=launch(failures=6), heartbeat=beat(work=Work(recovered=1))), True, 0, ""),
         (seen(launch=launch(failures=7)), False, 0, "8 times in a row"),
         (seen(control=ControlRequest("stopped")), False, 0, "is stopped"),
         (seen(control=ControlRequest("paused")), False, 0, "is paused"),
         (seen(control=ControlRequest(end_attempt=3, action="roll")), False, 0, "asked to end (roll)"),
-        (seen(control=ControlRequest(end_attempt=2, action="roll")), True, 0, "without"),
+        (seen(control=ControlRequest(end_attempt=2, action="roll")), True, 0, ""),
         (seen(launch=launch(4)), False, 0, "attempt 4 was launched"),
         (seen(process=process(4)), False, 0, "attempt 4 was launched"),
         (seen(heartbeat=beat(attempt=4)), False, 0, "attempt 4 was launched"),
         (seen(launch=launch(2)), False, 0, "was launched"),
         (seen(launch=None), False, 0, "was launched"),
         *((seen(heartbeat=beat(state)), False, 0, f"last word ({state})") for state in sorted(FINAL)),
-        (seen(heartbeat=beat("failed", attempt=2)), True, 0, "without"),
+        (seen(heartbeat=beat("failed", attempt=2)), True, 0, ""),
         (seen(driven=True), False, 0, "a driver runs"),
         (seen(held=True), False, 0, "something else"),
         (seen(named=False), False, 0, "file is gone"),
     ],
 )
-def test_what_is_started_again(there: KeeperObservation, restart: bool, pause: float, why: str) -> None:
-    decision = decide_restart(there, POLICY)
-    assert (decision.restart, decision.pause, why in decision.why) == (restart, pause, True), decision
+def test_what_is_started_again(there: Seen, restart: bool, pause: float, why: str) -> None:
+    decision = there.decide()
+    assert (not decision.refusal, decision.pause, why in decision.refusal) == (restart, pause, True), decision
 
 
 @given(
     st.builds(
-        KeeperObservation,
-        st.integers(1, 4),
+        Seen,
         st.builds(ControlRequest, st.sampled_from(["running", "paused", "stopped"]), st.integers(0, 5)),
         st.none() | st.builds(launch, st.integers(1, 4), st.integers(0, 9)),
         st.none() | st.builds(process, st.integers(1, 4)),
@@ -88,14 +106,14 @@ def test_what_is_started_again(there: KeeperObservation, restart: bool, pause: f
         st.booleans(),
         st.booleans(),
         st.booleans(),
+        st.integers(1, 4),
     ),
     st.integers(0, 9),
 )
-def test_what_holds_of_every_restart(there: KeeperObservation, max_restarts: int) -> None:
+def test_what_holds_of_every_restart(there: Seen, max_restarts: int) -> None:
     policy = RestartPolicy(max_restarts, 10.0, 600.0, 600.0)
-    decision = decide_restart(there, policy)
-    assert decision.why
-    if not decision.restart:
+    decision = there.decide(policy)
+    if decision.refusal:
         return
     assert there.control.mode == "running"
     assert there.control.end_attempt < there.attempt
@@ -103,7 +121,7 @@ def test_what_holds_of_every_restart(there: KeeperObservation, max_restarts: int
     assert there.launch.attempt == there.attempt
     assert all(each is None or each.attempt <= there.attempt for each in (there.process, there.heartbeat))
     assert not (there.heartbeat is not None and there.heartbeat.attempt == there.attempt and there.heartbeat.final)
-    assert not there.driven
+    assert not (there.driven and there.heartbeat is not None and not there.heartbeat.final)
     assert not there.held
     assert there.named
     assert 1 <= decision.failures <= policy.max_restarts
