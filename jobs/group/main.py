@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with HeartbeatThread(*made) as heartbeat:
         keeper.ensure()
         note_itself(folder.store, heartbeat.current())
+        for doubt in settings.catalog.doubts:
+            log.warning("%s", doubt)
         log.info("group %s, attempt %d, generation %s", group.name, given.attempt, group.generation)
         control.superseded = lambda: heartbeat.superseded
         spark = SessionStart(session, lambda: prepare_environment(settings), is_over=is_over)

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import AfterValidator, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, unknown_property
+from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, nearest_property
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.validation import suggestion
 from jobs.spec.written_secret import hidden_in
@@ -67,9 +67,6 @@ class CatalogSettings(SpecModel):
                 yield "type", f"leave it out beside {OWN_CLASS}, or that one out"
             # A class of somebody else's has properties of its own.
             return
-        for key in properties:
-            if problem := unknown_property(key):
-                yield key, problem
         if "fsspec" not in str(properties.get("py-io-impl", "")):
             for key in _UNREAD:
                 if key in properties:
@@ -89,6 +86,14 @@ class CatalogSettings(SpecModel):
                 yield "password", "is for a catalog of the type sql"
             elif not user or ":" in user.replace("${env:", "").replace("${file:", ""):
                 yield "password", "is that of the user in uri, such as postgresql+psycopg://user@host/database"
+
+    @property
+    def doubts(self) -> Iterator[str]:
+        """A sentence for each property whose name seems to be misspelt: a client ignores what it does not know."""
+        # A class of somebody else's has properties of its own.
+        for key in self.properties if OWN_CLASS not in self.properties else ():
+            if near := nearest_property(key):
+                yield f"catalog.properties.{key} is no property of a catalog that frazil knows; did you mean '{near}'?"
 
     @property
     def kind(self) -> str:

@@ -1,10 +1,8 @@
-"""Names of the properties that a catalog may have: PyIceberg's, Iceberg's Java ones, and frazil's own of a database."""
+"""Names of a catalog's properties, to find a misspelt one: PyIceberg's, Iceberg's Java ones and frazil's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from jobs.spec.validation import suggestion
+import difflib
 
 # PyIceberg's. A test compares the types.
 CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
@@ -93,19 +91,12 @@ _FREE = (
 )
 STORE_PREFIXES = ("s3.", "client.", "gcs.", "adls.", "hf.", "hdfs.", "oss.", "py-io-impl", "http-client.")
 """How the properties begin that say how to get at a table's files."""
+# A name with one letter wrong, or without its prefix; names of the same kind are less alike.
+_NEAR = 0.8
 
 
-def unknown_property(name: str, more: Iterable[str] = ()) -> str | None:
-    """What is wrong with a property's name; None if it is one that a client of a catalog reads.
-
-    Args:
-        more: Further names.
-    """
-    if name in KNOWN or name in more or name.startswith(_FREE):
+def nearest_property(name: str) -> str | None:
+    """The known property that a name is a misspelling of, as it seems; None if the name is known, or near to none."""
+    if name in KNOWN or name.startswith(_FREE):
         return None
-    near = suggestion(name, sorted(KNOWN))
-    hint = f"did you mean '{near}'?" if near else "docs/catalogs.md lists what there is"
-    return (
-        f"is no property of a catalog; {hint} What Spark alone needs stands in spark.conf, as "
-        "spark.sql.catalog.<name>.<property>"
-    )
+    return next(iter(difflib.get_close_matches(name.casefold(), sorted(KNOWN), 1, _NEAR)), None)

@@ -98,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as heartbeat:
         keeper.ensure()
         note_itself(folder.store, heartbeat.current())
+        for doubt in settings.catalog.doubts:
+            log.warning("%s", doubt)
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, heartbeat.current().generation)
         control.superseded = lambda: heartbeat.superseded
         spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))

@@ -19,7 +19,7 @@ from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult
 from jobs.system.threads import background_thread
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
-from orchestration.cli.terminal import current_user, print_error, print_json
+from orchestration.cli.terminal import current_user, print_doubts, print_error, print_json
 from orchestration.jobs.control import (
     MAX_RUNTIME_SECONDS,
     ControlConfig,
@@ -33,6 +33,7 @@ from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
 
 _TOGETHER = 8
+_STARTING = (StreamAction.start, StreamAction.resume, StreamAction.restart)
 Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
 
 
@@ -46,6 +47,9 @@ def _command(action: StreamAction, text: str) -> click.Command:
     def command(deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, as_json: bool) -> None:
         chosen = _chosen(deployment, streams, action, every=every)
         by = current_user()
+        if action in _STARTING:
+            with contextlib.suppress(FrazilError):
+                print_doubts(deployment.settings())
         facts: list[dict[str, Any]] = []
         unkept: dict[str, None] = {}
         with open_recorder(deployment) as ledger:

@@ -6,6 +6,7 @@ import getpass
 import json
 import socket
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -15,6 +16,9 @@ from rich.table import Table
 
 from jobs.errors import FrazilError
 from orchestration.formatting import thousands
+
+if TYPE_CHECKING:
+    from jobs.spec.settings import Settings
 
 # Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
 _UNCUT = 2_000
@@ -80,6 +84,13 @@ def print_error(problem: FrazilError) -> None:
     if problem.fix:
         click.secho("  Next: ", bold=True, nl=False, err=True)
         click.echo(problem.fix, err=True)
+
+
+def print_doubts(settings: Settings) -> None:
+    """Print on standard error what seems to be misspelt in the settings."""
+    for doubt in settings.catalog.doubts:
+        click.secho("Warning: ", fg="yellow", bold=True, nl=False, err=True)
+        click.echo(doubt, err=True)
 
 
 def current_user() -> str:

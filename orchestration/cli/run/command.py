@@ -27,7 +27,7 @@ from jobs.supervise.control_request import read_control
 from jobs.translate import translate_errors
 from orchestration.cli.run.all_streams import NotLanded, land_all
 from orchestration.cli.run.measurement import Meter, run_facts, why_nothing_landed
-from orchestration.cli.terminal import print_json, stderr_console
+from orchestration.cli.terminal import print_doubts, print_json, stderr_console
 from resources.deployment import Deployment
 
 
@@ -158,6 +158,7 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
 
 def _log_warnings(settings: Settings) -> None:
     """Warnings go to standard error, each on a line, without secrets."""
+    print_doubts(settings)
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(settings, "%(message)s"))
     handler.setLevel(logging.WARNING)

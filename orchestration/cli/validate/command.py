@@ -104,6 +104,8 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
     source = deployment.settings_file or deployment.home / "frazil.yaml"
     described = str(source) if source.exists() else "the embedded default: local broker, SQLite catalog"
     findings.append(Finding(None, "settings", "ok", described))
+    mend = f"correct {shown_path(source)}, then run `frazil validate`"
+    findings += [Finding(None, "settings", "warning", doubt, mend) for doubt in settings.catalog.doubts]
     for secret in secret_references(settings):
         problem = _unset(secret)
         if problem:

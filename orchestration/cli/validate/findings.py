@@ -7,8 +7,13 @@ from typing import Literal
 
 import click
 
-Verdict = Literal["ok", "wrong", "unchecked"]
-_MARKS = {"ok": ("ok", "green"), "wrong": ("wrong", "red"), "unchecked": ("not checked", "yellow")}
+Verdict = Literal["ok", "warning", "wrong", "unchecked"]
+_MARKS = {
+    "ok": ("ok", "green"),
+    "warning": ("warning", "yellow"),
+    "wrong": ("wrong", "red"),
+    "unchecked": ("not checked", "yellow"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,15 @@ def test_every_command_is_a_run_with_its_reason(world: World) -> None:
     assert all("@" in run.tags["frazil/by"] and run.is_success for run in kept)
 
 
+def test_what_seems_to_be_misspelt_in_the_settings_is_told_with_a_start(world: World) -> None:
+    properties = f"{{type: sql, uri: 'sqlite:///{world.home}/catalog.db', warehouse: 'file://{world.home}/w', scop: a}}"
+    (world.home / "frazil.yaml").write_text(f"catalog: {{properties: {properties}}}\n")
+    started = frazil(world, "start", "payments")
+    assert started.exit_code == 0, started.output
+    doubt = "catalog.properties.scop is no property of a catalog that frazil knows; did you mean 'scope'?"
+    assert started.stderr == f"Warning: {doubt}\n"
+
+
 def test_a_failure_is_a_sentence_and_the_next_command(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN", "fail")
     result = frazil(world, "start", "payments")

@@ -40,6 +40,19 @@ def test_a_dead_broker_and_a_dead_catalog_are_told_once_each(
     assert all("\n" not in each.sentence for each in (kafka, about_catalog))
 
 
+def test_a_misspelt_property_of_the_catalog_is_a_warning(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    (home / "frazil.yaml").write_text(
+        "kafka: {bootstrap_servers: '127.0.0.1:1'}\n"
+        "catalog: {properties: {type: rest, uri: 'http://127.0.0.1:1', s3.endpont: 'http://s'}}\n"
+    )
+    shown = CliRunner().invoke(main, ["--home", str(home), "validate"])
+    assert shown.exit_code == 0, shown.output
+    doubt = "catalog.properties.s3.endpont is no property of a catalog that frazil knows; did you mean 's3.endpoint'?"
+    assert f"warning     settings: {doubt}\n" in shown.output
+    assert f"Next: correct {home}/frazil.yaml, then run `frazil validate`" in shown.output
+
+
 def test_streams_with_one_id_or_one_table_leave_the_others_alone(tmp_path: Path) -> None:
     home = deployment_in(tmp_path, "payments", "refunds", "orders", "letters")
     (home / "streams" / "again.yaml").write_text((home / "streams" / "payments.yaml").read_text())
