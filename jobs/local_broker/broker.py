@@ -18,7 +18,6 @@ from jobs.install.preflight import check_java
 from jobs.local_broker.config import (
     LOG4J2,
     Ports,
-    SecureListener,
     choose_ports,
     read_ports,
     server_properties,
@@ -42,7 +41,6 @@ class BrokerStatus:
     Args:
         running: Whether its process lives.
         address: `host:port` for clients, while it is up.
-        secure_address: The same for SASL_SSL, if there is such a listener.
         pid: Its process, while it lives.
         cluster_id: None before the first start.
         log: Its log file.
@@ -50,7 +48,6 @@ class BrokerStatus:
 
     running: bool
     address: str | None
-    secure_address: str | None
     pid: int | None
     cluster_id: str | None
     log: Path
@@ -65,7 +62,6 @@ class LocalBroker:
         folder: Its folder, made if it is not there.
         detached: Let it live on when this process and its terminal are gone.
         properties: Broker properties on top of frazil's own.
-        secure: A SASL_SSL listener beside the plain one.
         heap: The JVM's largest heap.
         on_progress: Called with a line of text now and then while something takes its time.
     """
@@ -76,7 +72,6 @@ class LocalBroker:
         *,
         detached: bool = False,
         properties: Mapping[str, str] | None = None,
-        secure: SecureListener | None = None,
         heap: str = "512m",
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -84,7 +79,6 @@ class LocalBroker:
         self._process: BrokerProcess = BrokerProcess(self.folder)
         self._detached: bool = detached
         self._properties: dict[str, str] = dict(properties or {})
-        self._secure: SecureListener | None = secure
         self._heap: str = heap
         self._say: OnProgress = on_progress or (lambda _: None)
 
@@ -135,7 +129,6 @@ class LocalBroker:
         return BrokerStatus(
             running=running is not None,
             address=f"{HOST}:{ports.plain}" if up and ports else None,
-            secure_address=f"{HOST}:{ports.secure}" if up and ports and ports.secure else None,
             pid=running[0] if running else None,
             cluster_id=cluster_id(self.folder),
             log=self._process.log,
@@ -162,14 +155,14 @@ class LocalBroker:
         for attempt in range(1, _ATTEMPTS + 1):
             ports = self._kept_ports()
             if ports is None or not all(map(is_port_free, ports.all())):
-                ports = choose_ports(secure=self._secure is not None)
-            text = server_properties(ports, self._secure, self._properties)
+                ports = choose_ports()
+            text = server_properties(ports, self._properties)
             # It may hold what `properties` brought.
             (self.folder / "server.properties").touch(mode=0o600)
             (self.folder / "server.properties").write_text(text)
             if cluster_id(self.folder) is None:
                 self._say("formatting the local broker's storage")
-                format_storage(self.folder, java, classpath, self._secure)
+                format_storage(self.folder, java, classpath)
             self._say(f"starting the local broker on {HOST}:{ports.plain}")
             try:
                 self._process.start([java, *options, "-cp", classpath], ports, detached=self._detached)
@@ -182,6 +175,6 @@ class LocalBroker:
 
     def _kept_ports(self) -> Ports | None:
         try:
-            return read_ports((self.folder / "server.properties").read_text(), secure=self._secure is not None)
+            return read_ports((self.folder / "server.properties").read_text())
         except FileNotFoundError:
             return None

@@ -6,12 +6,9 @@ import base64
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from jobs.system.ports import HOST, free_ports
-
-SCRAM_MECHANISM = "SCRAM-SHA-512"
 
 # The paths are relative: the broker runs in its own folder, whose name may then hold anything.
 _FIXED = {
@@ -19,7 +16,7 @@ _FIXED = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "log.dirs": "data",
     # There is one node to hold a replica.
     "default.replication.factor": "1",
@@ -68,68 +65,43 @@ logger.config.level = WARN
 
 
 @dataclass(frozen=True, slots=True)
-class SecureListener:
-    """A second way in, with encryption and passwords, for trying out `kafka.security`.
-
-    Args:
-        keystore: PEM file with the private key (PKCS#8, not encrypted) and the certificate chain; the certificate
-            must be for 127.0.0.1.
-        users: SCRAM-SHA-512 users, name → password. They are stored when the folder is new, through a command line
-            that every user of the machine can read: nothing that matters belongs in here.
-    """
-
-    keystore: Path
-    users: Mapping[str, str] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Ports:
-    """TCP ports on loopback; `secure` is 0 without a secure listener."""
+    """TCP ports on loopback."""
 
     plain: int
     controller: int
-    secure: int
 
     def all(self) -> list[int]:
-        return [port for port in (self.plain, self.controller, self.secure) if port]
+        return [self.plain, self.controller]
 
 
-def server_properties(ports: Ports, secure: SecureListener | None, extra: Mapping[str, str]) -> str:
+def server_properties(ports: Ports, extra: Mapping[str, str]) -> str:
     """Return the text of `server.properties`; `extra` wins over what frazil would set."""
-    listeners = {"PLAINTEXT": ports.plain} | ({"SASL_SSL": ports.secure} if secure else {})
+    plain = f"PLAINTEXT://{HOST}:{ports.plain}"
     own = {
         **_FIXED,
         # Static voters: the port may change from start to start, which a stored voter set would not follow.
         "controller.quorum.voters": f"1@{HOST}:{ports.controller}",
-        "advertised.listeners": _listeners(listeners),
-        "listeners": _listeners({**listeners, "CONTROLLER": ports.controller}),
+        "advertised.listeners": plain,
+        "listeners": f"{plain},CONTROLLER://{HOST}:{ports.controller}",
     }
-    if secure:
-        own |= {
-            "sasl.enabled.mechanisms": SCRAM_MECHANISM,
-            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
-            "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
-            "listener.name.sasl_ssl.ssl.keystore.location": str(secure.keystore.absolute()),
-        }
     lines = [f"{key}={_escape(value)}\n" for key, value in {**own, **extra}.items()]
     return "# Written by frazil at every start of the local broker; only the ports are kept.\n" + "".join(lines)
 
 
-def read_ports(text: str, *, secure: bool) -> Ports | None:
+def read_ports(text: str) -> Ports | None:
     """Return the ports of an earlier `server.properties`, or None if it has none to offer."""
     match = re.search(r"^listeners=(.*)$", text, re.MULTILINE)
     found = dict(re.findall(r"(\w+)://[^:,]*:(\d+)", match.group(1))) if match else {}
-    if not {"PLAINTEXT", "CONTROLLER"} <= found.keys() or (secure and "SASL_SSL" not in found):
+    if not {"PLAINTEXT", "CONTROLLER"} <= found.keys():
         return None
-    return Ports(int(found["PLAINTEXT"]), int(found["CONTROLLER"]), int(found["SASL_SSL"]) if secure else 0)
+    return Ports(int(found["PLAINTEXT"]), int(found["CONTROLLER"]))
 
 
-def choose_ports(*, secure: bool) -> Ports:
+def choose_ports() -> Ports:
     """Return ports that were free just now."""
-    plain, controller, *others = free_ports(3 if secure else 2)
-    return Ports(plain, controller, others[0] if secure else 0)
+    plain, controller = free_ports(2)
+    return Ports(plain, controller)
 
 
 def new_cluster_id() -> str:
@@ -138,10 +110,6 @@ def new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def _listeners(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
 def _escape(value: str) -> str:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from jobs.local_broker.config import SCRAM_MECHANISM, SecureListener, new_cluster_id
+from jobs.local_broker.config import new_cluster_id
 from jobs.local_broker.errors import BrokerError, last_kafka_lines
 
 _FORMAT_DEADLINE_SECONDS = 180.0
@@ -23,8 +23,8 @@ def cluster_id(folder: Path) -> str | None:
     return match.group(1).strip() if match else None
 
 
-def format_storage(folder: Path, java: str, classpath: str, secure: SecureListener | None) -> None:
-    """Make the storage of a new cluster as `server.properties` in the folder tells, with the SCRAM users.
+def format_storage(folder: Path, java: str, classpath: str) -> None:
+    """Make the storage of a new cluster as `server.properties` in the folder tells.
 
     Raises:
         BrokerError: There are topics without the file that names their cluster, or Kafka's tool refused.
@@ -41,10 +41,6 @@ def format_storage(folder: Path, java: str, classpath: str, secure: SecureListen
     shutil.rmtree(data, ignore_errors=True)
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool", "format"]
     command += ["--cluster-id", new_cluster_id(), "--config", "server.properties"]
-    for user, password in (secure.users if secure else {}).items():
-        if set(',"[]') & set(user + password):
-            raise BrokerError(f'Kafka cannot store the user {user}: its tool knows no way to write , " [ or ] in one')
-        command += ["--add-scram", f"{SCRAM_MECHANISM}=[name={user},password={password}]"]
     try:
         answer = subprocess.run(
             command,

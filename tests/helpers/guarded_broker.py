@@ -17,13 +17,10 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
 from jobs.local_broker.broker import LocalBroker
-from jobs.local_broker.config import SecureListener
+from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.token_server import ISSUER, TokenServer, token_server
 
@@ -58,9 +55,7 @@ class GuardedBroker:
 
     def user(self, name: str, password: str) -> None:
         """Make a user, or change its password."""
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        change = UserScramCredentialUpsertion(name, info, password.encode())
-        self.admin.alter_user_scram_credentials([change])[name].result(30)
+        make_user(self.admin, name, password)
 
     def allow(self, rules: Iterable[Rule]) -> None:
         """Add rules."""
@@ -85,7 +80,8 @@ def guarded_broker(folder: Path, *, token_seconds: int = 5, certificates: bool =
     tls = make_tls(folder)
     with token_server(folder, tls.keystore, {}, token_seconds) as tokens:
         listener = "listener.name.sasl_ssl.oauthbearer"
-        properties = {
+        address, properties = secure_listener(folder / "broker", tls.keystore)
+        properties |= {
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
             f"{listener}.sasl.jaas.config": f"{_OAUTH}OAuthBearerLoginModule required;",
             f"{listener}.sasl.server.callback.handler.class": f"{_OAUTH}OAuthBearerValidatorCallbackHandler",
@@ -106,14 +102,14 @@ def guarded_broker(folder: Path, *, token_seconds: int = 5, certificates: bool =
                 f"{secure}.truststore.type": "PEM",
                 f"{secure}.truststore.location": str(tls.ca),
             }
-        broker = LocalBroker(folder / "broker", properties=properties, secure=SecureListener(tls.keystore, {}))
+        broker = LocalBroker(folder / "broker", properties=properties)
         with _java_options(f"-D{_ALLOWED}.urls={tokens.keys.as_uri()} -D{_ALLOWED}.files={tokens.keys}"):
             broker.start()
         try:
-            status = broker.status()
-            assert status.address and status.secure_address
-            admin = AdminClient({"bootstrap.servers": status.address, "log_level": 0})
-            yield GuardedBroker(status.secure_address, status.address, tls, tokens, broker.folder, admin)
+            open_address = broker.status().address
+            assert open_address is not None
+            admin = AdminClient({"bootstrap.servers": open_address, "log_level": 0})
+            yield GuardedBroker(address, open_address, tls, tokens, broker.folder, admin)
         finally:
             broker.stop()
 

@@ -77,7 +77,7 @@ def test_the_life_of_a_broker(local: LocalBroker, broker: str) -> None:
     assert first.running
     assert first.pid is not None
     assert os.getsid(first.pid) == first.pid
-    assert (first.address, first.secure_address) == (address, None)
+    assert first.address == address
     assert (local.folder / "address").read_text() == address
     conf = {"bootstrap.servers": address}
     create_topic(conf, "payments")

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.deadletter.outbox.topic import OutboxError
 from jobs.local_broker.broker import LocalBroker
-from jobs.local_broker.config import SecureListener
 from jobs.spec.security import librdkafka_options
 from jobs.stream.outbox_thread import OutboxState, OutboxThread
 from orchestration.cli.validate.topic_checks import check_letter_topic
+from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
@@ -38,17 +38,22 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """Another cluster, with a listener that asks who one is."""
+def elsewhere(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of another cluster, with a listener that asks who one is."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    with LocalBroker(folder, secure=SecureListener(tls.keystore, {"letters": PASSWORD})) as broker:
-        yield broker
+    address, properties = secure_listener(folder, tls.keystore)
+    broker = LocalBroker(folder, properties=properties)
+    admin = AdminClient({"bootstrap.servers": broker.start()})
+    try:
+        make_user(admin, "letters", PASSWORD)
+        yield address
+    finally:
+        broker.stop()
 
 
 def test_another_cluster_with_security_of_its_own(
-    broker: str, elsewhere: LocalBroker, tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: str, elsewhere: str, tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = elsewhere.status().secure_address
     security = {
         "protocol": "SASL_SSL",
         "mechanism": "SCRAM-SHA-512",
@@ -60,7 +65,7 @@ def test_another_cluster_with_security_of_its_own(
         tmp_path / "letters",
         broker,
         "elsewhere",
-        {"kafka": {"bootstrap_servers": address, "security": security}},
+        {"kafka": {"bootstrap_servers": elsewhere, "security": security}},
         request_timeout=timedelta(seconds=8),
     )
     one.claim(1)
@@ -75,7 +80,7 @@ def test_another_cluster_with_security_of_its_own(
     assert one.publish() == 7
     topic = one.letter_topic()
     assert topic.kafka is not None
-    options: dict[str, Any] = {"bootstrap.servers": address, **librdkafka_options(topic.kafka.security)}
+    options: dict[str, Any] = {"bootstrap.servers": elsewhere, **librdkafka_options(topic.kafka.security)}
     assert sorted(one.seen(options=options)) == sorted(expected)
     assert "elsewhere.dead" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
     assert PASSWORD not in (tmp_path / "letters" / "state" / "published.json").read_text()

@@ -8,7 +8,6 @@ import pytest
 
 from jobs.local_broker.config import (
     Ports,
-    SecureListener,
     choose_ports,
     new_cluster_id,
     read_ports,
@@ -17,7 +16,7 @@ from jobs.local_broker.config import (
 from jobs.local_broker.errors import BrokerError
 from jobs.local_broker.storage import format_storage
 
-PLAIN = Ports(plain=1001, controller=1002, secure=0)
+PLAIN = Ports(plain=1001, controller=1002)
 
 
 def as_dict(text: str) -> dict[str, str]:
@@ -25,39 +24,28 @@ def as_dict(text: str) -> dict[str, str]:
 
 
 def test_everything_listens_on_loopback_only() -> None:
-    properties = as_dict(server_properties(PLAIN, None, {}))
+    properties = as_dict(server_properties(PLAIN, {}))
     assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:1002"
     assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001"
     assert properties["controller.quorum.voters"] == "1@127.0.0.1:1002"
 
 
-def test_a_secure_listener_and_extra_properties() -> None:
-    secure = SecureListener(Path("/keys/kéy.pem"), {"ann": "secret"})
-    text = server_properties(Ports(1, 2, 3), secure, {"log.retention.ms": "1000"})
+def test_further_properties_win() -> None:
+    text = server_properties(PLAIN, {"log.retention.ms": "1000", "ssl.keystore.location": "/keys/kéy.pem"})
     properties = as_dict(text)
-    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1,SASL_SSL://127.0.0.1:3,CONTROLLER://127.0.0.1:2"
-    assert properties["listener.name.sasl_ssl.ssl.keystore.location"] == "/keys/k\\u00e9y.pem"
     assert properties["log.retention.ms"] == "1000"
-    assert "secret" not in text
-    assert "secret" not in repr(secure)
+    assert properties["ssl.keystore.location"] == "/keys/k\\u00e9y.pem"
 
 
-@pytest.mark.parametrize("ports", [PLAIN, Ports(1, 2, 3)])
-def test_ports_are_read_back(ports: Ports) -> None:
-    secure = SecureListener(Path("/key.pem"), {}) if ports.secure else None
-    assert read_ports(server_properties(ports, secure, {}), secure=bool(ports.secure)) == ports
+def test_ports_are_read_back() -> None:
+    assert read_ports(server_properties(PLAIN, {})) == PLAIN
+    further = "PLAINTEXT://127.0.0.1:1001,SASL_SSL://127.0.0.1:3,CONTROLLER://127.0.0.1:1002"
+    assert read_ports(server_properties(PLAIN, {"listeners": further})) == PLAIN
+    assert read_ports("") is None
 
 
-def test_ports_without_the_secure_one_do_not_serve() -> None:
-    assert read_ports(server_properties(PLAIN, None, {}), secure=True) is None
-    assert read_ports("", secure=False) is None
-
-
-@pytest.mark.parametrize("secure", [False, True])
-def test_each_listener_has_a_port_of_its_own(secure: bool) -> None:
-    ports = choose_ports(secure=secure)
-    assert len(set(ports.all())) == (3 if secure else 2)
-    assert bool(ports.secure) == secure
+def test_each_listener_has_a_port_of_its_own() -> None:
+    assert len(set(choose_ports().all())) == 2
 
 
 def test_cluster_ids_have_kafkas_form() -> None:
@@ -69,7 +57,7 @@ def test_cluster_ids_have_kafkas_form() -> None:
 def test_storage_with_topics_is_never_formatted(tmp_path: Path) -> None:
     (tmp_path / "data" / "payments-0").mkdir(parents=True)
     with pytest.raises(BrokerError) as caught:
-        format_storage(tmp_path, "java", "", None)
+        format_storage(tmp_path, "java", "")
     assert caught.value.message == (
         f"{tmp_path}/data holds 1 partitions (payments-0, …), but not meta.properties, which names their cluster"
     )
