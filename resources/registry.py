@@ -15,19 +15,13 @@ class RegistryResource(dg.ConfigurableResource):
 
     deployment: dg.ResourceDependency[DeploymentResource]
 
-    def client(self) -> "RegistryClient":
-        """A connection, with its secrets resolved now; every question has the settings' time-out.
+    def quick(self) -> "RegistryClient":
+        """A connection that gives up within seconds, with its secrets resolved now.
 
         Raises:
             FrazilError: The settings name none, it is local and does not run, or a secret is not set.
         """
         # Imported here: a code location without a registry should not wait for it.
-        from jobs.registry.client import registry_client
-
-        return registry_client(self.deployment.settings().registry)
-
-    def quick(self) -> "RegistryClient":
-        """A connection that gives up within seconds; raises as `client` does."""
         from jobs.registry.client import quick_registry
 
         return quick_registry(self.deployment.settings().registry)
