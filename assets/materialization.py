@@ -10,14 +10,15 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from assets.dead_letters import KNOWN_FILES, report_dead_letter_check, tally_metadata
-from assets.event_time_metadata import driver_event_metadata, lateness_metadata
 from assets.failures import failure
 from assets.last_reported import last_dead_letter_metadata
 from assets.metadata import (
     as_main_has_it,
     counts_table,
     dead_letter_metadata,
+    drained_event_times,
     driver_metadata,
+    figures_metadata,
     instant,
     landed_metadata,
     look_up_metadata,
@@ -39,6 +40,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.source_topics import parked_tables
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.supervise.measures import LATENESS, OF_WORK
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
@@ -113,9 +115,8 @@ def _drained_table(catalog: CatalogResource, spec: StreamSpec, target: TargetSpe
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows" and not target.coordinator:
         told = routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
-        events = drained.events
-        late = lateness_metadata(events.late_records, events.late, events.latest_ms)
-        return told | (late if target.name == spec.late_table else {})
+        late = LATENESS if target.name == spec.late_table else ()
+        return told | figures_metadata(drained_event_times(drained), late)
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
         if len([each for each in spec.targets if each.role == "rows"]) > 1:
@@ -248,14 +249,10 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
     if beat is None:
         return metadata
     work = beat.work
-    metadata |= driver_metadata(beat) | {"offsets": dg.MetadataValue.json(work.position)}
+    metadata |= driver_metadata(beat) | figures_metadata(work, OF_WORK)
     if work.unknown_fields:
         metadata["unknown_fields"] = counts_table("field", work.unknown_fields)
-    if work.total_lag is not None:
-        metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
-    if work.valid_through_ms is not None:
-        metadata["complete_through"] = instant(work.valid_through_ms / 1000)
-    return metadata | watermark_metadata(work.watermark_ms) | driver_event_metadata(work)
+    return metadata | watermark_metadata(work.watermark_ms)
 
 
 def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from assets.event_time_metadata import event_time_metadata, lateness_metadata
 from jobs.commit.branch import TableOnBranch
+from jobs.commit.event_times import as_datetime
 from jobs.commit.offsets import by_topic
 from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.spec.models import StreamSpec
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.supervise.measures import EVENT_TIMES, LATENESS, Measure
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained
@@ -145,10 +146,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     if drained.valid_through_ms is not None:
         metadata["complete_through"] = instant(drained.valid_through_ms / 1000)
     metadata |= watermark_metadata(drained.watermark_ms)
-    events = drained.events
-    metadata |= event_time_metadata(events.span_ms)
-    if spec.event_time is not None:
-        metadata |= lateness_metadata(events.late_records, events.late, events.latest_ms)
+    metadata |= figures_metadata(drained_event_times(drained), EVENT_TIMES + LATENESS)
     unknown = Counter[str]()
     for batch in batches:
         unknown.update({path: met.records for path, met in batch.unknown_fields.items()})
@@ -157,6 +155,43 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     if unknown:
         metadata["unknown_fields"] = counts_table("field", unknown)
     return metadata
+
+
+def drained_event_times(drained: Drained) -> Work:
+    """The event times and the late records of a one-off run, as a driver's heartbeat would hold them."""
+    events = drained.events
+    return Work(
+        watermark_ms=drained.watermark_ms,
+        late=events.late_records,
+        late_by=events.late,
+        latest_ms=events.latest_ms,
+        event_ms=events.span_ms,
+    )
+
+
+def figures_metadata(work: Work, measures: Iterable[Measure[Work]]) -> dict[str, Any]:
+    """Figures of a heartbeat under their keys in the list of measures; what is unknown is left out."""
+    figures = {
+        measure.metadata: _figure(measure, value)
+        for measure in measures
+        if measure.metadata and (value := measure.source(work)) is not None
+    }
+    return {key: figure for key, figure in figures.items() if figure is not None}
+
+
+def _figure(measure: Measure[Work], value: Any) -> Any:
+    if measure.is_time:
+        # An event time may be beyond the years that Dagster shows.
+        at = as_datetime(round(value * 1000))
+        return at and dg.MetadataValue.timestamp(at)
+    match len(measure.labels):
+        case 0:
+            return round(value * 1000) if measure.metadata.endswith("_ms") else round(value, 3)
+        case 1:
+            records = [dg.TableRecord({measure.metadata: name, "records": count}) for name, count in value.items()]
+            return dg.MetadataValue.table(records) if any(value.values()) else None
+        case _:
+            return dg.MetadataValue.json(value)
 
 
 def dead_letter_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:

@@ -133,6 +133,8 @@ EVENT_TIMES: tuple[Measure[Work], ...] = (
         "The greatest event time of the newest batch's rows; since 1970.",
         lambda w: w.event_ms and w.event_ms[1] / 1000, metadata="event_time_greatest",
     ),
+)  # fmt: skip
+LATENESS: tuple[Measure[Work], ...] = (
     Measure(
         "frazil_records_late", "Records later than the watermark: landed, dead letters, or in a table of their own.",
         lambda w: _if_timed(w, w.late), "counter", status="records_late", metadata="records_late",
@@ -181,7 +183,7 @@ FRESHNESS: tuple[Measure[Work], ...] = (
         lambda w: w.undecided_since, status="undecided_since",
     ),
 )  # fmt: skip
-OF_WORK = PROGRESS + EVENT_TIMES + FRESHNESS
+OF_WORK = PROGRESS + EVENT_TIMES + LATENESS + FRESHNESS
 OF_DRIVER: tuple[Measure[Heartbeat], ...] = (
     Measure(
         "frazil_unpublished_letters", "Dead letters in the table that their topic lacks.",

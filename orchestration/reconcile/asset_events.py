@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.event_time_metadata import driver_event_metadata
 from assets.metadata import (
     branch_metadata,
+    figures_metadata,
     instant,
     look_up_metadata,
     snapshot_metadata,
@@ -24,6 +24,7 @@ from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Heartbeat, Offsets
 from jobs.supervise.launches import Launch
+from jobs.supervise.measures import EVENT_TIMES, LATENESS, PROGRESS
 from orchestration.reconcile.assessment import Assessment
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
@@ -230,18 +231,7 @@ def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     told |= watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))
     if lag is not None and lag.branch is not None:
         told |= branch_metadata(lag.branch.unpublished, lag.branch.valid_through, lag.branch.watermark)
-    if beat is None:
-        return told
-    work = beat.work
-    told |= driver_event_metadata(work)
-    if work.last_commit_at is not None:
-        told["last_commit"] = instant(work.last_commit_at)
-    return told | {
-        "offsets": dg.MetadataValue.json(work.position),
-        "batch_duration_ms": round(work.last_batch_seconds * 1000),
-        "commit_ms": round(work.last_commit_seconds * 1000),
-        "records_per_second": round(work.recent.rate, 1),
-    }
+    return told | (figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS) if beat is not None else {})
 
 
 def _unknown_fields(spec: StreamSpec, known: UnknownFields | None) -> dict[str, Any]:
