@@ -101,7 +101,7 @@ def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: f
     found = waiting_records(kafka, spec.source, newest.position if newest else {})
     if found is None:
         return None
-    waiting, undecided = found
+    waiting, undecided = found[0], sum(found[1].values())
     records = sum(waiting.values())
     through_ms = settled_through(spec, table.catalog, table.metadata) if table is not None else None
     stamped = through_ms / 1000 if through_ms is not None else None
@@ -115,8 +115,8 @@ def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: f
 
 def waiting_records(
     kafka: KafkaLog, source: Source, position: Positions
-) -> tuple[dict[TopicPartition, int], int] | None:
-    """Records that wait, by partition, and records of open transactions behind them; None without a topic.
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]] | None:
+    """Records that wait, and records of open transactions behind them, by partition; None without a topic.
 
     Args:
         position: Next offset per partition; one that is not in it is read from its earliest record on.
@@ -130,4 +130,4 @@ def waiting_records(
     begin = {**(kafka.earliest(unread) if unread else {}), **position}
     ends = kafka.ends(partitions)
     waiting = {at: max(0, end - begin[at]) for at, end in ends.latest.items()}
-    return waiting, sum(ends.undecided().values())
+    return waiting, ends.undecided()

@@ -16,7 +16,7 @@ from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.event_times import as_datetime
 from jobs.commit.log_state import without_id
 from jobs.commit.named_tables import with_told_tables
-from jobs.commit.offsets import TopicPartition, from_topics
+from jobs.commit.offsets import TopicPartition, by_topic, from_topics
 from jobs.commit.parked_places import parked_places
 from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import as_written, history, newest_batch, stamps_along_main, written_branch
@@ -33,10 +33,10 @@ from jobs.spec.validation import SpecError
 from jobs.stream.settled_time import settled_through
 from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.actual import QUIET_SECONDS
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.observation import Observation, observe
 from jobs.system.deadline import DeadlineError
-from orchestration.cli.status.stream_status import StreamStatus
+from orchestration.cli.status.stream_status import Freshness, Parked, Process, StreamStatus, Undeclared, utc
 from orchestration.reconcile.lag import waiting_records
 from orchestration.reconcile.stream_files import read_files, stream_ids
 from orchestration.reconcile.stream_state import next_command, state_word
@@ -87,13 +87,13 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
     decision = note.decisions.get(spec.stream, {}) if note is not None and supervised else {}
     status.decision = decision.get("sentence")
     status.state = state_word(observed, decision.get("action"))
-    status.wish, status.wished_by, status.wished_for = desired.control.mode, desired.control.by, desired.control.reason
-    status.wanted_generation = desired.generation
+    status.control = desired.control
+    status.launched.wanted_generation = desired.generation
     if desired.file == "invalid":
         status.file_problem = desired.error.problems[0] if desired.error is not None else desired.problem
     elif desired.file != "valid":
         status.file_problem = f"no file in {observed.settings.home / 'streams'} names the stream any more"
-    held_back = driver is not None and driver.generation != status.wanted_generation
+    held_back = driver is not None and driver.generation != desired.generation
     if desired.file == "valid" and held_back and decision.get("action") == "halt":
         # The file can be read, and what it says could not run: the supervisor has asked the catalog.
         status.file_problem = decision.get("sentence")
@@ -102,16 +102,15 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
         status.state = "idle" if status.state == "never ran" else status.state
     status.fix = decision.get("fix") or next_command(observed, status.state)
     if actual.launch is not None:
-        status.attempt, status.generation = actual.launch.attempt, actual.launch.generation
-        status.failures = actual.launch.failures
-    status.unknown_fields = read_unknown_fields(observed.folder.store, spec.config_hash)
-    if status.unknown_fields is not None:
-        status.unexpected = status.unknown_fields.unexpected(spec.slo)
-        status.unknown_field_facts = status.unknown_fields.facts(spec.slo)
+        launched = status.launched
+        launched.attempt, launched.generation = actual.launch.attempt, actual.launch.generation
+        launched.failures_in_a_row = actual.launch.failures
+    if (known := read_unknown_fields(observed.folder.store, spec.config_hash)) is not None:
+        status.undeclared = Undeclared(known, known.unexpected(spec.slo), known.facts(spec.slo))
     if driver is not None:
-        status.holder, status.pid, status.host = driver.name, driver.pid, driver.host
-        status.launcher, status.handle = driver.process.launcher, driver.process.handle or None
-        status.group = driver.group
+        status.holder, status.group = driver.name, driver.group
+        process = driver.process
+        status.process = Process(driver.pid, driver.host, process.launcher, process.handle or None)
     elif actual.other_holder is not None:
         status.holder = actual.other_holder.name
     if actual.heartbeat is not None:
@@ -125,38 +124,25 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
 
 
 def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, lives: bool) -> None:
-    status.generation, status.attempt = beat.generation, max(beat.attempt, status.attempt or 0)
-    status.log, status.error = beat.log or None, beat.error
-    status.reasons = beat.work.reasons
-    status.unpublished_letters, status.outbox_error = beat.unpublished_letters, beat.outbox_error
+    launched, process, work = status.launched, status.process, beat.work
+    status.beat, process.log = beat, beat.log or None
+    launched.generation, launched.attempt = beat.generation, max(beat.attempt, launched.attempt or 0)
     if beat.error is not None and beat.error.fix and status.state not in ("idle", "draining"):
         status.fix = beat.error.fix
     if not lives:
+        status.work = Work(reasons=work.reasons)
         return
-    work = beat.work
-    status.since, status.beat_age_seconds = _instant(beat.since * 1000), age
-    status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
-    status.epoch = beat.epoch or status.epoch
-    status.batch, status.rate = work.batch, work.recent.rate
-    if work.knows_lag and age <= QUIET_SECONDS:
-        status.lag, status.lag_by = work.total_lag, from_topics(work.lag)
-    elif work.lag_unknown_since is not None:
-        since = f"{_instant(work.lag_unknown_since * 1000):%Y-%m-%d %H:%M UTC}"
-        status.unknown["kafka"] = f"the driver of {status.stream} has not been able to look up its lag since {since}"
-    status.undecided_records = work.total_undecided
-    if work.undecided_since is not None:
-        status.undecided_since = _instant(work.undecided_since * 1000)
-    status.position = from_topics(work.position)
-    if work.last_commit_at is not None:
-        status.last_commit = _instant(work.last_commit_at * 1000)
-    through = work.complete_through
-    if through is not None:
-        status.complete_through = _instant(through * 1000)
-    if work.watermark_ms is not None:
-        status.watermark = _instant(work.watermark_ms)
-        status.late, status.late_by, status.latest_ms = work.late, work.late_by, work.latest_ms
+    status.work, status.epoch = work, beat.epoch or status.epoch
+    process.since, process.uptime_seconds = utc(beat.since), max(0.0, time.time() - beat.since)
+    process.beat_age_seconds, process.spark_ui, process.metrics = age, beat.ui_url, beat.metrics_url
+    status.freshness = Freshness(work.complete_through, work.watermark_ms and work.watermark_ms / 1000)
     if work.event_ms is not None:
-        status.event_span = _span(work.event_ms)
+        status.freshness.event_times = _span(work.event_ms)
+    if work.lag_unknown_since is not None:
+        since = f"{utc(work.lag_unknown_since):%Y-%m-%d %H:%M UTC}"
+        status.unknown["kafka"] = f"the driver of {status.stream} has not been able to look up its lag since {since}"
+    elif age > QUIET_SECONDS:
+        status.learn(lag_unknown_since=beat.beat_wall)
 
 
 def add_tables_and_topics(
@@ -174,7 +160,7 @@ def add_tables_and_topics(
         status.unknown["catalog"] = catalog.message
     else:
         away = _attempt(status, "catalog", lambda: _look_at_tables(status, spec, catalog))
-    if status.lag is not None:
+    if status.work.knows_lag:
         pass
     elif isinstance(kafka, FrazilError):
         status.unknown["kafka"] = kafka.message
@@ -182,12 +168,12 @@ def add_tables_and_topics(
         status.unknown.pop("kafka", None)
         _attempt(status, "kafka", lambda: _look_at_log(status, spec, kafka))
     if spec.publish is not None:
-        _as_main_has_it(status)
+        status.freshness.main = status.freshness.main or (UNKNOWN if "catalog" in status.unknown else MainFreshness())
     start = f"frazil start {spec.stream}" if spec.continuous else f"frazil run {spec.stream}"
     if status.state == "idle" and status.fix in (None, start):
         # Where nothing waits there is nothing to land.
-        status.fix = start if status.lag else None
-    elif status.state == "never ran" and status.fix == start and not spec.continuous and status.lag == 0:
+        status.fix = start if status.work.total_lag else None
+    elif status.state == "never ran" and status.fix == start and not spec.continuous and status.work.total_lag == 0:
         status.fix = None
     if status.ahead is not None and status.ahead.held is not None:
         status.fix = status.fix or answers_to_held(spec.stream)
@@ -220,34 +206,37 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
     status.ahead = branch_ahead(table.metadata, status.stream, table=status.table)
     if status.ahead is not None and (problem := status.ahead.problem) is not None:
         status.unknown["gate"] = f"{problem.message} Next: {problem.fix}"
-    if status.ahead is not None:
-        status.main = main_freshness(table.metadata, status.stream, status.ahead.branch)
+    freshness, tables = status.freshness, status.tables
+    if status.ahead is not None and spec.publish is not None:
+        freshness.main = main_freshness(table.metadata, status.stream, status.ahead.branch)
     newest = history(metadata, status.stream).newest
     if newest is not None:
         if status.state == "never ran":
             status.state = "idle"
         status.epoch = max(newest.epoch, status.epoch or 0)
         # The tables are newer than the last beat, if anything.
-        status.batch = newest.batch if newest.batch >= 0 else status.batch
-        status.position = {**status.position, **newest.position}
-        status.topics_without_id = without_id(newest.topics)
-        if newest.valid_through_ms is not None and status.complete_through is None:
+        status.learn(
+            batch=newest.batch if newest.batch >= 0 else status.work.batch,
+            position=by_topic({**from_topics(status.work.position), **newest.position}),
+        )
+        tables.topics_without_id = without_id(newest.topics)
+        if newest.valid_through_ms is not None and freshness.through is None:
             through_ms = settled_through(spec, catalog, table.metadata)
-            status.complete_through = _instant(through_ms) if through_ms is not None else None
+            freshness.through = through_ms / 1000 if through_ms is not None else None
         times = newest.event_time
-        if times is not None and times.watermark_ms is not None and status.watermark is None:
-            status.watermark = _instant(times.watermark_ms)
-        if times is not None and status.event_span is None:
+        if times is not None and times.watermark_ms is not None and freshness.watermark is None:
+            freshness.watermark = times.watermark_ms / 1000
+        if times is not None and freshness.event_times is None:
             # A claim says nothing of the rows before it.
             batch = newest_batch(metadata, status.stream)
             span_ms = batch.event_time.batch.span_ms if batch and batch.event_time else None
-            status.event_span = _span(span_ms) if span_ms else None
-    status.rows = total_rows(metadata)
+            freshness.event_times = _span(span_ms) if span_ms else None
+    tables.rows = total_rows(metadata)
     if spec.route is not None and newest is not None:
         # By the newest stamp alone: to ask each table would take as long as there are many.
         told = with_told_tables(spec, table.metadata)
-        status.tables = sum(each.role == "rows" for each in told.targets)
-        status.landed = newest.totals.landed
+        tables.tables = sum(each.role == "rows" for each in told.targets)
+        tables.landed = newest.totals.landed
     branch = written_branch(table.metadata, status.stream) or MAIN_BRANCH
     status.last_check = validated_position(table.metadata.properties, status.stream, branch)
     for name in spec.contract.tables if spec.contract is not None else ():
@@ -259,38 +248,29 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         )
         if checked is not None:
             status.last_checks[name] = checked
-    status.last_commit = last_commit(table, status.stream) or status.last_commit
+    if (committed := last_commit(table, status.stream)) is not None:
+        status.learn(last_commit_at=committed)
     dead = find_table(catalog, status.dead_letter_table)
-    status.dead = total_rows(dead.metadata) if dead is not None else None
+    tables.dead = total_rows(dead.metadata) if dead is not None else None
     if newest is not None and newest.parked:
         places = parked_places(dead.metadata, status.stream) if dead is not None else {}
         for name, at in sorted(newest.parked.items()):
             letters = places[name].totals.read if name in places else 0
-            status.parked[name] = (_instant(at), letters)
-        status.fix = status.fix or f"frazil accept {status.stream} --unpark {min(status.parked)}, once it takes commits"
-
-
-def _as_main_has_it(status: StreamStatus) -> None:
-    """What is said of a gated stream's freshness is said of main; what its branch has stands beside it."""
-    status.branch_complete_through, status.branch_watermark = status.complete_through, status.watermark
-    main = status.main or (UNKNOWN if "catalog" in status.unknown else MainFreshness())
-    through, watermark = status.complete_through, status.watermark
-    found = main.through(through.timestamp() if through else None)
-    status.complete_through = None if found is None else _instant(found * 1000)
-    found = main.watermark(watermark.timestamp() if watermark else None)
-    status.watermark = None if found is None else _instant(found * 1000)
+            tables.parked[name] = Parked(datetime.fromtimestamp(at / 1000, UTC), letters)
+        status.fix = status.fix or f"frazil accept {status.stream} --unpark {min(tables.parked)}, once it takes commits"
 
 
 def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> None:
-    found = waiting_records(kafka, spec.source, status.position)
+    found = waiting_records(kafka, spec.source, from_topics(status.work.position))
     if found is None:
         status.unknown["kafka"] = "the topic does not exist"
         return
-    status.lag_by, status.undecided_records = found
-    status.lag = sum(status.lag_by.values())
-    if status.lag == 0 and not status.undecided_records:
+    waiting, undecided = found
+    now = time.time()
+    status.learn(lag=by_topic(waiting), undecided=by_topic(undecided), lag_at=now, lag_unknown_since=None)
+    if not status.work.total_lag and not status.work.total_undecided:
         # As the checks see it: a stream that stands at the end of its topics is complete through now.
-        status.complete_through = datetime.now(UTC)
+        status.freshness.through = now
 
 
 def total_rows(metadata: TableMetadata) -> int:
@@ -300,19 +280,15 @@ def total_rows(metadata: TableMetadata) -> int:
     return int(summary.get("total-records", 0))
 
 
-def last_commit(table: Table, stream: str) -> datetime | None:
-    """When the stream last committed records here; None if never, or if that snapshot has expired."""
+def last_commit(table: Table, stream: str) -> float | None:
+    """When the stream last committed records here, since 1970; None if never, or if that snapshot has expired."""
     for snapshot_id, stamp in stamps_along_main(as_written(table.metadata, stream), stream):
         snapshot = table.snapshot_by_id(snapshot_id)
         if stamp.kind == "batch" and snapshot is not None:
-            return _instant(as_landed(snapshot).timestamp_ms)
+            return as_landed(snapshot).timestamp_ms / 1000
     return None
 
 
 def _span(span_ms: tuple[int, int]) -> tuple[datetime, datetime] | None:
     least, greatest = map(as_datetime, span_ms)
     return None if least is None or greatest is None else (least, greatest)
-
-
-def _instant(millis: float) -> datetime:
-    return datetime.fromtimestamp(millis / 1000, UTC)

@@ -61,7 +61,9 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
         if streams or not found.driven or spec.publish is not None:
             look.further(found, spec)
         statuses.append(found)
-    unsupervised = _silent(note) and any(each.wish == "running" and each.attempt is not None for each in statuses)
+    unsupervised = _silent(note) and any(
+        each.control.mode == "running" and each.launched.attempt is not None for each in statuses
+    )
     of_mirrors = {stream: list(mirror_troubles(spec, settings)) for stream, (_, spec) in listed.items()}
     if as_json:
         problems = [problem for error in errors for problem in error.problems]
@@ -116,7 +118,7 @@ class _Looks:
 
     def further(self, found: StreamStatus, spec: StreamSpec) -> None:
         """Add what tables and topics say of a stream."""
-        if found.lag is None and self._kafka is None:
+        if not found.work.knows_lag and self._kafka is None:
             self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
         asked = self._kafka or FrazilError("Kafka was not asked.")
         by_driver = found.unknown.get("kafka")

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from jobs.commit.offsets import describe_ranges
+from jobs.commit.offsets import describe_ranges, from_topics
 from jobs.increment.validated_position import ValidatedPosition
 from jobs.publish.gate import answers_to_held
-from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
+from jobs.supervise.heartbeat import Work
+from jobs.supervise.measures import OF_WORK, Measure
+from orchestration.cli.status.stream_status import StreamStatus, utc
 from orchestration.formatting import lateness, span, thousands
 
 _COLUMNS = (
@@ -73,11 +75,12 @@ def print_table(statuses: list[StreamStatus]) -> None:
             console.print(f"~ {status.stream}: {passing}", markup=False, style="yellow", soft_wrap=True)
             if status.fix:
                 console.print(f"  Next: {status.fix}", markup=False, soft_wrap=True)
-        if status.unknown_fields is not None and status.unexpected:
-            left_out = "; ".join(status.unknown_fields.sentence(path) for path in status.unexpected[:3])
-            said = f"{len(status.unexpected)} keys are left out that the schema does not declare: {left_out}"
+        known, unexpected = status.undeclared.known, status.undeclared.unexpected
+        if known is not None and unexpected:
+            left_out = "; ".join(known.sentence(path) for path in unexpected[:3])
+            said = f"{len(unexpected)} keys are left out that the schema does not declare: {left_out}"
             console.print(f"~ {status.stream}: {said}", markup=False, style="yellow", soft_wrap=True)
-            advice = status.unknown_fields.advice(status.unexpected[0], status.stream)
+            advice = known.advice(unexpected[0], status.stream)
             console.print(f"  Next: {advice}", markup=False, soft_wrap=True)
     for reason in sorted({f"{part}: {text}" for each in statuses for part, text in each.unknown.items()}):
         console.print(f"? {reason}", markup=False, style="yellow", soft_wrap=True)
@@ -97,36 +100,34 @@ def print_details(status: StreamStatus, supervision: str) -> None:
     """All that is known of one stream, a line each; then a line per partition."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(status.stream)}[/] {_coloured(status, status.state)}")
-    wished = f"{status.wish}{f', by {status.wished_by}' if status.wished_by else ''}"
+    launched, reasons = status.launched, status.work.reasons
+    process, tables, freshness = status.process, status.tables, status.freshness
     # A list, since several parts have a next command.
     lines = [
-        ("wished", wished + (f": {status.wished_for}" if status.wished_for else "")),
+        ("wished", f"{status.control.mode}{status.control.origin}"),
         ("driver", (status.holder or "none") + (f", which carries group {status.group}" if status.group else "")),
-        ("up", _uptime(status) + (f", since {_instant(status.since)}" if status.since else "")),
-        ("last heartbeat", "–" if status.beat_age_seconds is None else f"{status.beat_age_seconds:.1f} s ago"),
+        ("up", _uptime(status) + (f", since {_instant(process.since)}" if process.since else "")),
+        ("last heartbeat", "–" if process.beat_age_seconds is None else f"{process.beat_age_seconds:.1f} s ago"),
         ("generation", _generation(status)),
-        ("attempt", f"{thousands(status.attempt)}, after {status.failures} that failed in a row"),
+        ("attempt", f"{thousands(launched.attempt)}, after {launched.failures_in_a_row} that failed in a row"),
         ("epoch", thousands(status.epoch)),
-        ("table", f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows"),
+        ("table", f"{status.table}: {_unless(status, 'catalog', thousands(tables.rows))} rows"),
         *_route(status).items(),
         *((f"  parked: {name}", said) for name, said in _parked(status).items()),
         *_branch(status).items(),
-        ("dead letters", f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows"),
-        *((f"  {reason}", f"{count:,} since the driver started") for reason, count in sorted(status.reasons.items())),
+        ("dead letters", f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(tables.dead))} rows"),
+        *((f"  {reason}", f"{count:,} since the driver started") for reason, count in sorted(reasons.items())),
         *_letter_topic(status).items(),
         *_unknown_fields(status).items(),
-        ("batch", thousands(status.batch)),
-        ("last commit", f"{ago(status.last_commit)}"),
-        ("complete through", f"{ago(status.complete_through)}{_landed(status, status.branch_complete_through)}"),
+        *((measure.line, _figure(status, measure)) for measure in OF_WORK if measure.line),
+        ("complete through", f"{ago(utc(freshness.complete_through))}{_landed(status, freshness.through)}"),
         *_watermark(status).items(),
         *_last_check(status).items(),
-        ("rate", "–" if status.rate is None else f"{status.rate:,.1f} records per second"),
-        ("lag", _unless(status, "kafka", thousands(status.lag))),
         *_undecided(status).items(),
-        *([("without an id", f"topic {', '.join(status.topics_without_id)}")] if status.topics_without_id else []),
-        ("log", status.log or "–"),
-        ("Spark UI", status.ui_url or "–"),
-        ("metrics", status.metrics_url or "–"),
+        *([("without an id", f"topic {', '.join(tables.topics_without_id)}")] if tables.topics_without_id else []),
+        ("log", process.log or "–"),
+        ("Spark UI", process.spark_ui or "–"),
+        ("metrics", process.metrics or "–"),
         ("supervision", supervision),
         ("supervisor says", status.decision or "–"),
         ("file", status.file_problem or "good"),
@@ -136,46 +137,53 @@ def print_details(status: StreamStatus, supervision: str) -> None:
     for name, text in lines:
         console.print(f"  {name:<17} {text}", markup=False)
     if status.error is not None and status.error.trace:
-        console.print(f"  the stack trace is in {status.log}", markup=False)
-    if status.position or status.lag_by:
+        console.print(f"  the stack trace is in {process.log}", markup=False)
+    position, lag = from_topics(status.work.position), from_topics(status.work.lag if status.work.knows_lag else {})
+    if position or lag:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
         for name in ("topic", "partition", "next offset", "lag"):
             table.add_column(name, justify="left" if name == "topic" else "right", no_wrap=True)
-        for at in sorted({*status.position, *status.lag_by}):
-            row = (at.topic, str(at.partition), thousands(status.position.get(at)), thousands(status.lag_by.get(at)))
-            table.add_row(*row)
+        for at in sorted({*position, *lag}):
+            table.add_row(at.topic, str(at.partition), thousands(position.get(at)), thousands(lag.get(at)))
         console.print(table)
     for part, reason in sorted(status.unknown.items()):
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
 
 
+def _figure(status: StreamStatus, measure: Measure[Work]) -> str:
+    value = measure.source(status.work)
+    if measure.is_time:
+        return ago(utc(value))
+    text = f"{value:,.1f}" if isinstance(value, float) else thousands(value)
+    return _unless(status, "kafka", text) if measure.line == "lag" else text
+
+
 def _route(status: StreamStatus) -> dict[str, str]:
     """Of a stream with a route, what all of its tables have together."""
-    if status.tables is None:
+    tables = status.tables
+    if tables.tables is None:
         return {}
-    return {"route": f"{thousands(status.landed)} records landed in {status.tables:,} tables"}
+    return {"route": f"{thousands(tables.landed)} records landed in {tables.tables:,} tables"}
 
 
 def _watermark(status: StreamStatus) -> dict[str, str]:
-    if not (status.watermark or status.branch_watermark):
+    freshness, work = status.freshness, status.work
+    if freshness.watermark is None and freshness.readers_watermark is None:
         return {}
-    lines = {"watermark": f"{ago(status.watermark)}{_landed(status, status.branch_watermark)}"}
-    if status.event_span is not None:
-        least, greatest = status.event_span
+    lines = {"watermark": f"{ago(utc(freshness.readers_watermark))}{_landed(status, freshness.watermark)}"}
+    if freshness.event_times is not None:
+        least, greatest = freshness.event_times
         lines["event times"] = f"{_instant(least)} to {_instant(greatest)} in the newest batch"
-    if status.late:
-        said = lateness(status.late_by, status.latest_ms) if any(status.late_by) else "by how much is not known"
-        lines["late"] = f"{status.late:,} records since the driver started: {said}"
+    if work.late:
+        said = lateness(work.late_by, work.latest_ms) if any(work.late_by) else "by how much is not known"
+        lines["late"] = f"{work.late:,} records since the driver started: {said}"
     return lines
 
 
-def _landed(status: StreamStatus, at: datetime | None) -> str:
+def _landed(status: StreamStatus, at: float | None) -> str:
     """Behind what main has of a gated stream, what its branch has, where that is another time."""
-    return (
-        f", and {ago(at)} on branch {status.ahead.branch}"
-        if at and status.main and status.main.lacks and status.ahead
-        else ""
-    )
+    main, ahead = status.freshness.main, status.ahead
+    return f", and {ago(utc(at))} on branch {ahead.branch}" if at and main and main.lacks and ahead else ""
 
 
 def _branch(status: StreamStatus) -> dict[str, str]:
@@ -218,29 +226,30 @@ def _check_text(checked: ValidatedPosition) -> str:
 
 def _unknown_fields(status: StreamStatus) -> dict[str, str]:
     """Keys that are not declared, the most frequent ones, with what would take the first."""
-    known = status.unknown_fields
-    if known is None or not status.unexpected:
+    known, unexpected = status.undeclared.known, status.undeclared.unexpected
+    if known is None or not unexpected:
         return {}
     since = _instant(datetime.fromtimestamp(known.since, UTC))
-    lines = {"not declared": f"{len(status.unexpected)} keys, since {since}"}
-    for path in status.unexpected[:_SHOWN_FIELDS]:
+    lines = {"not declared": f"{len(unexpected)} keys, since {since}"}
+    for path in unexpected[:_SHOWN_FIELDS]:
         lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
-    return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
+    return lines | {"  next": known.advice(unexpected[0], status.stream)}
 
 
 def _undecided(status: StreamStatus) -> dict[str, str]:
     """What waits for the end of transactions, where anything does."""
-    if not status.undecided_records:
+    waiting, since = status.work.total_undecided, utc(status.work.undecided_since)
+    if not waiting:
         return {}
-    since = f", none decided since {_instant(status.undecided_since)}" if status.undecided_since else ""
-    return {"undecided": f"{status.undecided_records:,} records of open transactions{since}"}
+    decided = f", none decided since {_instant(since)}" if since else ""
+    return {"undecided": f"{waiting:,} records of open transactions{decided}"}
 
 
 def _letter_topic(status: StreamStatus) -> dict[str, str]:
     """How it stands with the topic of the dead letters, for streams that have one."""
-    waiting, error = status.unpublished_letters, status.outbox_error
-    if waiting is None and error is None:
+    if status.beat is None or (status.beat.unpublished_letters is None and status.beat.outbox_error is None):
         return {}
+    waiting, error = status.beat.unpublished_letters, status.beat.outbox_error
     wait = "it is not known how many wait" if waiting is None else f"{waiting:,} wait"
     if error is None:
         return {"their topic": f"{wait} to be published"}
@@ -256,18 +265,19 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def _cells(status: StreamStatus) -> list[str]:
-    tables = [ago(status.last_commit), ago(status.complete_through), thousands(status.rows), thousands(status.dead)]
+    work, tables = status.work, status.tables
+    times = [ago(utc(work.last_commit_at)), ago(utc(status.freshness.complete_through))]
     return [
         status.stream,
         status.table,
         f"{status.state} ({status.holder})" if status.state == "draining" else status.state,
         _generation(status),
-        thousands(status.attempt),
-        thousands(status.batch),
-        _unless(status, "kafka", thousands(status.lag)),
-        "–" if status.rate is None else f"{status.rate:,.0f}",
+        thousands(status.launched.attempt),
+        thousands(work.batch),
+        _unless(status, "kafka", thousands(work.total_lag)),
+        f"{work.recent.rate:,.0f}" if status.process.since else "–",
         _uptime(status),
-        *("?" if "catalog" in status.unknown else cell for cell in tables),
+        *(_unless(status, "catalog", cell) for cell in (*times, thousands(tables.rows), thousands(tables.dead))),
     ]
 
 
@@ -303,26 +313,26 @@ def _needs_a_person(status: StreamStatus) -> bool:
 def _state_sentence(status: StreamStatus) -> str:
     if status.error is not None:
         return f"{status.state}: {status.error.message}"
-    return status.decision or f"{status.state}; its log is {status.log or 'not there'}"
+    return status.decision or f"{status.state}; its log is {status.process.log or 'not there'}"
 
 
 def _parked(status: StreamStatus) -> dict[str, str]:
     """Since when tables are parked, and how many letters each has."""
     return {
-        name: f"since {_instant(since)}: {letters:,} dead letters were made for it"
-        for name, (since, letters) in status.parked.items()
+        name: f"since {_instant(parked.since)}: {parked.dead_letters:,} dead letters were made for it"
+        for name, parked in status.tables.parked.items()
     }
 
 
 def _generation(status: StreamStatus) -> str:
-    shown, wanted = status.generation, status.wanted_generation
+    shown, wanted = status.launched.generation, status.launched.wanted_generation
     if shown is None:
         return "–"
     return f"{shown} -> {wanted}" if wanted is not None and wanted != shown else shown
 
 
 def _uptime(status: StreamStatus) -> str:
-    seconds = uptime_seconds(status)
+    seconds = status.process.uptime_seconds
     return "–" if seconds is None else span(seconds)
 
 

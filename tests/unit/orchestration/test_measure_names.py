@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from assets.materialization import _running_metadata
 from jobs.commit.lateness import LATENESS_NAMES
 from jobs.state.local_store import LocalStore
-from jobs.stream.metrics import metrics_of
+from jobs.stream.metrics import metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work, read_heartbeat, write_heartbeat
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
@@ -138,7 +138,7 @@ def test_a_heartbeat_is_read_and_written_with_the_same_names(tmp_path: Path) -> 
 def test_metrics_have_their_names_types_and_labels(tmp_path: Path) -> None:
     found = {
         (metric.type, sample.name, *sorted(sample.labels))
-        for metric in metrics_of(full_beat(tmp_path))
+        for metric in metrics_of_all([full_beat(tmp_path)])
         for sample in metric.samples
     }
     plain = {
@@ -288,8 +288,8 @@ def test_dagster_has_its_names(orders: Supervised, tmp_path: Path) -> None:
     assert (found["offsets"], found["batch_duration_ms"], found["commit_ms"]) == (offsets, 2500, 50)
     assert (found["records_per_second"], found["last_commit"], found["latest_late_s"]) == (10.0, NOW - 4, 90061.5)
     assert (found["records_late"], found["event_time_least"]) == (6, 1_700_000_000)
-    late_by = [each.data for each in report.metadata["late_by"].records]
-    assert late_by == [{"late_by": name, "records": n} for name, n in zip(LATENESS_NAMES, WORK["late_by"], strict=True)]
+    steps = zip(LATENESS_NAMES, WORK["late_by"], strict=True)
+    assert [row.data for row in found["late_by"].records] == [{"late_by": name, "records": n} for name, n in steps]
     running = _running_metadata(orders.deployment.stream("orders"), "It runs.", full_beat(tmp_path), None)
     assert running.keys() - state >= {
         "done", "spark_ui", "metrics", "offsets", "unknown_fields", "consumer_lag_records", "undecided_records",

@@ -70,7 +70,7 @@ def test_a_column_that_the_table_lacks_is_held_back_and_the_check_says_why(lande
         observed, landed.deployment.stream("orders"), read_supervisor_heartbeat(LocalStore(landed.settings.state))
     )
     assert status.file_problem == decision.sentence
-    assert status.generation != status.wanted_generation
+    assert status.launched.generation != status.launched.wanted_generation
 
     alter_table(landed)
     tick = landed.tick()

@@ -105,7 +105,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
     write_heartbeat(LocalStore(world.folder()), worked(world))
     shown = frazil(world, "status", "payments").stdout
     for line in (
-        "wished            running, by tester@here: a test",
+        "wished            running by tester@here: a test",
         f"driver            process {world.beat().pid} on ",
         "malformed_json  2 since the driver started",
         "watermark         1 h 0 min ago\n",

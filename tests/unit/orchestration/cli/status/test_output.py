@@ -11,11 +11,11 @@ import pytest
 
 from jobs.publish.ahead import BranchAhead
 from jobs.publish.gate import Held, answers_to_held
-from jobs.stream.metrics import metrics_of
+from jobs.stream.metrics import metrics_of_all
 from jobs.stream.unknown_fields import UnknownField, UnknownFields
 from jobs.supervise.heartbeat import Heartbeat, LastError
 from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
-from orchestration.cli.status.stream_status import StreamStatus, status_facts
+from orchestration.cli.status.stream_status import StreamStatus, Undeclared, status_facts
 
 BEAT = Heartbeat(
     stream="payments",
@@ -40,7 +40,9 @@ def details(status: StreamStatus) -> str:
 
 
 def gauge(beat: Heartbeat) -> list[float]:
-    return [s.value for metric in metrics_of(beat) for s in metric.samples if s.name == "frazil_unpublished_letters"]
+    return [
+        s.value for metric in metrics_of_all([beat]) for s in metric.samples if s.name == "frazil_unpublished_letters"
+    ]
 
 
 def test_a_stream_without_a_topic_says_nothing_of_one() -> None:
@@ -54,26 +56,26 @@ def test_letters_that_wait_are_counted_and_the_reason_is_told() -> None:
     beat = msgspec.structs.replace(BEAT, unpublished_letters=1234, outbox_error=error)
     assert gauge(beat) == [1234]
     status = StreamStatus("payments", "orders.payments", "orders.payments_dead")
-    status.unpublished_letters, status.outbox_error = beat.unpublished_letters, beat.outbox_error
+    status.beat = beat
     said = details(status)
     assert "their topic       1,234 wait to be published: Kafka at there:1: refused" in said
     assert "start it" in said
     facts = status_facts(status)
     assert (facts["unpublished_letters"], facts["outbox_error"]) == (1234, "Kafka at there:1: refused")
-    status.outbox_error, status.unpublished_letters = None, 0
+    status.beat = msgspec.structs.replace(BEAT, unpublished_letters=0)
     assert "their topic       0 wait to be published\n" in details(status)
 
 
 def test_each_part_has_its_own_next_command_and_the_stream_s_is_told_once() -> None:
     status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state="halted")
-    status.error, status.fix = LastError("500 of 580 records failed", "operator", 1.0), "correct the producer"
-    status.file_problem = "streams/payments.yaml:3: unknown key"
-    status.outbox_error = LastError("refused", "away", 1.0, "start Kafka")
+    status.fix, status.file_problem = "correct the producer", "streams/payments.yaml:3: unknown key"
+    error = LastError("500 of 580 records failed", "operator", 1.0)
+    refused = LastError("refused", "away", 1.0, "start Kafka")
+    status.beat = msgspec.structs.replace(BEAT, error=error, outbox_error=refused)
     since = datetime(2026, 11, 21, 8, tzinfo=UTC)
     held = Held(1, 2, 80, {}, None, since, ("ids: 3 rows have none",), "")
     status.ahead = BranchAhead("ingest", 1, 80, since, None, True, held)
-    status.unknown_fields = UnknownFields("c", 1.0, 8, {"$.x": UnknownField(3)})
-    status.unexpected = ["$.x"]
+    status.undeclared = Undeclared(UnknownFields("c", 1.0, 8, {"$.x": UnknownField(3)}), ["$.x"])
     nexts = [line.split(maxsplit=1)[1] for line in details(status).splitlines() if line.split()[0] == "next"]
     assert nexts == [
         answers_to_held("payments"),
@@ -98,7 +100,8 @@ def test_each_part_has_its_own_next_command_and_the_stream_s_is_told_once() -> N
 )
 def test_an_error_is_a_trouble_only_where_a_person_has_to_act(state: str, mark: str | None) -> None:
     status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state=state)
-    status.error, status.fix = LastError("Kafka is gone", "away", 1.0), "start Kafka"
+    status.beat = msgspec.structs.replace(BEAT, error=LastError("Kafka is gone", "away", 1.0))
+    status.fix = "start Kafka"
     said = f"{state}: Kafka is gone"
     assert troubles(status) == ([(said, "start Kafka")] if mark == "!" else [])
     assert passing_trouble(status) == (said if mark == "~" else None)
@@ -111,7 +114,7 @@ def test_an_error_is_a_trouble_only_where_a_person_has_to_act(state: str, mark: 
 def test_topics_without_an_id_are_named() -> None:
     status = StreamStatus("payments", "orders.payments", "orders.payments_dead")
     assert "without an id" not in details(status)
-    status.topics_without_id = ("payments.v1", "payments.v2")
+    status.tables.topics_without_id = ("payments.v1", "payments.v2")
     assert "without an id     topic payments.v1, payments.v2\n" in details(status)
     assert status_facts(status)["topics_without_id"] == ["payments.v1", "payments.v2"]
 
