@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -32,34 +32,39 @@ ADDRESS = "127.0.0.1"
 _CLIENT_SECONDS = 2.0
 
 
-def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
-    """The metrics of one beat; each has the label `stream`, and what is not known yet is left out."""
-    values = [(measure, measure.source(beat.work)) for measure in OF_WORK]
-    values += [(measure, measure.source(beat)) for measure in OF_DRIVER]
-    for measure, value in values:
-        if measure.metric and (value is not None or measure.type == "counter"):
-            yield _metric(measure, beat.stream, value)
+_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+_BOUNDS = [*(f"{bound / 1000:.1f}" for bound in LATENESS_MS), "+Inf"]
 
 
-def _metric(measure: Measure[Any], stream: str, value: Any) -> Metric:
-    name, text, unit = measure.metric, measure.help, measure.unit
-    labels = ["stream", *measure.labels]
-    match measure.type:
-        case "info":
-            return InfoMetricFamily(name, text, value={"stream": stream, **value})
-        case "histogram":
-            bounds = [*(f"{bound / 1000:.1f}" for bound in LATENESS_MS), "+Inf"]
-            histogram = HistogramMetricFamily(name, text, labels=["stream"], unit=unit)
+def metrics_of_all(beats: Iterable[Heartbeat]) -> Iterator[Metric]:
+    """The metrics of streams by their heartbeats. Each has the label `stream`, and what is unknown is left out."""
+    streams = [(beat.stream, beat) for beat in beats]
+    values = [(each, [(stream, each.source(beat.work)) for stream, beat in streams]) for each in OF_WORK]
+    values += [(each, [(stream, each.source(beat)) for stream, beat in streams]) for each in OF_DRIVER]
+    for measure, of_streams in values:
+        known = [(stream, value) for stream, value in of_streams if value is not None or measure.type == "counter"]
+        if measure.metric and known:
+            yield _metric(measure, known)
+
+
+def _metric(measure: Measure[Any], known: Sequence[tuple[str, Any]]) -> Metric:
+    """One metric, with the samples of all streams."""
+    name, text = measure.metric, measure.help
+    if measure.type == "info":
+        family = InfoMetricFamily(name, text, labels=["stream"])
+        for stream, value in known:
+            family.add_metric([stream], value)
+        return family
+    labels = ["stream"] if measure.type == "histogram" else ["stream", *measure.labels]
+    family = _FAMILIES[measure.type](name, text, labels=labels, unit=measure.unit)
+    for stream, value in known:
+        if isinstance(family, HistogramMetricFamily):
+            counts = list(zip(_BOUNDS, itertools.accumulate(value.values()), strict=True))
             # Without a sum: of a late record only its step is kept.
-            counts = zip(bounds, itertools.accumulate(value.values()), strict=True)
-            histogram.add_metric([stream], list(counts), sum_value=None)
-            return histogram
-        case "counter":
-            family = CounterMetricFamily(name, text, labels=labels, unit=unit)
-        case "gauge":
-            family = GaugeMetricFamily(name, text, labels=labels, unit=unit)
-    for label_values, number in _samples(value, len(measure.labels)):
-        family.add_metric([stream, *label_values], number)
+            family.add_metric([stream], counts, sum_value=None)
+        else:
+            for label_values, number in _samples(value, len(measure.labels)):
+                family.add_metric([stream, *label_values], number)
     return family
 
 
@@ -72,17 +77,6 @@ def _samples(value: Any, labels: int) -> Iterator[tuple[tuple[str, ...], float]]
             yield (name,), part
         else:
             yield from (((name, key), part[key]) for key in sorted(part, key=int))
-
-
-def metrics_of_all(beats: Iterable[Heartbeat]) -> Iterator[Metric]:
-    """The metrics of several streams: of each name one metric, with the samples of all."""
-    found: dict[str, Metric] = {}
-    for beat in beats:
-        for metric in metrics_of(beat):
-            known = found.setdefault(metric.name, metric)
-            if known is not metric:
-                known.samples.extend(metric.samples)
-    return iter(found.values())
 
 
 class MetricsServer:

@@ -120,15 +120,28 @@ class WorkLog:
             for path, met in batch.unknown_fields.items():
                 if path in self._unknown or len(self._unknown) < MOST_UNKNOWN_FIELDS:
                     self._unknown[path] = self._unknown.get(path, 0) + met.records
-            committed = counts.read > 0
-            if committed:
+            if counts.read:
                 self._recent.append((now, counts.read, counts.landed, counts.dead))
-            self._work = Work(
-                batch=batch.batch if committed else work.batch,
-                batches=work.batches + committed,
-                recovered=work.recovered,
+                work = msgspec.structs.replace(
+                    work,
+                    batch=batch.batch,
+                    batches=work.batches + 1,
+                    last_commit_seconds=batch.commit_seconds,
+                    last_batch_seconds=batch.seconds,
+                    last_commit_at=now,
+                )
+            if batch.lag:
+                work = msgspec.structs.replace(
+                    work,
+                    lag=by_topic(batch.lag),
+                    lag_at=now,
+                    lag_unknown_since=None,
+                    undecided=by_topic(batch.undecided),
+                    undecided_since=work.undecided_since if batch.undecided else None,
+                )
+            self._work = msgspec.structs.replace(
+                work,
                 busy_since=None,
-                got_on_at=work.got_on_at,
                 read=work.read + counts.read,
                 landed=work.landed + counts.landed,
                 dead=work.dead + counts.dead,
@@ -136,17 +149,9 @@ class WorkLog:
                 filtered=work.filtered + counts.filtered,
                 commit_seconds=work.commit_seconds + batch.commit_seconds,
                 batch_seconds=work.batch_seconds + batch.seconds,
-                last_commit_seconds=batch.commit_seconds if committed else work.last_commit_seconds,
-                last_batch_seconds=batch.seconds if committed else work.last_batch_seconds,
-                last_commit_at=now if committed else work.last_commit_at,
                 refusals=self._refused_before + refusals,
                 position=by_topic(end),
-                lag=by_topic(batch.lag) if batch.lag else work.lag,
-                lag_at=now if batch.lag else work.lag_at,
-                lag_unknown_since=None if batch.lag else work.lag_unknown_since,
                 waiting_since=now if any((batch.lag or {}).values()) else None,
-                undecided=by_topic(batch.undecided) if batch.lag else work.undecided,
-                undecided_since=work.undecided_since if batch.undecided or not batch.lag else None,
                 snapshot_id=snapshot_id,
                 dead_letter_snapshot_id=dead_letter_snapshot_id,
                 valid_through_ms=batch.valid_through_ms or work.valid_through_ms,
@@ -158,9 +163,7 @@ class WorkLog:
                 latest_ms=max(work.latest_ms, events.latest_ms),
                 event_ms=events.span_ms or work.event_ms,
                 warned=dict(Counter(work.warned) + Counter(batch.warned)),
-                parked=work.parked,
                 parked_letters=dict(Counter(work.parked_letters) + Counter(batch.parked)),
-                flush=work.flush,
             )
             self._note_complete()
 

@@ -104,38 +104,24 @@ class Flush(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True):
     """What a heartbeat tells of the work of a driver since it started; counters only grow.
 
+    What `jobs.supervise.measures` explains is not explained here. Times are seconds since 1970.
+
     Attributes:
-        batch: The number of the newest batch that committed something; None before the first.
         recovered: Batches of earlier drivers that were committed from their pending records.
-        busy_since: When the batch at hand began; None between batches. Seconds since 1970.
+        busy_since: When the batch at hand began; None between batches.
         got_on_at: When the tasks of a batch were last seen to work; None where that cannot be seen.
         unanswered_since: When the JVM was asked the question that it has not answered; None while it answers.
-        commit_seconds, batch_seconds: Sums over all batches.
-        last_commit_seconds, last_batch_seconds: Of the newest batch.
-        refusals: Commits refused because somebody else had committed first.
-        position: The stream's next offsets, by topic and partition.
         lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
         lag_unknown_since: Since when nobody could look where the log ends; None while that is looked up. `lag` and
             `undecided` are then of before.
         waiting_since: Since when records have waited without a batch that ended; None while none wait, and of drivers
             of earlier versions.
-        undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`; none where
-            no records wait so.
-        undecided_since: Since when they have waited where they wait longest, without any being decided; seconds since
-            1970.
+        undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`.
         snapshot_id: Of the stream's table, after the newest commit.
-        valid_through_ms: Every record that had come by then is in the tables; milliseconds since 1970.
-        reasons: Dead letters by error class.
-        unknown_fields: Records by the path of a key that the schema does not declare; of the paths met first.
-        watermark_ms: Before which event time no record is awaited any more; milliseconds since 1970, None where the
-            stream's file names no event time.
-        late: Records that came later than that, whatever became of them; `late_by` by how much, as
-            `jobs.commit.event_times.LATENESS_MS` has it.
-        latest_ms: By how much the latest of them did.
+        watermark_ms: Milliseconds since 1970, None where the stream's file names no event time.
+        late_by: By how much late records were late, as `jobs.commit.lateness.LATENESS_MS` has it.
         event_ms: The least and the greatest event time of the newest batch with any; milliseconds since 1970.
-        warned: Landed rows that broke a rule of severity `warn`, by the rule's name.
         parked: The tables that are parked, and since when; milliseconds since 1970.
-        parked_letters: Letters that were made for them, by the table.
         flush: The newest that was asked of it.
     """
 

@@ -6,15 +6,14 @@ status` with its JSON, and the metadata of assets in Dagster go through this lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from jobs.commit.lateness import LATENESS_NAMES
-from jobs.supervise.heartbeat import Heartbeat, Offsets, State, Work
+from jobs.supervise.heartbeat import Heartbeat, State, Work
 
 T = TypeVar("T")
-Value = float | Mapping[str, float] | Mapping[str, str] | Offsets | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Measure(Generic[T]):
 
     metric: str
     help: str
-    source: Callable[[T], Value]
+    source: Callable[[T], Any]
     type: Literal["counter", "gauge", "histogram", "info"] = "gauge"
     labels: tuple[str, ...] = ()
     status: str = ""
@@ -57,7 +56,7 @@ def _seconds(millis: int | None) -> float | None:
     return None if millis is None else millis / 1000
 
 
-def _if_timed(work: Work, value: Value) -> Value:
+def _if_timed(work: Work, value: Any) -> Any:
     """A figure of lateness; unknown of a stream whose file names no event time."""
     return None if work.watermark_ms is None and not work.late else value
 
