@@ -19,11 +19,11 @@ from assets.metadata import (
     drained_event_times,
     driver_metadata,
     figures_metadata,
+    freshness_metadata,
     instant,
     landed_metadata,
     look_up_metadata,
     table_metadata,
-    watermark_metadata,
 )
 from assets.named_tables import report_drained
 from assets.routed_metadata import landed_rows, routed_drain_metadata, routed_running_metadata
@@ -252,7 +252,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
     metadata |= driver_metadata(beat) | figures_metadata(work, OF_WORK)
     if work.unknown_fields:
         metadata["unknown_fields"] = counts_table("field", work.unknown_fields)
-    return metadata | watermark_metadata(work.watermark_ms)
+    return metadata | freshness_metadata(work.valid_through_ms, work.watermark_ms)
 
 
 def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:

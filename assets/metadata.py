@@ -143,9 +143,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "epoch": drained.epoch,
         "config_hash": spec.config_hash,
     }
-    if drained.valid_through_ms is not None:
-        metadata["complete_through"] = instant(drained.valid_through_ms / 1000)
-    metadata |= watermark_metadata(drained.watermark_ms)
+    metadata |= freshness_metadata(drained.valid_through_ms, drained.watermark_ms)
     metadata |= figures_metadata(drained_event_times(drained), EVENT_TIMES + LATENESS)
     unknown = Counter[str]()
     for batch in batches:
@@ -241,16 +239,18 @@ def instant(seconds: float) -> dg.TimestampMetadataValue:
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(seconds, UTC))
 
 
-def watermark_metadata(watermark_ms: int | None) -> dict[str, Any]:
-    """A stream's watermark as metadata, and how far it is behind now; nothing of a stream without an event time.
+def freshness_metadata(through_ms: float | None, watermark_ms: float | None) -> dict[str, Any]:
+    """Through when a stream's tables are complete, and its watermark with how far that is behind now.
 
     Args:
-        watermark_ms: Milliseconds since 1970.
+        through_ms: Milliseconds since 1970, as the other; None if unknown.
+        watermark_ms: None of a stream without an event time.
     """
-    if watermark_ms is None:
-        return {}
-    behind = round(max(0.0, time.time() - watermark_ms / 1000))
-    return {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
+    told: dict[str, Any] = {} if through_ms is None else {"complete_through": instant(through_ms / 1000)}
+    if watermark_ms is not None:
+        behind = round(max(0.0, time.time() - watermark_ms / 1000))
+        told |= {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
+    return told
 
 
 def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:
@@ -290,10 +290,8 @@ def as_main_has_it(
         **look_up_metadata(spec.stream, head.snapshot_id if head else None, on_main=True),
     }
     landed, mark = (None if each is None else each / 1000 for each in (through_ms, watermark_ms))
-    if (through := main.through(landed)) is not None:
-        found["complete_through"] = instant(through)
-    if (watermark := main.watermark(mark)) is not None:
-        found |= watermark_metadata(round(watermark * 1000))
+    readers = (main.through(landed), main.watermark(mark))
+    found |= freshness_metadata(*(None if each is None else each * 1000 for each in readers))
     return found | branch_metadata(main.rows, landed, mark)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pyiceberg.table import Table
 
-from assets.metadata import instant, look_up_metadata, table_metadata, watermark_metadata
+from assets.metadata import freshness_metadata, look_up_metadata, table_metadata
 from jobs.commit.offsets import by_topic
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
@@ -62,7 +62,7 @@ def routed_drain_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained
         "epoch": drained.epoch,
         "config_hash": spec.config_hash,
     }
-    return told | complete_metadata(drained.valid_through_ms, drained.watermark_ms)
+    return told | freshness_metadata(drained.valid_through_ms, drained.watermark_ms)
 
 
 def routed_running_metadata(
@@ -80,15 +80,5 @@ def routed_running_metadata(
         told |= routed_table_metadata(spec, target, table)
     if work is not None:
         told |= {"offsets": dg.MetadataValue.json(work.position)}
-        told |= complete_metadata(work.valid_through_ms, work.watermark_ms)
+        told |= freshness_metadata(work.valid_through_ms, work.watermark_ms)
     return told
-
-
-def complete_metadata(through_ms: int | None, watermark_ms: int | None) -> dict[str, Any]:
-    """Through when a stream's tables are complete, which is the same for each of them, and its watermark.
-
-    Args:
-        through_ms: Milliseconds since 1970, as the other.
-    """
-    through = {} if through_ms is None else {"complete_through": instant(through_ms / 1000)}
-    return through | watermark_metadata(watermark_ms)

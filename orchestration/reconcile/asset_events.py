@@ -16,7 +16,6 @@ from assets.metadata import (
     look_up_metadata,
     snapshot_metadata,
     snapshot_tags,
-    watermark_metadata,
 )
 from assets.stream_checks import CheckOutcome, adds_up, evaluation
 from jobs.spec.models import StreamSpec
@@ -31,7 +30,7 @@ from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, Str
 from orchestration.reconcile.dead_letter_reports import dead_letter_events
 from orchestration.reconcile.lag import Lag, by_event_time
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
-from orchestration.reconcile.routed_reports import routed_events
+from orchestration.reconcile.routed_reports import reported_freshness, routed_events
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
 
@@ -225,10 +224,7 @@ def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
         if lag.undecided is not None:
             told["undecided_records"] = lag.undecided
     beat = actual.heartbeat
-    through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
-    if through is not None:
-        told["complete_through"] = instant(through)
-    told |= watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))
+    told |= reported_freshness(beat, lag)
     if lag is not None and lag.branch is not None:
         told |= branch_metadata(lag.branch.unpublished, lag.branch.valid_through, lag.branch.watermark)
     return told | (figures_metadata(beat.work, PROGRESS + EVENT_TIMES + LATENESS) if beat is not None else {})

@@ -8,11 +8,12 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
+from assets.metadata import freshness_metadata, look_up_metadata, snapshot_metadata, snapshot_tags
 from assets.named_tables import ALL_COMPLETE, named_partition, named_tables_key
 from jobs.commit.named_tables import with_told_tables
 from jobs.commit.stamp_history import as_written
 from jobs.spec.models import StreamSpec
+from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.cursor import StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.lag import Lag
@@ -62,7 +63,7 @@ def routed_events(
     memory.routed_at = int(now)
     fresh, grown = isinstance(own, dg.AssetMaterialization), False
     group = named_tables_key(spec, observed.settings)
-    told = state_metadata(stands, observed.heartbeat) | _complete(observed, lag)
+    told = state_metadata(stands, observed.heartbeat) | reported_freshness(observed.heartbeat, lag)
     parked = observed.heartbeat.work.parked
     for place, name in enumerate(names):
         if name in parked:
@@ -112,9 +113,8 @@ def _nothing_new(spec: StreamSpec, name: str) -> str:
     return "Nothing new: no record of late went to this table."
 
 
-def _complete(observed: Observation, lag: Lag | None) -> dict[str, Any]:
+def reported_freshness(beat: Heartbeat | None, lag: Lag | None) -> dict[str, Any]:
     """Through when the stream's tables are complete, and its watermark."""
-    beat = observed.heartbeat
     through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
-    told = {} if through is None else {"complete_through": instant(through)}
-    return told | watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))
+    watermark = lag.watermark if lag is not None else None
+    return freshness_metadata(*(None if each is None else each * 1000 for each in (through, watermark)))
