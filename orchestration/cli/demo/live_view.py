@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
 from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.producer import PaymentProducer
+from orchestration.cli.status.output import ago
+from orchestration.cli.status.stream_status import utc
+from orchestration.formatting import thousands
 
 PER_SECOND = 50
 _SHOW_SECONDS = 0.5
@@ -40,7 +43,7 @@ def show_arriving(
             with Live(console=console, refresh_per_second=4, transient=False) as live:
                 while time.monotonic() < until:
                     check()
-                    live.update(_table(read_heartbeat(store), producer.acknowledged))
+                    live.update(Text(arriving(read_heartbeat(store), producer.acknowledged)))
                     time.sleep(_SHOW_SECONDS)
             return
         told = 0.0
@@ -58,37 +61,9 @@ def arriving(beat: Heartbeat | None, produced: int) -> str:
     """One line of the live view, on a stream that runs."""
     if beat is None:
         return f"{produced:,} more produced; the driver has not said anything yet"
-    work = beat.work
+    work, state = beat.work, beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}"
     return (
-        f"{produced:,} more produced; {beat.state}: batch {work.batch if work.batch is not None else '–'}, "
-        f"{work.landed:,} landed, {work.dead:,} dead, lag {_lag(beat)}, last commit {_ago(work.last_commit_at)}"
+        f"{produced:,} more produced; {state}: batch {thousands(work.batch)}, {work.landed:,} landed, "
+        f"{work.dead:,} dead, {work.recent.rate:,.0f}/s, lag {thousands(work.total_lag)}, "
+        f"last commit {ago(utc(work.last_commit_at))}"
     )
-
-
-def _table(beat: Heartbeat | None, produced: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("state", "produced since", "batch", "landed", "dead", "rate", "lag", "last commit"):
-        table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
-    if beat is None:
-        table.add_row("no driver", f"{produced:,}", *("–" for _ in range(6)))
-        return table
-    work = beat.work
-    table.add_row(
-        beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}",
-        f"{produced:,}",
-        "–" if work.batch is None else str(work.batch),
-        f"{work.landed:,}",
-        f"{work.dead:,}",
-        f"{work.recent.rate:,.0f}/s",
-        _lag(beat),
-        _ago(work.last_commit_at),
-    )
-    return table
-
-
-def _lag(beat: Heartbeat) -> str:
-    return "–" if beat.work.total_lag is None else f"{beat.work.total_lag:,}"
-
-
-def _ago(at: float | None) -> str:
-    return "–" if at is None else f"{max(0, time.time() - at):.0f} s ago"
