@@ -21,6 +21,7 @@ from jobs.commit.lateness import LATENESS_NAMES
 from jobs.state.local_store import LocalStore
 from jobs.stream.metrics import metrics_of_all
 from jobs.supervise.heartbeat import Heartbeat, LastError, Work, read_heartbeat, write_heartbeat
+from jobs.supervise.measures import OF_DRIVER, OF_WORK
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
@@ -249,7 +250,7 @@ def test_status_tells_each_figure_of_a_driver_under_its_name(world: World) -> No
     store = LocalStore(world.folder())
     write_heartbeat(store, msgspec.structs.replace(beat, work=work, unpublished_letters=13))
     facts = status_facts(world)
-    assert facts.keys() == STATUS.keys()
+    assert facts.keys() == STATUS.keys() >= {each.status for each in (*OF_WORK, *OF_DRIVER) if each.status}
     assert {name: facts[name] for name in FIGURES} == FIGURES
     assert datetime.fromisoformat(facts["undecided_since"]) == rounded(now)
     os.kill(beat.pid, signal.SIGKILL)
@@ -291,6 +292,7 @@ def test_dagster_has_its_names(orders: Supervised, tmp_path: Path) -> None:
     steps = zip(LATENESS_NAMES, WORK["late_by"], strict=True)
     assert [row.data for row in found["late_by"].records] == [{"late_by": name, "records": n} for name, n in steps]
     running = _running_metadata(orders.deployment.stream("orders"), "It runs.", full_beat(tmp_path), None)
+    assert running.keys() >= {each.metadata for each in OF_WORK if each.metadata}
     assert running.keys() - state >= {
         "done", "spark_ui", "metrics", "offsets", "unknown_fields", "consumer_lag_records", "undecided_records",
         "complete_through", "watermark", "watermark_lag_s", "event_time_least", "event_time_greatest", "records_late",

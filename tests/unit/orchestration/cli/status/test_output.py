@@ -13,7 +13,8 @@ from jobs.publish.ahead import BranchAhead
 from jobs.publish.gate import Held, answers_to_held
 from jobs.stream.metrics import metrics_of_all
 from jobs.stream.unknown_fields import UnknownField, UnknownFields
-from jobs.supervise.heartbeat import Heartbeat, LastError
+from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work
+from jobs.supervise.measures import OF_WORK
 from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, Undeclared, status_facts
 
@@ -117,6 +118,28 @@ def test_topics_without_an_id_are_named() -> None:
     status.tables.topics_without_id = ("payments.v1", "payments.v2")
     assert "without an id     topic payments.v1, payments.v2\n" in details(status)
     assert status_facts(status)["topics_without_id"] == ["payments.v1", "payments.v2"]
+
+
+def test_a_transaction_that_hangs_is_a_trouble_while_its_records_are_known() -> None:
+    status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state="waiting")
+    status.work = Work(undecided={"payments.v1": {"0": 7}}, undecided_since=1_700_000_000.0, lag_at=1_800_000_000.0)
+    held = "7 records of open transactions, none decided since 2023-11-14 22:13 UTC"
+    assert troubles(status) == [(f"a transaction that nobody ends holds up {held}", None)]
+    assert f"undecided         {held}\n" in details(status)
+    status.learn(lag_unknown_since=1_800_000_100.0)
+    assert troubles(status) == []
+
+
+def test_every_measure_with_a_line_has_one() -> None:
+    status = StreamStatus("payments", "orders.payments", "orders.payments_dead")
+    status.work = Work(batch=4, last_commit_at=1_700_000_000.0, lag={"t": {"0": 1200}}, lag_at=1.0)
+    status.learn(recent=Recent(10.0, 12345))
+    lines = details(status)
+    assert [f"  {each.line:<17} " in lines for each in OF_WORK if each.line] == [True] * 4
+    assert "batch             4\n" in lines
+    assert "last commit       2023-11-14 22:13 UTC\n" in lines
+    assert "records/s         1,234.5\n" in lines
+    assert "lag               1,200\n" in lines
 
 
 @pytest.mark.parametrize(
