@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from pyiceberg.schema import Schema
 
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import aliases_of
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 

@@ -12,22 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.conform_extra import kept_fields, without_extra_column
 from jobs.formats.conform_place import top
 from jobs.formats.conform_plan import StructPlan, needs, struct_plan
 from jobs.formats.conform_work import NOTHING_REFUSED, ConformWork, Extra
-from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField, undecided
-from jobs.formats.problems import SCHEMA_CHANGE_REFUSED, change_refused
+from jobs.formats.decoder import Decoded, UnknownField, refused_change, undecided
+from jobs.formats.rescued_fields import rescued_fields
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
 from jobs.schema.rename import with_former_column
+from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_NEED, EXTRA_PLACE, without_extra_column
 
 
 class Conform:
@@ -121,18 +119,17 @@ class Conform:
 
     def _keep(self, work: ConformWork, decoded: Decoded, arrays: list[pa.Array]) -> Iterator[Need]:
         """Put what no column takes in its column; of a table without one, say that the rows need it, or refuse them."""
-        kept = kept_fields(self._plan, decoded.rows)
+        rescued = rescued_fields(self._plan, decoded.rows)
         if EXTRA_COLUMN in self._names:
-            arrays.insert(self._names.index(EXTRA_COLUMN), pa.array(kept, pa.string()))
+            arrays.insert(self._names.index(EXTRA_COLUMN), pa.array(rescued, pa.string()))
             work.extra.clear()
             return
-        rows = [row for row, text in enumerate(kept) if text is not None and row not in work.hopeless]
-        why = self._refused.get(f"$.{EXTRA_COLUMN}")
+        rows = [row for row, text in enumerate(rescued) if text is not None and row not in work.hopeless]
+        why = self._refused.get(EXTRA_PLACE)
         if why is None and rows:
-            yield Need("add", (EXTRA_COLUMN,), ice.StringType(), int(decoded.positions[rows[0]]))
+            yield EXTRA_NEED.at(int(decoded.positions[rows[0]]))
         elif why is not None:
-            failure = Failure(0, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), f"$.{EXTRA_COLUMN}")
-            work.refused |= {row: failure.at(row) for row in rows if row not in work.refused}
+            work.refused |= {row: refused_change(row, why, EXTRA_PLACE) for row in rows if row not in work.refused}
 
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
         """Each field that no column takes and that a record has, by its path, with the first such record."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.problems import SCHEMA_CHANGE_REFUSED, change_refused
 from jobs.schema.needs import Need
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Decoded:
         needs: What the table would have to take for nothing of the block's records to be left out or refused; each
             with the least row of the block that needs it.
         undecided: Nothing is said of its records but what they need. Only a survey leaves a block so, see
-            `jobs.formats.json.survey`; nothing of it may be committed.
+            `jobs.formats.json.evolving`; nothing of it may be committed.
     """
 
     rows: pa.RecordBatch
@@ -123,6 +124,43 @@ def undecided(nothing: pa.RecordBatch, needs: tuple[Need, ...]) -> Decoded:
     """
     none = np.zeros(0, np.int64)
     return Decoded(nothing, none, [], none, {}, needs, undecided=True)
+
+
+def refused_change(row: int, why: str, place: str) -> Failure:
+    """The failure of a record with a field that gets no column.
+
+    Args:
+        row: Index of the record.
+        why: Why there is no column, as the end of a sentence.
+        place: JSON path of the field.
+    """
+    return Failure(row, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), place)
+
+
+def without_rows(decoded: Decoded, failures: Mapping[int, Failure], left: Collection[set[str]]) -> Decoded:
+    """A decoded block without rows that fail after all.
+
+    Args:
+        decoded: The block.
+        failures: By row.
+        left: Of each, the fields without a column.
+    """
+    good = ~np.isin(decoded.positions, np.fromiter(failures, np.int64, len(failures)))
+    unknown = dict(decoded.unknown_fields)
+    for places in left:
+        for place in places:
+            name = place if place in unknown else OTHER_UNKNOWN_PATHS
+            if unknown.get(name, 0) > 1:
+                unknown[name] -= 1
+            else:
+                unknown.pop(name, None)
+    return replace(
+        decoded,
+        rows=decoded.rows.filter(pa.array(good)),
+        positions=decoded.positions[good],
+        failures=sorted([*decoded.failures, *failures.values()], key=lambda each: each.row),
+        unknown_fields=unknown,
+    )
 
 
 class ValueDecoder(Protocol):

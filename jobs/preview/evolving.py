@@ -15,8 +15,8 @@ from jobs.commit.schema_history import added_since
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.preview.record import TableChanges
 from jobs.schema.evolution import Evolution, judged
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed

@@ -16,12 +16,11 @@ from jobs.deadletter.masking import MARK
 from jobs.formats.record_columns import RecordColumns
 from jobs.preview.values import Row, same_value
 from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NameRule
 from jobs.schema.needs import Path
+from jobs.schema.rescued_data import EXTRA_COLUMN, text_column
 from jobs.spec.mask import Mask
 
-_SHADOW = "_text"
 _COORDINATES = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 
 
@@ -67,7 +66,7 @@ def decoded_hiding(mask: Mask, rows: Schema, columns: RecordColumns, names: Name
     paths = {spelt for path in mask.paths for spelt in names.spellings(path, record)}
     if paths:
         # What clashes with a masked column stands beside it, and what has no column may be masked.
-        paths |= {(*path[:-1], path[-1] + _SHADOW) for path in paths} | {(EXTRA_COLUMN,)}
+        paths |= {text_column(path) for path in paths} | {(EXTRA_COLUMN,)}
     masked_names = {path[0] for path in mask.paths}
     if mask.key or masked_names & columns.key_names:
         paths |= {(name,) for name in columns.key_names}

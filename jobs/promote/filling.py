@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.json.kept_fields import kept_members
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.rescued_json import members_without_column
 from jobs.promote.promotion import Promotion
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.declared import StructType
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.write.projection import projected
 
 Indices = npt.NDArray[np.int64]
@@ -119,7 +119,7 @@ class Filling:
             return Filled(rows, 0, sorted(left, key=lambda each: each.row))
         made = _merged(old, new, self._top, self._path[1:])
         texts_of = dict(zip(touched.tolist(), texts, strict=True))
-        rest = pa.array([kept_members(self._record, texts_of[row]) for row in moved.tolist()], pa.string())
+        rest = pa.array([members_without_column(self._record, texts_of[row]) for row in moved.tolist()], pa.string())
         index = np.arange(rows.num_rows)
         index[moved] = rows.num_rows + np.arange(len(moved))
         rest = pa.concat_arrays([kept.cast(pa.string()), rest]).take(pa.array(index))

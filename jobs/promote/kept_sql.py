@@ -7,7 +7,7 @@ from pyiceberg import types as ice
 from jobs.promote.promotion import Promotion
 from jobs.schema.declared import Primitive, StructType
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.tokens import default_encoding
 
 _SPARK: dict[type[ice.IcebergType], str] = {

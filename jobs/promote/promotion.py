@@ -14,9 +14,9 @@ from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primiti
 from jobs.schema.evolution import judged
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of
 from jobs.schema.tokens import SchemaTextError
 from jobs.schema_contract.alteration import Alteration

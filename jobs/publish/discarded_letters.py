@@ -35,7 +35,7 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.kafka.records import HEADERS, WHOLE
 from jobs.replay.landed import LETTER_COLUMNS, record_keys
 from jobs.schema.declared import quoted
-from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import added_by

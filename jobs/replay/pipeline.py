@@ -37,8 +37,8 @@ from jobs.replay.routing import not_located, restricted_to, routed_to, without_t
 from jobs.replay.row_tables import RowTables, names_beside
 from jobs.replay.whole_letters import WholeLetters, WholeRows
 from jobs.schema.decoded_columns import decoded_digest
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NAME_MAPPING
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit

@@ -14,9 +14,9 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.schema.difference import Difference, differences
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import NameRule, with_column_names
 from jobs.schema.needs import Coordinates, Need, Path, RecordNeed, column_name
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import SchemaChange, columns_of
 
 _SIMILAR = 0.6

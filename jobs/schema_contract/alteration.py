@@ -31,10 +31,10 @@ from jobs.schema.evolution import judged
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.fitting import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.renamed import RenamedColumn, renamed_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of

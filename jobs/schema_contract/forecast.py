@@ -12,9 +12,9 @@ from jobs.commit.followers import followable
 from jobs.formats.conform_values import conversion
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import Evolution, judged
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed

@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.schema.difference import differences
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.rename import RenameSuggestion, rename_suggestions
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of
 from jobs.spec.models import StreamSpec
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.decode import Decode
 from jobs.spec.fields import schema_text

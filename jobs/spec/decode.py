@@ -13,9 +13,9 @@ from jobs.formats.own.format import own_decoder_problem
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns, SchemaIdPlace
 from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.decode_record import Headers, KeyDecode, hashed_headers, hashed_key
@@ -181,8 +181,7 @@ class Decode(SpecModel):
         if self.unknown_fields != "keep" or EXTRA_COLUMN in {each.name for each in rows.fields}:
             return found
         # The driver adds it when a record needs it.
-        columns = Schema(*(each for each in found.schema.fields if each.name != EXTRA_COLUMN))
-        return replace(found, schema=columns).with_options({"extra_column": False})
+        return replace(found, schema=without_extra_column(found.schema)).with_options({"extra_column": False})
 
     @property
     def options(self) -> dict[str, Any]:

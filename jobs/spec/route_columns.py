@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.kafka_columns import KafkaColumns
-from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.column_problems import partition_problems_of, sort_problems_of, table_sort_problems_of
 from jobs.spec.decode import Decode

@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
 from jobs.formats.record_columns import RecordColumns
-from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Location
 from jobs.spec.change_problems import changes_problems
 from jobs.spec.column_problems import (

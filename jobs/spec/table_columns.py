@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.path import Path, matched, parse_path, stands

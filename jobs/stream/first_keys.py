@@ -10,7 +10,7 @@ from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
 from jobs.formats.connect_json.inference import SeenEnvelopes
 from jobs.formats.connect_types import AS_SENT
-from jobs.formats.json.first_columns import first_columns
+from jobs.formats.json.inference import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.field_ids import fresh_schema

@@ -11,7 +11,7 @@ from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import SeenEnvelopes
 from jobs.formats.connect_types import AS_SENT
-from jobs.formats.json.first_columns import first_columns
+from jobs.formats.json.inference import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges

@@ -25,9 +25,9 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.formats.decoder import EVERY_FIELD, LEFT_OUT
 from jobs.schema.evolution import Evolution, judged
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rename import with_former_names
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.passing import followed

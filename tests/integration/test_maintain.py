@@ -16,8 +16,8 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history
-from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.maintain.compaction import rewrite_position_deletes
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.iceberg_procedures import Procedures
@@ -137,7 +137,7 @@ def test_a_backfill_behind_a_compaction(tmp_path: Path, spark: SparkSession) -> 
     spec = StreamSpec.model_validate(given)
     lake = Lake(tmp_path / "home", spec)
     declared = parse_schema(schema)
-    decoder = KeepingJsonDecoder(JsonReferenceDecoder(declared), declared, column=True)
+    decoder = RescuingJsonDecoder(JsonReferenceDecoder(declared), declared, column=True)
 
     def land(batch: int) -> None:
         records: list[bytes] = []

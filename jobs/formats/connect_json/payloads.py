@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.types import DecimalType
 
-from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.connect_json.envelope import NO_SCHEMA
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import AS_SENT, MOST_DIGITS
@@ -20,6 +19,7 @@ from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.json.format import JSON
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
+from jobs.formats.rescued_fields import conformed_rows
 from jobs.formats.writer_groups import Options, Writer, by_rows, writer_of
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema

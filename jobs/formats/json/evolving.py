@@ -1,7 +1,11 @@
-"""Evolving decoder of JSON: beside rows and failures it says which changes of the table the records need.
+"""Decoders of JSON that tell, beside rows and failures, which changes of their table the records need.
 
-It stands around the reference or the block decoder, and costs nothing while records have no field without a column and
-none fails. A record alters nothing that its table would refuse anyway: its needs count only if they would let it land.
+`EvolvingJsonDecoder` stands around the reference or the block decoder. It costs nothing while records have no field
+without a column and none fails. The needs of a record count only if they would let it land.
+
+`SurveyingJsonDecoder` serves the first run of a batch's tasks. Once a record needs a wider or an optional column, the
+driver changes the table and the tasks run again. So from that block on it decodes by the columns as they will be, and
+tells needs only, without an explanation for each failed record.
 """
 
 from __future__ import annotations
@@ -9,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.types import StringType
 
 from jobs.formats.decoder import (
     DECODE_VALUE,
@@ -24,24 +27,27 @@ from jobs.formats.decoder import (
     Decoded,
     Failure,
     ValueDecoder,
+    refused_change,
+    undecided,
+    without_rows,
 )
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.block_text import Indices
-from jobs.formats.json.cures import Cures
-from jobs.formats.json.decoded_rows import with_rows, without_rows
-from jobs.formats.json.former_columns import former_column
-from jobs.formats.json.healing import Heal
-from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, inner_places, simple_kind, value_types
-from jobs.formats.json.renaming import Rename, as_sent
-from jobs.formats.json.seen_values import parsed
-from jobs.formats.json.shadowed import shadowed
-from jobs.formats.problems import (
-    CHANGE_PROPOSED,
-    SCHEMA_CHANGE_PROPOSED,
-    SCHEMA_CHANGE_REFUSED,
-    change_refused,
-    shown_key,
+from jobs.formats.json.column_changes import CHANGE_BY_CLASS, ColumnChanges, changed_columns
+from jobs.formats.json.new_fields import (
+    NewField,
+    NewFields,
+    NewFieldTypes,
+    former_column,
+    inner_places,
+    simple_kind,
+    value_types,
 )
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.renaming import Rename, as_sent
+from jobs.formats.json.rescued_json import rescued_values
+from jobs.formats.json.seen_values import parsed
+from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, shown_key
 from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
@@ -51,6 +57,12 @@ MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""
 
 _BEYOND = "it has a number of more than 38 digits, or is nested too deep"
+_SAMPLE = 64
+_MANY = 1_000
+
+MakeBlock: TypeAlias = Callable[..., JsonBlockDecoder]
+Stack: TypeAlias = Callable[[StructType, MakeBlock], ValueDecoder]
+"""Makes the decoder of some columns that tells what the table lacks, around the one that it is given."""
 
 
 class EvolvingJsonDecoder:
@@ -88,7 +100,7 @@ class EvolvingJsonDecoder:
         # What may lie in a field that is new itself.
         self._refused_within: frozenset[str] = frozenset(each[:-1] for each in refused if each.endswith(WITHIN))
         self._types: NewFieldTypes = types
-        self._cures: Cures = Cures(declared, policy, refused_changes, reference)
+        self._changes: ColumnChanges = ColumnChanges(declared, policy, refused_changes, reference)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
@@ -99,7 +111,7 @@ class EvolvingJsonDecoder:
         decoded = self._inner.decode(values)
         found = _Needs()
         if decoded.failures and self._policy.heals:
-            decoded = self._healed(values, decoded, found)
+            decoded = self._with_failed(values, decoded, found)
         if decoded.unknown_fields and self._policy.add != "ignore":
             decoded = self._with_new_fields(values, decoded, found)
         return replace(decoded, needs=tuple(self._with_former(values, found.by.values()))) if found.by else decoded
@@ -161,17 +173,17 @@ class EvolvingJsonDecoder:
             if why == LEFT_OUT:
                 continue
             if why is not None:
-                return _refusal(row, why, field.place)
+                return refused_change(row, why, field.place)
             simple = simple_kind(field.value, self._types)
             if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":
                 # An earlier record needs the same.
                 continue
             for kind in value_types(field.value, self._types):
                 if kind is None:
-                    return _refusal(row, _BEYOND, field.place)
+                    return refused_change(row, _BEYOND, field.place)
                 for place in inner_places(field.place, kind) if self._refused_within else ():
                     if place in self._refused_within:
-                        return _refusal(row, self._refused[place], place)
+                        return refused_change(row, self._refused[place], place)
                 needs.append(Need("add", field.path, kind, row))
                 if self._policy.add == "propose":
                     refused = Failure(row, DECODE_VALUE, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, field.place)
@@ -181,58 +193,49 @@ class EvolvingJsonDecoder:
         found.simple.update(seen)
         return refused
 
-    def _healed(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
+    def _with_failed(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
         """The block with the needs of failed records that a change of the table would let land.
 
-        Those whose values lie as text in columns that are there land at once.
+        Records land at once if the text columns for their values exist.
         """
         texts = _values(values, np.array([each.row for each in decoded.failures]))
         records = {failure.row: self._rename(text) for failure, text in zip(decoded.failures, texts, strict=True)}
         object_at = cache(lambda row: parsed(records[row]))
-        cured: dict[int, set[Heal]] = {}
-        if self._policy.widen != "ignore" or self._policy.relax != "ignore":
-            cured = self._cures.of(records, decoded.failures, object_at)
+        changes = self._changes.needed(records, decoded.failures)
         landed: dict[int, Decoded] = {}
-        beside: dict[int, list[Path]] = {}
-        if self._policy.clash == "shadow":
-            for failure in decoded.failures:
-                if failure.row in cured:
-                    continue
-                match shadowed(self._declared, self._cures, failure, records[failure.row], self._may_add):
-                    case Decoded() as one:
-                        landed[failure.row] = one
-                    case set() as heals:
-                        # A column beside is asked for once it is known what becomes of these.
-                        cured[failure.row] = heals
-                    case list() as paths:
-                        beside[failure.row] = paths
-                    case None:
-                        pass
-        if cured:
-            decoded = self._told(decoded, cured, object_at, found)
-        for row, paths in beside.items():
-            if self._take(row, self._new.of(object_at(row)), found) is None:
-                found.add(Need("add", path, StringType(), row) for path in paths)
-        return with_rows(decoded, landed) if landed else decoded
+        hopeless = [each for each in decoded.failures if each.row not in changes]
+        for each in hopeless if self._policy.clash == "shadow" else ():
+            match rescued_values(self._declared, self._changes, each, records[each.row], self._may_add):
+                case Decoded() as one:
+                    landed[each.row] = one
+                case list() as needs:
+                    changes[each.row] = [need.at(each.row) for need in needs]
+                case None:
+                    pass
+        if changes:
+            decoded = self._waiting(decoded, changes, object_at, found)
+        return _with_rows(decoded, landed) if landed else decoded
 
     def _may_add(self, path: Path) -> bool:
         """Whether the table may get a column of text."""
         place = ".".join(("$", *path[:-1], shown_key(path[-1])))
         return self._policy.add == "auto" and place not in self._refused
 
-    def _told(
-        self, decoded: Decoded, cured: Mapping[int, set[Heal]], object_at: Callable[[int], Any], found: _Needs
+    def _waiting(
+        self,
+        decoded: Decoded,
+        changes: Mapping[int, Collection[Need]],
+        object_at: Callable[[int], Any],
+        found: _Needs,
     ) -> Decoded:
-        """The failures, those that a proposed change would cure with that as their reason."""
+        """The block with the needs of records that wait for changes; the reason of a failure is a proposed one."""
         proposed: set[int] = set()
-        told: set[Heal] = set()
-        for row, cures in sorted(cured.items()):
+        for row, needs in sorted(changes.items()):
             fields = self._new.of(object_at(row)) if self._policy.add in ("auto", "fail") else ()
             if self._take(row, fields, found) is not None:
                 continue
-            found.add(Need(cure.change, cure.path, cure.iceberg, row) for cure in cures - told)
-            told |= cures
-            if any(self._policy.answer(cure.change) == "propose" for cure in cures):
+            found.add(needs)
+            if any(self._policy.answer(each.change) == "propose" for each in needs):
                 proposed.add(row)
         failures = [
             Failure(each.row, each.stage, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, each.field)
@@ -264,10 +267,6 @@ def _values(values: pa.BinaryArray, rows: np.ndarray) -> list[bytes]:
     return values.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
 
 
-def _refusal(row: int, why: str, place: str) -> Failure:
-    return Failure(row, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), place)
-
-
 def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
     """Whether all fields without a column are null wherever they stand, as a search in the bytes of a block tells.
 
@@ -288,3 +287,102 @@ def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
         if not nulls or nulls != text.count(name) or b"." + last + b'"' in text:
             return False
     return True
+
+
+def _with_rows(decoded: Decoded, parts: Mapping[int, Decoded]) -> Decoded:
+    """The block with rows of records that had failed, by row."""
+    positions = np.concatenate([decoded.positions, np.fromiter(parts, np.int64, len(parts))])
+    order = np.argsort(positions)
+    together = pa.Table.from_batches([decoded.rows, *(each.rows for each in parts.values())], decoded.rows.schema)
+    batches = together.take(pa.array(order)).combine_chunks().to_batches()
+    unknown = dict(decoded.unknown_fields)
+    for each in parts.values():
+        for path, count in each.unknown_fields.items():
+            unknown[path] = unknown.get(path, 0) + count
+    return replace(
+        decoded,
+        rows=batches[0],
+        positions=positions[order],
+        failures=[each for each in decoded.failures if each.row not in parts],
+        unknown_fields=unknown,
+    )
+
+
+class SurveyingJsonDecoder:
+    """Decodes JSON objects as the exact decoder does, up to the first block that needs a wider or an optional column.
+
+    That block and all behind it are `Decoded.undecided`: they have needs, and neither rows nor failures.
+
+    Args:
+        declared: The columns.
+        stack: Makes the exact decoder.
+    """
+
+    def __init__(self, declared: StructType, stack: Stack) -> None:
+        self._stack: Stack = stack
+        self._undecided: bool = False
+        self._adopt(declared)
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a block; a bad record becomes a failure, it never raises.
+
+        Args:
+            values: One value per record; null is a tombstone.
+        """
+        needs: list[Need] = []
+        while True:
+            self._sampled.left = False
+            decoded = self._decoder.decode(values)
+            needs += decoded.needs
+            columns = changed_columns(self._columns, [need for need in decoded.needs if need.change != "add"])
+            if columns != self._columns:
+                self._undecided = True
+                self._adopt(columns)
+            elif self._sampled.left:
+                # What the first ones have is no need, or one that is met: each has to be looked at.
+                self._sampled.whole = True
+            else:
+                break
+        if not self._undecided:
+            return decoded
+        return undecided(decoded.rows.slice(0, 0), tuple(needs))
+
+    def _adopt(self, columns: StructType) -> None:
+        self._columns: StructType = columns
+        self._decoder: ValueDecoder = self._stack(columns, self._block)
+
+    def _block(self, columns: StructType, **options: Any) -> JsonBlockDecoder:
+        self._sampled: _Sampled = _Sampled(JsonReferenceDecoder(columns, **options))
+        return JsonBlockDecoder(columns, reference=self._sampled, **options)
+
+
+class _Sampled:
+    """The reference decoder, which of many records that fail for want of a change decodes the first ones alone.
+
+    Args:
+        inner: The reference decoder.
+
+    Attributes:
+        left: Set once records are left that were not decoded: failures with no reason.
+        whole: Decode all, whatever the first ones are.
+    """
+
+    def __init__(self, inner: ValueDecoder) -> None:
+        self._inner: ValueDecoder = inner
+        self.left: bool = False
+        self.whole: bool = False
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a block; a bad record becomes a failure, it never raises.
+
+        Args:
+            values: One value per record; null is a tombstone.
+        """
+        if self.whole or len(values) < _MANY:
+            return self._inner.decode(values)
+        first = self._inner.decode(values.slice(0, _SAMPLE))
+        if 2 * sum(each.error_class in CHANGE_BY_CLASS for each in first.failures) < _SAMPLE:
+            return self._inner.decode(values)
+        self.left = True
+        rest = [Failure(row, DECODE_VALUE, "undecided", "", None) for row in range(_SAMPLE, len(values))]
+        return replace(first, failures=[*first.failures, *rest])

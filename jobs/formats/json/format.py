@@ -9,17 +9,16 @@ import pyarrow as pa
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
 from jobs.formats.decoder_spec import SURVEY, DecoderSpec, declared_of
 from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.evolving import EvolvingJsonDecoder
-from jobs.formats.json.kept_fields import KeepingJsonDecoder
+from jobs.formats.json.evolving import EvolvingJsonDecoder, SurveyingJsonDecoder
 from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.renaming import Rename, Renaming, as_sent
-from jobs.formats.json.survey import SurveyingJsonDecoder
+from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.formats.json.unknown_fields import unknown_fields
 from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE, NameRule
+from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_PLACE
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:
@@ -58,8 +57,7 @@ def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder], columns: StructT
         )
     if not keeps:
         return decoder
-    why = refused.get(f"$.{EXTRA_COLUMN}")
-    return KeepingJsonDecoder(decoder, declared, column=column, refused=why, rename=rename)
+    return RescuingJsonDecoder(decoder, declared, column=column, refused=refused.get(EXTRA_PLACE), rename=rename)
 
 
 def _rename(declared: StructType, names: NameRule) -> Rename:

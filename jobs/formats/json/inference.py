@@ -2,16 +2,17 @@
 
 A whole number is a `long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times
 are asked for. No column is `not null`: records that were not looked at may lack it. Columns that a file declares take
-every record that was seen, but for a few values of other kinds; what no other type takes is a `json`.
+every record that was seen, but for a few values of other kinds; what no other type takes is a `json`. Columns of a new
+table that nobody declares are `first_columns`: without those that no value needs yet.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from jobs.errors import FrazilError
 from jobs.formats.json.seen_values import DEEPEST, NUMBER, WHOLE, Kind, SeenValues, TextForm
@@ -46,6 +47,7 @@ decimal has, or beyond a double; a name that no column can have, that differs fr
 path of another field, or that is frazil's own; nested too deep; more fields than were looked at."""
 
 _MORE: tuple[Doubt, ...] = ("more_fields",)
+_SAY_NOTHING = frozenset({"always_null", "empty"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +295,62 @@ def looks_like_map(seen: SeenValues) -> bool:
         return True
     uses = sum(_times(inner) for inner in seen.fields.values())
     return keys > _MAP_KEYS and uses < keys * seen.kinds.get("object", 0) * _MAP_SHARE
+
+
+def first_columns(seen: SeenValues, infer: Mapping[str, Any] | None = None) -> StructType | None:
+    """The columns of a new table; None if no record has a value that needs one.
+
+    A field that was always null, or an empty array or object, gets its column when a value comes.
+
+    Args:
+        seen: What records held.
+        infer: The format's option of this name.
+    """
+    given = infer or {}
+    fractions = parse_schema(f"n {given.get('fractions', 'double')}").fields[0].type
+    decimal = fractions if isinstance(fractions, Primitive) and fractions.name == "decimal" else None
+    found = inferred(seen, InferenceRules(decimal, given.get("times", False)))
+    nothing = {column.path for column in found.columns if _SAY_NOTHING & set(column.doubts)}
+    kept = _without_columns(found.schema, "$", nothing) if found.schema else None
+    if not isinstance(kept, StructType) or not (fields := tuple(apart(kept.fields))):
+        return None
+    kept = StructType(fields)
+    return _maps_for_structs(kept) if given.get("objects") == "map" else kept
+
+
+def _without_columns(column_type: DeclaredType, path: str, nothing: Container[str]) -> DeclaredType | None:
+    if path in nothing:
+        return None
+    match column_type:
+        case StructType(fields):
+            made = [(each, _without_columns(each.type, f"{path}.{each.name}", nothing)) for each in fields]
+            kept = tuple(Field(each.name, inner, each.required) for each, inner in made if inner is not None)
+            return StructType(kept) if kept else None
+        case ListType(element, required):
+            inner = _without_columns(element, f"{path}[]", nothing)
+            return ListType(inner, required) if inner is not None else None
+        case MapType(key, value, required):
+            inner = _without_columns(value, f"{path}{{}}", nothing)
+            return MapType(key, inner, required) if inner is not None else None
+        case _:
+            return column_type
+
+
+def _maps_for_structs(record: StructType) -> StructType:
+    return StructType(tuple(Field(each.name, _as_map(each.type), each.required) for each in record.fields))
+
+
+def _as_map(kind: DeclaredType) -> DeclaredType:
+    """Maps in place of structs whose fields are all of one type."""
+    match kind:
+        case StructType(fields):
+            types = [_as_map(each.type) for each in fields]
+            if all(each == types[0] for each in types):
+                return MapType(Primitive("string"), types[0])
+            return StructType(tuple(Field(each.name, type_) for each, type_ in zip(fields, types, strict=True)))
+        case ListType(element, required):
+            return ListType(_as_map(element), required)
+        case MapType(key, value, required):
+            return MapType(key, _as_map(value), required)
+        case _:
+            return kind

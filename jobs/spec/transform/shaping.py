@@ -18,9 +18,9 @@ from jobs.schema.decoded_columns import DecodedColumns
 from jobs.schema.evolution import Evolution, protected_columns
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import optional_columns
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.needs import Coordinates
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import field_path
 from jobs.spec.transform.rules import rules_of

@@ -20,8 +20,8 @@ from jobs.promote.backfill import Backfilled, backfill, refuse_backfill
 from jobs.promote.kept_sql import coalesce_sql
 from jobs.promote.kept_values import KeptValues, ProposedType, kept_values, proposed_type
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path, column_name
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.alteration import alter_table, altered_metadata
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec

@@ -19,8 +19,8 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
 from jobs.errors import FrazilError
-from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote import backfill as module
 from jobs.promote import backfill_group as groups
 from jobs.promote.backfill import Backfilled, backfill
@@ -65,7 +65,7 @@ class Place:
     def land(self, *records: dict[str, Any], columns: str = COLUMNS) -> None:
         """Append records as a task writes them, in a data file of their own for each partition."""
         declared = parse_schema(columns)
-        decoder = KeepingJsonDecoder(JsonReferenceDecoder(declared), declared, column=True)
+        decoder = RescuingJsonDecoder(JsonReferenceDecoder(declared), declared, column=True)
         rows = decoder.decode(pa.array([json.dumps(each).encode() for each in records])).rows
         offsets = pa.array(range(self.next, self.next + len(records)), pa.int64())
         self.next += len(records)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote.filling import HAS_VALUE, LACKS_REQUIRED, Filled, Filling
 from jobs.promote.promotion import Promotion
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, StructType
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN
 from tests.helpers.json_records import kinds, primitives, records
 
 ANCHOR = Field("anchor", parse_schema("c string").fields[0].type)
@@ -32,7 +32,7 @@ def table_schema(columns: StructType) -> Schema:
 
 def landed(columns: StructType, values: list[bytes | None]) -> tuple[dict[int, Any], pa.RecordBatch]:
     """The rows by their records, and the block of them."""
-    decoder = KeepingJsonDecoder(JsonReferenceDecoder(columns), columns, column=True)
+    decoder = RescuingJsonDecoder(JsonReferenceDecoder(columns), columns, column=True)
     decoded = decoder.decode(pa.array(values, pa.binary()))
     return dict(zip(decoded.positions.tolist(), decoded.rows.to_pylist(), strict=True)), decoded.rows
 

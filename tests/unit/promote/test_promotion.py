@@ -14,9 +14,9 @@ from jobs.promote.backfill import backfill
 from jobs.promote.kept_sql import coalesce_sql
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kept_fields import with_extra_column
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import with_extra_column
 from jobs.schema_contract.alteration import alter_table
 from jobs.spec.models import StreamSpec
 from tests.helpers.evolving_stream import EvolvingStream

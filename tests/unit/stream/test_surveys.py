@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.target_positions import need
-from jobs.formats.json import survey
+from jobs.formats.json import evolving
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.stream import schema_evolution
 from jobs.stream.results import TaskResults
@@ -196,6 +196,6 @@ def test_batches_land_as_by_exact_runs_alone(
         return [*found, sorted((record.batch, change) for record in one.history for change in record.changes)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "_SAMPLE", sample)
-        patch.setattr(survey, "_MANY", 2 * sample)
+        patch.setattr(evolving, "_SAMPLE", sample)
+        patch.setattr(evolving, "_MANY", 2 * sample)
         assert landed(surveyed=True) == landed(surveyed=False)

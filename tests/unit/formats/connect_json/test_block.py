@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.connect_json.block import ConnectJsonBlockDecoder
 from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
+from jobs.formats.rescued_fields import conformed_rows
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import StructType
 from jobs.schema.iceberg_schema import iceberg_schema

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from jobs.formats.decoder_spec import resolved_rows
 from jobs.formats.json.canonical import canonical
-from jobs.formats.json.first_columns import first_columns
-from jobs.formats.json.kept_fields import kept_members
+from jobs.formats.json.inference import first_columns
+from jobs.formats.json.rescued_json import members_without_column
 from jobs.formats.json.seen_values import Place, SeenValues
 from jobs.formats.known_formats import FORMATS
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kept_fields import with_extra_column
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import with_extra_column
 
 
 def columns(*records: Any, **infer: Any) -> str | None:
@@ -67,8 +67,8 @@ TABLE = parse_schema("id string, s struct<a int>, l list<struct<x int>>, m map<s
         (b'{"x":1,"x":2}', '{"x":2}'),
     ],
 )
-def test_kept_members(record: bytes, expected: str | None) -> None:
-    assert kept_members(TABLE, record) == expected
+def test_members_without_column(record: bytes, expected: str | None) -> None:
+    assert members_without_column(TABLE, record) == expected
 
 
 values = st.recursive(

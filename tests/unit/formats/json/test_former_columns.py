@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
-from jobs.formats.json.former_columns import former_column
+from jobs.formats.json.new_fields import former_column
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.known_formats import FORMATS
 from jobs.schema.evolution_policy import EvolutionPolicy

@@ -20,10 +20,10 @@ from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.known_formats import FORMATS
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.kept_fields import with_extra_column
 from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
 from jobs.schema.needs import Path
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import with_extra_column
 from jobs.spec.models import StreamSpec
 from tests.helpers.alike_records import alike_blocks
 from tests.helpers.decoders import CountingReference

@@ -13,12 +13,11 @@ from pyiceberg.types import DecimalType, DoubleType, LongType
 
 from jobs.formats.decoder import Decoded, ValueDecoder
 from jobs.formats.decoder_spec import SURVEY, resolved_rows
-from jobs.formats.json import survey
+from jobs.formats.json import evolving
 from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.healing import Heal, healed
+from jobs.formats.json.column_changes import changed_columns
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.declared import Primitive
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.needs import Need
@@ -167,8 +166,8 @@ def test_a_survey_is_exact_until_it_is_undecided_and_misses_no_need(
 ) -> None:
     policy = EvolutionPolicy("auto", "auto", "auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(survey, "_SAMPLE", sample)
-        patch.setattr(survey, "_MANY", 2 * sample)
+        patch.setattr(evolving, "_SAMPLE", sample)
+        patch.setattr(evolving, "_MANY", 2 * sample)
         patch.setitem(JsonBlockDecoder.__init__.__kwdefaults__ or {}, "smallest", smallest)
         one, exact = decoder(evolve=policy, table=table), decoder(surveys=False, evolve=policy, table=table)
         undecided, told, due = False, list[Need](), list[Need]()
@@ -191,20 +190,6 @@ def widest(needs: list[Need]) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(
-    "heal",
-    [
-        Heal("relax", ("a", "b")),
-        Heal("widen", ("a",), Primitive("long")),
-        Heal("widen", ("a",), Primitive("double")),
-        Heal("widen", ("a",), Primitive("decimal", 11, 2)),
-    ],
-    ids=str,
-)
-def test_a_need_is_the_change_that_it_asks_for(heal: Heal) -> None:
-    assert Heal.of(Need(heal.change, heal.path, heal.iceberg)) == heal
-
-
-@pytest.mark.parametrize(
     ("before", "need", "after"),
     [
         ("a int", Need("widen", ("a",), LongType()), "a long"),
@@ -217,4 +202,4 @@ def test_a_need_is_the_change_that_it_asks_for(heal: Heal) -> None:
 )
 def test_columns_with_a_need_met_are_those_that_the_table_will_have(before: str, need: Need, after: str) -> None:
     """Down to how JSON carries their values, which no need says."""
-    assert healed(parse_schema(before), [Heal.of(need)]) == parse_schema(after)
+    assert changed_columns(parse_schema(before), [need]) == parse_schema(after)

@@ -10,7 +10,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.formats.connect_json.inference import SeenEnvelopes
-from jobs.formats.json.first_columns import first_columns
+from jobs.formats.json.inference import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline

@@ -21,9 +21,9 @@ from jobs.formats.json.canonical import canonical
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import JsonText, Presence, iceberg_schema
-from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.name_matching import NameRule
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column
 
 
 def schema(text: str) -> Schema:

@@ -1,6 +1,6 @@
-"""Kept fields of a writer schema: values that no column takes, as canonical JSON in the shape of their record.
+"""Rescued data of records with a writer schema: the fields without a column, as JSON in the shape of their record.
 
-Their JSON (`jobs.formats.json_texts`) is what the JSON decoders read, so that a kept field can become a column.
+Their JSON (`jobs.formats.json_texts`) is what the JSON decoders read, so that a rescued field can become a column.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from jobs.formats.conform_plan import ColumnPlan, ListPlan, MapPlan, Node, Struc
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, rows_of
 from jobs.formats.json_texts import Texts, array_text, json_texts, key_texts, object_text, objects, parts
 from jobs.schema.iceberg_schema import JsonText, iceberg_schema
-from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.parser import parse_schema
+from jobs.schema.rescued_data import with_extra_column, without_extra_column
 
 
 def conformed_rows(spec: DecoderSpec) -> Schema:
-    """The columns that a decoder of writer schemas gives, with the one for kept fields, if the stream has it.
+    """The columns that a decoder of writer schemas gives, with the one for rescued fields, if the stream has it.
 
     Columns that are declared as `json` have the type `JsonText`.
     """
@@ -34,12 +34,7 @@ def conformed_rows(spec: DecoderSpec) -> Schema:
     return with_extra_column(rows) if spec.options.get("extra_column", True) else without_extra_column(rows)
 
 
-def without_extra_column(rows: Schema) -> Schema:
-    """The columns that a writer schema's fields may fill."""
-    return Schema(*(each for each in rows.fields if each.name != EXTRA_COLUMN))
-
-
-def kept_fields(plan: StructPlan, rows: pa.RecordBatch) -> list[str | None]:
+def rescued_fields(plan: StructPlan, rows: pa.RecordBatch) -> list[str | None]:
     """What each row has beside the columns, as a canonical JSON object; None without any.
 
     Args:
@@ -66,7 +61,7 @@ def _of_struct(plan: StructPlan, values: Sequence[pa.Array], count: int) -> Text
 
 
 def _of(node: Node, values: pa.Array) -> Texts | None:
-    """What is kept of each value; None if it never is."""
+    """What is rescued of each value; None if it never is."""
     match node:
         case StructPlan():
             return _of_struct(node, values.flatten(), len(values))
