@@ -15,11 +15,10 @@ from assets.stream_checks import CheckOutcome, check_result
 from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
-from jobs.schema.rename import RenameSuggestion
+from jobs.schema.renames import RenameSuggestion
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
-from jobs.schema_contract.renames import renames_sentence
-from jobs.schema_contract.sentences import listed, subject_sentences
+from jobs.schema_contract.sentences import listed, renames_sentence, subject_sentences
 from jobs.schema_contract.subjects import key_subjects_of, subjects_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

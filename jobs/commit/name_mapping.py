@@ -18,7 +18,7 @@ from pyiceberg.table.name_mapping import (
 from pyiceberg.types import NestedField
 
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.renamed import RenamedColumn, renamed_schema
+from jobs.schema.renames import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, columns_of
 
 _TOP = -1

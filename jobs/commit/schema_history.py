@@ -81,6 +81,7 @@ def with_record(properties: Mapping[str, str], record: ChangeRecord) -> dict[str
     return {PROPERTY: msgspec.json.encode(kept).decode()}
 
 
-def added_since(properties: Mapping[str, str], since_ms: int) -> int:
-    """How many columns were added after a time, as the history has it."""
-    return sum(record.added for record in schema_history(properties) if record.at_ms > since_ms)
+def added_within_hour(properties: Mapping[str, str]) -> int:
+    """How many columns were added within the last hour, as the history has it."""
+    hour_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
+    return sum(record.added for record in schema_history(properties) if record.at_ms > hour_ago_ms)

@@ -24,7 +24,7 @@ from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
-from jobs.schema.rename import with_former_column
+from jobs.schema.renames import with_former_column
 from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_NEED, EXTRA_PLACE, without_extra_column
 
 

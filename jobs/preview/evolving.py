@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -10,21 +9,18 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
-from jobs.commit.followers import followable
-from jobs.commit.schema_history import added_since
+from jobs.commit.needed_changes import needed_changes
+from jobs.commit.schema_history import added_within_hour
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.preview.record import TableChanges
-from jobs.schema.evolution import Evolution, judged
+from jobs.schema.evolution import Evolution
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
-from jobs.stream.field_place import field_place, refused_places
-from jobs.stream.schema_evolution import ROUNDS
-
-_HOUR_MS = 3_600_000
+from jobs.spec.transform.shaping import changed_columns, evolving_schema
+from jobs.stream.column_refusals import ColumnRefusals, field_place
+from jobs.stream.schema_evolution import CHANGES_LEFT, ROUNDS
 
 
 class EvolvingTable:
@@ -50,8 +46,7 @@ class EvolvingTable:
         self._failed: list[SchemaChange] = []
         self._refused: list[RefusedChange] = []
         self._settled: set[tuple[Change, Path]] = set()
-        self._left_out: dict[str, str] = {}
-        self._waiting: set[tuple[Change, Path]] = set()
+        self._refusals: ColumnRefusals = ColumnRefusals()
         self._rounds: int = 0
 
     @property
@@ -68,12 +63,7 @@ class EvolvingTable:
     def resolved(self) -> ResolvedSchema:
         """The rows that values become by the table as it would be by now, and their decoder."""
         found = self._spec.resolved_for(self.metadata.schema(), self.metadata.properties, evolving=True)
-        if self._left_out:
-            refused = dict(found.decoder.options.get("refused", ())) | self._left_out
-            found = found.with_options({"refused": tuple(refused.items())})
-        if self._waiting:
-            found = found.with_options({"refused_changes": tuple(sorted(self._waiting))})
-        return found
+        return self._refusals.known_to(found)
 
     def decide(self, needs: Iterable[RecordNeed]) -> bool:
         """Judge what the records need; returns whether they have to be run again, as the table is another one."""
@@ -83,7 +73,10 @@ class EvolvingTable:
             return False
         found = self._judged(new)
         schema = evolving_schema(self._spec, self.metadata)
-        if any(each.change == "add" and field_place(schema, each.path) not in self._left_out for each in found.refused):
+        if any(
+            each.change == "add" and field_place(schema, each.path) not in self._refusals.fields
+            for each in found.refused
+        ):
             # As a driver does: what fails by such a field needs no column.
             found = found.without_additions()
         self._failed += found.failed
@@ -96,25 +89,21 @@ class EvolvingTable:
             self._change(found.changes)
             again = True
         elif found.changes:
-            left = [RefusedChange(each.change, each.path, _LEFT, each.at) for each in found.changes if each.at]
+            left = [RefusedChange(each.change, each.path, CHANGES_LEFT, each.at) for each in found.changes if each.at]
             self._settled |= {(each.change, each.path) for each in left}
             again = self._refuse(left) or again
         return again
 
     def _judged(self, needs: list[RecordNeed]) -> Evolution:
-        spec, schema = self._spec, evolving_schema(self._spec, self.metadata)
-        hour_ago_ms = time.time_ns() // 1_000_000 - _HOUR_MS
-        found = judged(
+        spec = self._spec
+        return needed_changes(
+            spec,
             needs,
-            schema,
-            spec.evolution,
-            added_lately=added_since(self.metadata.properties, hour_ago_ms),
-            json=spec.decode.format == "json",
+            self.metadata,
+            added_lately=added_within_hour(self.metadata.properties),
             always={(EXTRA_COLUMN,)} if spec.decode.unknown_fields == "keep" else (),
-            **evolving_rules(spec, self.metadata),
+            followers=self._followers if spec.tables_follow else None,
         )
-        found = followed(spec, found, self.metadata)
-        return followable(spec, found, self.metadata, self._followers) if spec.tables_follow else found
 
     def _change(self, changes: tuple[SchemaChange, ...]) -> None:
         made = changed_columns(self._spec, self.metadata, changes)
@@ -124,17 +113,9 @@ class EvolvingTable:
 
     def _refuse(self, refused: Iterable[RefusedChange]) -> bool:
         """Take note of what is refused; returns whether the decoders have to know."""
-        schema, policy = evolving_schema(self._spec, self.metadata), self._spec.evolution
-        again = False
-        for each in refused:
-            self._refused.append(each)
-            if each.change == "add":
-                self._left_out |= dict.fromkeys(refused_places(schema, each.path), each.why)
-                again = True
-            elif policy.clash == "shadow" and policy.answer(each.change) == "auto":
-                self._waiting.add((each.change, each.path))
-                again = True
-        return again
-
-
-_LEFT = f"one batch changes a table {ROUNDS} times at most"
+        schema, changes = evolving_schema(self._spec, self.metadata), list(refused)
+        self._refused += changes
+        additions = [each for each in changes if each.change == "add"]
+        for each in additions:
+            self._refusals.refuse_field(schema, each.path, each.why)
+        return self._refusals.refuse_changes(changes, self._spec.evolution) or bool(additions)

@@ -1,6 +1,6 @@
 """Differences between two schemas: that of rows, as records or a stream's file give them, and that of their table.
 
-A difference says what is, by path, and which change of the table would end it; `jobs.schema.rename` looks for columns
+A difference says what is, by path, and which change of the table would end it; `jobs.schema.renames` looks for columns
 that may have been renamed among them.
 """
 

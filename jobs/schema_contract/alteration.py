@@ -15,6 +15,7 @@ from jobs.commit.columns_operation import columns_operation
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.needed_changes import needed_changes
 from jobs.commit.opening_columns import (
     OpeningColumns,
     has_landed,
@@ -27,20 +28,18 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_history import new_record, with_record
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
-from jobs.schema.evolution import judged
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.fitting import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
 from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.renamed import RenamedColumn, renamed_schema
+from jobs.schema.renames import RenamedColumn, renamed_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
+from jobs.spec.transform.shaping import changed_columns
 from jobs.write.uuid_columns import uuid_properties
 
 _ANY = 1_000_000
@@ -195,16 +194,13 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         metadata: The table's.
         proposed: Those that somebody has decided to make, limits or not.
     """
-    schema = evolving_schema(spec, metadata)
     nowhere = Coordinates("", 0, 0)
-    found = judged(
+    found = needed_changes(
+        spec,
         [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
-        schema,
-        EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
-        json=spec.decode.format == "json",
-        **evolving_rules(spec, metadata),
+        metadata,
+        policy=EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
     )
-    found = followed(spec, found, metadata)
     if spec.shapes:
         told = changed_columns(spec, metadata, found.changes).told if found.changes else ()
         return Alteration(found.changes, (), tuple(map(str, found.refused)), told=told)

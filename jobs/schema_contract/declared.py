@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.schema.difference import Difference, DifferenceKind, differences
 from jobs.schema.identifier_fields import identifier_names
-from jobs.schema.rename import RenameSuggestion, rename_suggestions
+from jobs.schema.renames import RenameSuggestion, rename_suggestions
 from jobs.schema_contract.finding import ContractFinding, Outcome
 from jobs.spec.models import NO_PROPERTIES, StreamSpec
 

@@ -1,24 +1,29 @@
-"""Forecast: what becomes of records of a writer schema, by a stream's policy and its table, before the first comes."""
+"""Forecast: what becomes of records of a writer schema, or of example records, before the first one comes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.followers import followable
+from jobs.commit.needed_changes import needed_changes
 from jobs.formats.conform_values import conversion
+from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
 from jobs.schema.difference import Difference, differences
-from jobs.schema.evolution import Evolution, judged
+from jobs.schema.evolution import Evolution
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
+from jobs.schema.renames import RenameSuggestion
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_rules, evolving_schema
+from jobs.spec.transform.shaping import changed_columns
 
 _NOWHERE = Coordinates("", 0, 0)
 _FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
@@ -47,10 +52,7 @@ def forecast(
     rows = with_column_names(rows, columns.schema, columns.names)
     found = differences(rows, columns.schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
-    decided = judged(needed, evolving_schema(spec, metadata), spec.evolution, **evolving_rules(spec, metadata))
-    verdict = followed(spec, decided, metadata)
-    if followers:
-        verdict = followable(spec, verdict, metadata, followers)
+    verdict = needed_changes(spec, needed, metadata, followers=followers or None)
     return [_finding(spec, each, verdict, metadata) for each in found]
 
 
@@ -107,3 +109,34 @@ def _other_case(spec: StreamSpec, difference: Difference) -> ContractFinding:
     if required or spec.evolution.add != "ignore":
         return ContractFinding(difference, "dead_letter", "names that differ by case only are never one column")
     return _left_out(spec, difference)
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesContract:
+    """What becomes of example records.
+
+    Attributes:
+        records: How many there are; tombstones are none of them.
+        failures: Why some become dead letters; `row` counts from zero.
+        left_out: Fields that no column takes, by path, with how many records have them.
+        renames: Columns that may be called otherwise in the records.
+    """
+
+    records: int
+    failures: tuple[Failure, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+    renames: tuple[RenameSuggestion, ...] = ()
+
+
+def examples_contract(spec: StreamSpec, metadata: TableMetadata, lines: list[bytes]) -> ExamplesContract:
+    """Decode records as the stream's reference decoder does.
+
+    Args:
+        spec: A stream whose records name no writer schema.
+        metadata: Of the stream's table.
+        lines: A record each.
+    """
+    decoder = spec.resolved_for(metadata.schema(), metadata.properties).decoder
+    decoded = FORMATS[decoder.kind].reference(decoder).decode(pa.array(lines, pa.binary()))
+    renames = dict.fromkeys(RenameSuggestion(each.former, each.path) for each in decoded.needs if each.former)
+    return ExamplesContract(len(lines), tuple(decoded.failures), Counter(decoded.unknown_fields), tuple(renames))

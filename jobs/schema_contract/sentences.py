@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from jobs.schema.renames import RenameSuggestion
 from jobs.schema_contract.finding import ContractFinding, Outcome
 from jobs.schema_contract.subjects import SubjectContract
 from jobs.spec.models import StreamSpec
@@ -34,6 +35,12 @@ def subject_sentences(subject: SubjectContract, table: str) -> str:
     if left := [each.difference.column for each in subject.findings if each.outcome == "left_out"]:
         said.append(f"No column takes, so it is left out and counted: {_cut(left)}.")
     return " ".join(said)
+
+
+def renames_sentence(stream: str, renames: Iterable[RenameSuggestion]) -> str:
+    """What somebody can do about columns that may be called otherwise, before their records come."""
+    told = [f"{each}: frazil schema apply {stream} {each.option} keeps its values together" for each in renames]
+    return f"Nothing is renamed by itself; {'; '.join(told)}."
 
 
 def listed(findings: Sequence[ContractFinding]) -> str:

@@ -17,10 +17,13 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.registry.client import RegistryClient, SubjectVersion
 from jobs.registry.errors import NotInRegistryError
-from jobs.schema.rename import RenameSuggestion
+from jobs.schema.difference import differences
+from jobs.schema.name_matching import with_column_names
+from jobs.schema.renames import RenameSuggestion, rename_suggestions
+from jobs.schema.rescued_data import EXTRA_COLUMN
+from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
-from jobs.schema_contract.renames import subject_renames
 from jobs.spec.decode import Decode
 from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
@@ -230,8 +233,40 @@ def subject_contract(
         return SubjectContract(name, version, problem=f"it cannot be read: {problem.message}")
     except FrazilError as problem:
         return SubjectContract(name, version, problem=problem.message)
-    renames = subject_renames(spec, rows, metadata, _rows_before(spec, before))
+    renames = _renames(spec, rows, metadata, _rows_before(spec, before))
     return SubjectContract(name, version, tuple(forecast(spec, rows, metadata, followers)), None, renames)
+
+
+def _renames(
+    spec: StreamSpec, rows: Schema, metadata: TableMetadata, before: Schema | None = None
+) -> tuple[RenameSuggestion, ...]:
+    """Columns of a stream's table that may be called otherwise in records of a writer schema.
+
+    The table keeps every column that it ever had, so the version before tells more than the table alone.
+
+    Args:
+        spec: The stream.
+        rows: The fields of the records, with the types that their schema gives them.
+        metadata: Of the stream's table.
+        before: The fields of the schema before, if there is one that was asked for.
+    """
+    if spec.shapes:
+        # The table's columns are those behind the steps, which name them.
+        return ()
+    columns = spec.resolved_for(metadata.schema(), metadata.properties)
+    own = {EXTRA_COLUMN}
+    fields = with_column_names(rows, columns.schema, columns.names)
+    found = rename_suggestions(differences(fields, columns.schema, own=own), fields, columns.schema, own=own)
+    if before is not None:
+        former = with_column_names(before, columns.schema, columns.names)
+        known = {path for path, _ in columns_of(columns.schema)}
+        told = {each.new for each in found}
+        found += [
+            each
+            for each in rename_suggestions(differences(fields, former), fields, former)
+            if each.old in known and each.new not in known and each.new not in told
+        ]
+    return tuple(found)
 
 
 def _rows_before(spec: StreamSpec, schema: RegistrySchema | None) -> Schema | None:

@@ -25,27 +25,13 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaId
 from jobs.pipeline.row_steps import asks_batch_time
-from jobs.schema.needs import Change, Path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
+from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.commit_pool import most_commits
 from jobs.stream.writer_schemas import WriterSchemas
 from jobs.write.table_remaking import is_as_made
-
-
-@dataclass(slots=True)
-class Refusals:
-    """What one table does not take, where decoders have to know.
-
-    Attributes:
-        fields: Fields of records, by their JSON path, with the reason.
-        changes: Changes of its columns: records that need them are not left to wait, but have their values land as
-            text.
-    """
-
-    fields: dict[str, str] = field(default_factory=dict)
-    changes: set[tuple[Change, Path]] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +64,7 @@ class OpenStream(CommitSession):
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
-    refused: dict[str, Refusals] = field(default_factory=dict)
+    refused: dict[str, ColumnRefusals] = field(default_factory=dict)
     unsurveyed: set[str] = field(default_factory=set)
     refused_values: dict[str, str] = field(default_factory=dict)
     unmade: dict[str, str] = field(default_factory=dict)
@@ -114,9 +100,9 @@ class OpenStream(CommitSession):
         """The stream's table, as it was loaded last."""
         return self.targets[self.spec.table.name].table
 
-    def refused_by(self, table: str) -> Refusals:
+    def refused_by(self, table: str) -> ColumnRefusals:
         """What a table does not take."""
-        return self.refused.setdefault(table, Refusals())
+        return self.refused.setdefault(table, ColumnRefusals())
 
     def resolved_for(
         self, table: TableMetadata, unknown: frozenset[SchemaId] = frozenset(), name: str | None = None
@@ -130,12 +116,7 @@ class OpenStream(CommitSession):
         """
         name = name or self.spec.table.name
         found = self.spec.for_table(name).resolved_for(table.schema(), table.properties, evolving=True)
-        refusals = self.refused_by(name)
-        if refusals.fields:
-            refused = dict(found.decoder.options.get("refused", ())) | refusals.fields
-            found = found.with_options({"refused": tuple(refused.items())})
-        if refusals.changes:
-            found = found.with_options({"refused_changes": tuple(sorted(refusals.changes))})
+        found = self.refused_by(name).known_to(found)
         return found.with_schemas(self.schemas.lookup(unknown)) if self.schemas else found
 
     def record_columns_for(

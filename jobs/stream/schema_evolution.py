@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from pyiceberg.schema import Schema
@@ -16,24 +16,24 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import SchemaChangeError
-from jobs.commit.followers import followable, follower_names
+from jobs.commit.followers import follower_names
+from jobs.commit.needed_changes import needed_changes
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal, Seen
-from jobs.commit.schema_history import added_since, schema_history
+from jobs.commit.schema_history import added_within_hour, schema_history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.formats.decoder import EVERY_FIELD, LEFT_OUT
-from jobs.schema.evolution import Evolution, judged
+from jobs.schema.evolution import Evolution
 from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.rename import with_former_names
+from jobs.schema.renames import with_former_names
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import evolving_rules, evolving_schema
+from jobs.spec.transform.shaping import evolving_schema
 from jobs.steps import step
-from jobs.stream.field_place import field_place, refused_places
+from jobs.stream.column_refusals import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal
 
@@ -45,7 +45,7 @@ _HOUR_SECONDS = 3600.0
 MOST_REFUSED = 1_000
 """Refused fields that are told apart; beyond them each record with a new field fails."""
 _TOO_MANY = f"more than {MOST_REFUSED:,} fields of records have got no column"
-_LEFT = f"one batch changes a table {ROUNDS} times at most"
+CHANGES_LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
 class SchemaEvolution:
@@ -73,8 +73,10 @@ class SchemaEvolution:
 
     def refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
         """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
-        refused = self._stream.refused_by(self._name).fields
-        changes, before, own = self._refuse_changes(needs), len(refused), self._elsewhere
+        refusals = self._stream.refused_by(self._name)
+        refused = refusals.fields
+        changes = refusals.refuse_changes(needs, self._stream.spec.evolution)
+        before, own = len(refused), self._elsewhere
         if self._stream.spec.evolution.add == "propose":
             for each in needs:
                 if self._goes_without(each):
@@ -83,18 +85,10 @@ class SchemaEvolution:
             return changes or len(refused) > before
         for each in needs:
             if each.change == "add" and each.path[0] not in own and not self._goes_without(each):
-                refused.setdefault(field_place(schema, each.path), _LEFT)
+                refused.setdefault(field_place(schema, each.path), CHANGES_LEFT)
         if len(refused) >= MOST_REFUSED:
             refused[EVERY_FIELD] = _TOO_MANY
         return changes or len(refused) > before
-
-    def _refuse_changes(self, changes: Iterable[RecordNeed | RefusedChange]) -> bool:
-        """Take note of changes of columns that are not made; returns whether decoders wait for them with texts."""
-        policy, known = self._stream.spec.evolution, self._stream.refused_by(self._name).changes
-        kinds = {change for change in ("widen", "relax") if policy.answer(change) == "auto"}
-        new = {(each.change, each.path) for each in changes if each.change in kinds} - known
-        known |= new if policy.clash == "shadow" else set()
-        return policy.clash == "shadow" and bool(new)
 
     @property
     def _elsewhere(self) -> frozenset[str]:
@@ -157,7 +151,9 @@ class SchemaEvolution:
             if may_change:
                 found = self._of_landing(found, metadata)
             elif found.changes:
-                left = tuple(RefusedChange(each.change, each.path, _LEFT, each.at) for each in found.changes if each.at)
+                left = tuple(
+                    RefusedChange(each.change, each.path, CHANGES_LEFT, each.at) for each in found.changes if each.at
+                )
                 found = replace(found, changes=(), refused=(*found.refused, *left))
             if not found.changes or found.failed:
                 return Proposal(found)
@@ -201,27 +197,21 @@ class SchemaEvolution:
             self._stream.anchor.refuse_later_claim(self._stream.epoch)
 
     def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
-        spec = self._spec
-        schema = evolving_schema(spec, metadata)
-        hour_ago_ms = (time.time_ns() // 1_000_000) - int(_HOUR_SECONDS * 1000)
-        found = judged(
+        spec, tables = self._spec, self._stream.targets
+        followers = {name: tables[name] for name in follower_names(spec)}
+        known = {name: each.table.metadata for name, each in followers.items() if not isinstance(each, ParkedTarget)}
+        found = needed_changes(
+            spec,
             needs,
-            schema,
-            spec.evolution,
-            added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
-            json=spec.decode.format == "json",
+            metadata,
+            added_lately=added_within_hour(metadata.properties) + self._proposed,
             always=_unasked(spec),
-            **evolving_rules(spec, metadata),
+            followers=known if spec.tables_follow else None,
         )
-        found = followed(spec, found, metadata)
-        if spec.tables_follow:
-            tables = self._stream.targets
-            others = {name: tables[name] for name in follower_names(spec)}
-            kept = {name: each.table.metadata for name, each in others.items() if not isinstance(each, ParkedTarget)}
-            found = followable(spec, found, metadata, kept)
         if spec.shapes:
             # The table's columns are those behind the steps, which name them.
             return found
+        schema = evolving_schema(spec, metadata)
         return replace(
             found,
             changes=with_former_names(found.changes, needs, schema),
@@ -249,7 +239,8 @@ class SchemaEvolution:
     def refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
         schema = evolving_schema(self._spec, self._table.table.metadata)
-        refused = self._stream.refused_by(self._name).fields
+        refusals = self._stream.refused_by(self._name)
+        refused = refusals.fields
         before = len(refused)
         for each in verdict.refused:
             if self._goes_without(each):
@@ -266,11 +257,12 @@ class SchemaEvolution:
             self._settle(each.change, each.path)
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
             if each.change == "add":
-                refused |= dict.fromkeys(refused_places(schema, each.path), each.why)
+                refusals.refuse_field(schema, each.path, each.why)
             if len(refused) >= MOST_REFUSED and EVERY_FIELD not in refused:
                 log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
                 refused[EVERY_FIELD] = _TOO_MANY
-        return self._refuse_changes(verdict.refused) or len(refused) > before
+        waiting = refusals.refuse_changes(verdict.refused, self._stream.spec.evolution)
+        return waiting or len(refused) > before
 
     def _goes_without(self, change: RecordNeed | RefusedChange) -> bool:
         """Whether a field gets no column that the table would not have anyway: records land without it."""

@@ -18,7 +18,7 @@ from pyiceberg.types import IcebergType
 from jobs.schema.compatibility import holds
 from jobs.schema.iceberg_schema import column_text, column_type
 from jobs.schema.needs import Change, Coordinates, Path
-from jobs.schema.rename import rename_option
+from jobs.schema.renames import rename_option
 from jobs.schema.schema_change import SchemaChange, columns_of
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore

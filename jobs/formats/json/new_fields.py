@@ -19,7 +19,7 @@ from jobs.formats.problems import shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType
 from jobs.schema.needs import Path
 from jobs.schema.parser import parse_schema
-from jobs.schema.rename import similar
+from jobs.schema.renames import similar
 
 _INT64 = 2**63
 _MOST_DIGITS = 38

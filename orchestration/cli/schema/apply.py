@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.schema.fitting import Fitting
-from jobs.schema.renamed import RenamedColumn
+from jobs.schema.renames import RenamedColumn
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,

@@ -15,7 +15,7 @@ from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Coordinates, Need, RecordNeed
 from jobs.schema.parser import parse_schema
-from jobs.schema.rename import rename_suggestions, similar, with_former_column, with_former_names
+from jobs.schema.renames import rename_suggestions, similar, with_former_column, with_former_names
 from jobs.schema.schema_change import SchemaChange
 
 KAFKA = tuple(KAFKA_COLUMNS.names)

@@ -25,7 +25,7 @@ from jobs.schema.identifier_fields import identifier_names
 from jobs.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
-from jobs.schema.renamed import RenamedColumn, parse_rename, renamed_schema
+from jobs.schema.renames import RenamedColumn, parse_rename, renamed_schema
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence

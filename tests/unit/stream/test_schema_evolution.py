@@ -20,7 +20,7 @@ from jobs.commit.target_positions import need
 from jobs.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import schema_evolution
-from jobs.stream.field_place import field_place
+from jobs.stream.column_refusals import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import forget_proposal, proposals
 from jobs.task import needs as task_needs

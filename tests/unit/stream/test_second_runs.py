@@ -21,7 +21,7 @@ from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.known_schemas import KnownSchemas
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.renamed import parse_rename
+from jobs.schema.renames import parse_rename
 from jobs.schema_contract.alteration import alter_table, renaming_alteration
 from jobs.spec.event_time import EventTime
 from jobs.spec.registry import RegistrySettings

@@ -1,0 +1,89 @@
+"""Column refusals: the fields and changes of columns that a table does not get, as decoders have to know them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyiceberg.schema import Schema
+
+from jobs.formats.decoder import WITHIN
+from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.formats.problems import shown_key
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.needs import Change, Path, RecordNeed
+from jobs.schema.schema_change import RefusedChange, columns_of
+
+
+@dataclass(slots=True)
+class ColumnRefusals:
+    """What one table does not take, where decoders have to know.
+
+    Attributes:
+        fields: Fields of records, by their JSON path, with the reason.
+        changes: Changes of its columns: records that need them do not wait, but have their values land as text.
+    """
+
+    fields: dict[str, str] = field(default_factory=dict)
+    changes: set[tuple[Change, Path]] = field(default_factory=set)
+
+    def refuse_field(self, schema: Schema, path: Path, why: str) -> None:
+        """Refuse a column for a field.
+
+        Args:
+            schema: The table's.
+            path: The column's.
+            why: The reason, as the end of a sentence.
+        """
+        self.fields |= dict.fromkeys(refused_places(schema, path), why)
+
+    def refuse_changes(self, refused: Iterable[RecordNeed | RefusedChange], policy: EvolutionPolicy) -> bool:
+        """Refuse changes of columns; returns whether decoders have to know, as their records wait for a change."""
+        if policy.clash != "shadow":
+            return False
+        before = len(self.changes)
+        for each in refused:
+            if each.change != "add" and policy.answer(each.change) == "auto":
+                self.changes.add((each.change, each.path))
+        return len(self.changes) > before
+
+    def known_to(self, resolved: ResolvedSchema) -> ResolvedSchema:
+        """The decoder of a schema with what is refused as its options."""
+        if self.fields:
+            refused = dict(resolved.decoder.options.get("refused", ())) | self.fields
+            resolved = resolved.with_options({"refused": tuple(refused.items())})
+        if self.changes:
+            resolved = resolved.with_options({"refused_changes": tuple(sorted(self.changes))})
+        return resolved
+
+
+def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
+    """The JSON paths by which decoders know a field that gets no column; of one in a new field with a mark, too.
+
+    Names may have points in them, so the path alone does not tell it from another field.
+
+    Args:
+        schema: The table's.
+        path: The column's.
+    """
+    place = field_place(schema, path)
+    return (place,) if not path[:-1] or path[:-1] in dict(columns_of(schema)) else (place, f"{place}{WITHIN}")
+
+
+def field_place(schema: Schema, path: Path) -> str:
+    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map.
+
+    Args:
+        schema: The table's, which has what the column lies in.
+        path: The column's.
+    """
+    columns, place = dict(columns_of(schema)), "$"
+    for at, name in enumerate(path):
+        above = columns.get(path[:at]) if at else None
+        parent_type = above.field_type if above else None
+        if parent_type is not None and not parent_type.is_primitive and not parent_type.is_struct:
+            place += "[]" if name == "element" else "{}"
+        else:
+            # As decoders write it: what is no column may have any name.
+            place += f".{name if path[: at + 1] in columns else shown_key(name)}"
+    return place
