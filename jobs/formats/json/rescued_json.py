@@ -158,8 +158,8 @@ def rescued_values(
         Its row, if all columns of text exist; the changes of columns that it waits for, or else the columns of text
         that the table lacks; None if it fails whatever is changed.
     """
-    columns, wide, lacking = declared, False, list[Need]()
-    for _ in range(_MOST_TEXTS):
+    columns, wide, lacking, texts = declared, False, list[Need](), 0
+    while texts < _MOST_TEXTS:
         if not wide and changes.may_help(failure):
             wide = True
         else:
@@ -168,7 +168,7 @@ def rescued_values(
             rewritten = _with_text(record, beside.place) if beside else None
             if beside is None or rewritten is None or not (beside.exists or may_add(beside.path)):
                 return None
-            record = rewritten
+            record, texts = rewritten, texts + 1
             if not beside.exists:
                 lacking.append(Need("add", beside.path, StringType()))
                 columns = _with_column(columns, beside.path)

@@ -151,6 +151,17 @@ def test_nulls_are_seen_without_a_look_at_each_record(monkeypatch: pytest.Monkey
         looked.clear()
 
 
+@pytest.mark.parametrize(("clashes", "rescued"), [(1, 1), (9, 9), (10, 0)])
+def test_a_record_with_too_many_clashing_values_asks_for_no_column_of_text(clashes: int, rescued: int) -> None:
+    rows = iceberg_schema(parse_schema(", ".join(f"n{number} int" for number in range(12))))
+    policy = EvolutionPolicy("auto", "auto", "auto", "shadow")
+    decoder = FORMATS["json"].reference(resolved_rows("json", rows, policy.as_options()).decoder)
+    record = {f"n{number}": "x" for number in range(clashes)}
+    found = decoder.decode(pa.array([json.dumps(record).encode()], pa.binary()))
+    assert needs(found) == [f"add n{number}_text string 0" for number in range(rescued)]
+    assert [each.error_class for each in found.failures] == ["wrong_type"]
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=4),
