@@ -1,33 +1,45 @@
 """Backfill of a promoted column: data files whose rows have kept values of it make room for others, a few at a time.
 
 Each group of files is one commit of its own, on exactly the head that was read, so a run that is killed has done a part
-and the next one does the rest. A stream commits in between: then the same files are committed on its head, if those
-that they replace are still there as they were read.
+and the next one does the rest. If a stream commits in between, the same files are committed on its head. If others have
+rewritten files or changed columns, the backfill stops, and the next run goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.compare_and_swap import Backoff
+from jobs.commit.compare_and_swap import Backoff, compare_and_swap
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.operations import ReplaceFiles
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamps import BACKFILL_KEY
 from jobs.errors import FrazilError
 from jobs.formats.json.seen_values import Place
-from jobs.promote.backfill_group import FileGroup, commit_group
 from jobs.promote.filling import Filling
-from jobs.promote.kept_values import keeping_files, places_of
 from jobs.promote.promotion import Promotion
+from jobs.promote.rescued_values import files_with_rescued_data, places_of
 from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.steps import step
 from jobs.write.data_file_rows import UnreadableFileError, data_files, stored_rows
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.target_writer import TargetWriter
 
+ROWS_SUMMARY = "frazil.backfilled-rows"
+"""In the summary of a backfill's snapshots: how many rows have got their value."""
+GROUP_BYTES = 256 * 1024 * 1024
+GROUP_FILES = 64
+"""What one commit replaces, at most, but for a single file that is larger."""
 MOST_LEFT = 20
-_ROUNDS = 5
+
+
+class TableChangedError(FrazilError):
+    """Others have rewritten files of the table, or changed its columns, while it was backfilled."""
 
 
 @dataclass(slots=True)
@@ -71,11 +83,6 @@ class Backfilled:
     looked_at: int = 0
     all_files: int = 0
 
-    def forget_left(self) -> None:
-        """Begin to count anew what stays kept: all files are looked at again."""
-        self.left, self.looked_at = 0, 0
-        self.examples, self.by_class, self.skipped = [], {}, {}
-
 
 def backfill(
     table: Table,
@@ -99,18 +106,31 @@ def backfill(
         backoff: Between the attempts at a commit.
 
     Raises:
+        TableChangedError: Others have changed the table meanwhile; what was committed stays, and the next run goes on.
         FrazilError: The table cannot be rewritten so, or the catalog refuses; what was committed stays.
     """
     refuse_backfill(table, promotion)
-    done = Backfilled()
-    for _ in range(_ROUNDS):
-        done.forget_left()
-        if not _round(_Run(table, promotion, coordinates, verify, on_progress, backoff, done)):
-            return done
-    raise FrazilError(
-        f"table {_name(table)}: others rewrote its files again and again meanwhile; {done.rows:,} rows are filled.",
-        fix="let the other writers finish, then run this again, which carries on",
-    )
+    table.refresh()
+    run = _Run(table, promotion, coordinates, verify, on_progress, backoff)
+    filling, tasks, group = Filling(promotion, table.schema()), files_with_rescued_data(table), _FileGroup.of(table)
+    run.done.all_files = len(tasks)
+    try:
+        for task in tasks:
+            _look_at(run, filling, task, group)
+            run.done.looked_at += 1
+            on_progress(run.done)
+            if group.full:
+                whole, group = group, _FileGroup.of(table)
+                _commit(run, whole)
+                if not group.is_for(table):
+                    raise _changed_meanwhile(run)
+        whole, group = group, _FileGroup.of(table)
+        _commit(run, whole)
+    except BaseException:
+        # A group that is being committed is no longer this one.
+        group.abort()
+        raise
+    return run.done
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +141,51 @@ class _Run:
     verify: Callable[[], None]
     on_progress: Callable[[Backfilled], None]
     backoff: Callable[[], Backoff]
-    done: Backfilled
+    done: Backfilled = field(default_factory=Backfilled)
 
 
-def _round(run: _Run) -> bool:
-    """Look at all files once; returns whether some of them have to be looked at again."""
-    table, done = run.table, run.done
-    table.refresh()
-    filling = Filling(run.promotion, table.schema())
-    tasks = keeping_files(table)
-    done.all_files = len(tasks)
-    stale = False
-    group = FileGroup.of(table)
-    try:
-        for task in tasks:
-            _look_at(run, filling, task, group)
-            done.looked_at += 1
-            run.on_progress(done)
-            if group.full:
-                whole, group = group, FileGroup.of(table)
-                stale |= not _committed(run, whole)
-                if not group.is_for(table):
-                    return True
-        whole, group = group, FileGroup.of(table)
-        return not _committed(run, whole) or stale
-    except BaseException:
-        # A group that is being committed is no longer this one.
-        group.abort()
-        raise
+@dataclass(slots=True)
+class _FileGroup:
+    """Files to take the place of others; nothing refers to the new ones yet.
+
+    Attributes:
+        schema_id, spec_id: Of the table that the new files are written for.
+        tasks: The files that make room.
+        added: Those that come.
+        writers: What has written those.
+        rows: How many are filled.
+    """
+
+    schema_id: int
+    spec_id: int
+    tasks: list[FileScanTask] = field(default_factory=list)
+    added: list[DataFile] = field(default_factory=list)
+    writers: list[TargetWriter] = field(default_factory=list)
+    rows: int = 0
+
+    @classmethod
+    def of(cls, table: Table) -> _FileGroup:
+        """An empty one, for the table as it is."""
+        return cls(table.metadata.current_schema_id, table.metadata.default_spec_id)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is as much as one commit takes."""
+        size = sum(each.file.file_size_in_bytes for each in self.tasks)
+        return size >= GROUP_BYTES or len(self.tasks) >= GROUP_FILES
+
+    def is_for(self, table: Table) -> bool:
+        """Whether the table has the columns and the partitions that the new files are written for."""
+        metadata = table.metadata
+        return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id)
+
+    def abort(self) -> None:
+        """Delete the new files."""
+        for writer in self.writers:
+            writer.abort()
 
 
-def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: FileGroup) -> None:
+def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: _FileGroup) -> None:
     """Count what a file has kept, and write it anew if some of that goes to the column."""
     file = task.file
     try:
@@ -181,7 +215,7 @@ def _count(run: _Run, filling: Filling, file: DataFile) -> int:
     return moved
 
 
-def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: FileGroup, expected: int) -> None:
+def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: _FileGroup, expected: int) -> None:
     table, file = run.table, task.file
     writer = TargetWriter(table.metadata, table.io, file_prefix="backfill")
     moved = 0
@@ -207,16 +241,65 @@ def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: FileGroup, 
     group.rows += moved
 
 
-def _committed(run: _Run, group: FileGroup) -> bool:
+def _commit(run: _Run, group: _FileGroup) -> None:
+    """Commit a group, on the table's head as it is by then.
+
+    Raises:
+        FrazilError: Its files are not as they were read, and the new ones are deleted; or the catalog refuses, or
+            nobody knows, and the new ones are left to the removal of orphans.
+    """
     if not group.tasks:
-        return True
-    if not commit_group(run.table, group, run.promotion.column, verify=run.verify, backoff=run.backoff):
-        return False
+        return
+    table, name, column = run.table, _name(run.table), run.promotion.column
+    operation = ReplaceFiles([each.file for each in group.tasks], group.added)
+    said = {BACKFILL_KEY: column, ROWS_SUMMARY: str(group.rows)}
+    read = table.metadata.current_snapshot_id
+    step("backfill_before_commit")
+
+    def attempt() -> None:
+        nonlocal read
+        run.verify()
+        table.refresh()
+        if table.metadata.current_snapshot_id != read or not group.is_for(table):
+            now = data_files(table)
+            if {each.file_path for each in group.added} <= {each.file.file_path for each in now}:
+                # A copy of the request, which was answered with a refusal, has landed.
+                return
+            if not _still_fits(table, group, now):
+                group.abort()
+                raise _changed_meanwhile(run)
+        read = table.metadata.current_snapshot_id
+        commit_once(table, operation, summary=said, properties={})
+
+    def given_up(problem: str) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"column {column} of table {name} could not be filled further: {problem}.",
+            fix="run this again, which carries on",
+        )
+
+    compare_and_swap(name, attempt, given_up, run.backoff)
+    step("backfill_after_commit")
     run.done.rows += group.rows
     run.done.files += len(group.tasks)
     run.done.commits += 1
     run.on_progress(run.done)
-    return True
+
+
+def _changed_meanwhile(run: _Run) -> TableChangedError:
+    return TableChangedError(
+        f"table {_name(run.table)}: its files or its columns were changed meanwhile; {run.done.rows:,} rows are "
+        "filled, and nothing is lost.",
+        fix="run this again, which carries on",
+    )
+
+
+def _still_fits(table: Table, group: _FileGroup, now: Iterable[FileScanTask]) -> bool:
+    there = {each.file.file_path: _deletes(each) for each in now}
+    return group.is_for(table) and all(there.get(each.file.file_path) == _deletes(each) for each in group.tasks)
+
+
+def _deletes(task: FileScanTask) -> frozenset[str]:
+    return frozenset(each.file_path for each in task.delete_files)
 
 
 def refuse_backfill(table: Table, promotion: Promotion) -> None:

@@ -1,4 +1,4 @@
-"""Promotion of a kept field: which column it becomes, of which type, and the change of the table that makes it."""
+"""Promotion of a rescued field: which column it becomes, of which type, and the change of the table that makes it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,29 @@ from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of
-from jobs.schema.tokens import SchemaTextError
+from jobs.schema.tokens import SchemaTextError, default_encoding
 from jobs.schema_contract.alteration import Alteration
 from jobs.spec.models import StreamSpec
 
 _NOBODYS = Coordinates("", -1, -1)
 _SHAPES = "write it as '$.field' or '$.payer.field', names with other signs in backticks: '$.`order-id`'"
+_SPARK: dict[type[ice.IcebergType], str] = {
+    ice.BooleanType: "boolean",
+    ice.IntegerType: "int",
+    ice.LongType: "bigint",
+    ice.FloatType: "float",
+    ice.DoubleType: "double",
+    ice.DateType: "date",
+    ice.TimestampType: "timestamp_ntz",
+    ice.TimestamptzType: "timestamp",
+    ice.StringType: "string",
+    ice.UUIDType: "string",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A kept field and the column that it becomes.
+    """A rescued field and the column that it becomes.
 
     Attributes:
         path: Of the field in a record, and of the column in the table.
@@ -265,3 +277,30 @@ def _around(path: Path, declared: DeclaredType) -> StructType:
     for name in reversed(path[1:]):
         declared = StructType((Field(name, declared),))
     return StructType((Field(path[0], declared),))
+
+
+def coalesce_sql(promotion: Promotion) -> str | None:
+    """An expression of Spark SQL that gives the field of every row, wherever that has it.
+
+    None where no short one does: of structs, lists and maps, of bytes, and where JSON carries values in another way.
+    """
+    kind = promotion.type
+    if not isinstance(kind, Primitive) or kind.encoding not in (None, default_encoding(kind.name)):
+        return None
+    column = iceberg_schema(StructType(promotion.record.fields)).find_field(promotion.column).field_type
+    if isinstance(column, ice.DecimalType):
+        spark = f"decimal({column.precision},{column.scale})"
+    elif (found := _SPARK.get(type(column))) is not None:
+        spark = found
+    else:
+        return None
+    if any("'" in name or "`" in name or "]" in name for name in promotion.path):
+        return None
+    place = "$" + "".join(f".{name}" if _is_identifier(name) else f"['{name}']" for name in promotion.path)
+    columns = ".".join(name if _is_identifier(name) else f"`{name}`" for name in promotion.path)
+    text = f'get_json_object({EXTRA_COLUMN}, "{place}")'
+    return f"coalesce({columns}, {text if spark == 'string' else f'cast({text} as {spark})'})"
+
+
+def _is_identifier(name: str) -> bool:
+    return name.isascii() and name.isidentifier()

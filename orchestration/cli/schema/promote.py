@@ -16,10 +16,9 @@ from jobs.catalog import connect_catalog
 from jobs.commit.branch import on_branch
 from jobs.errors import FrazilError
 from jobs.maintain.table_lock import TableBusyError, table_lock
-from jobs.promote.backfill import Backfilled, backfill, refuse_backfill
-from jobs.promote.kept_sql import coalesce_sql
-from jobs.promote.kept_values import KeptValues, ProposedType, kept_values, proposed_type
-from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
+from jobs.promote.backfill import Backfilled, TableChangedError, backfill, refuse_backfill
+from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
+from jobs.promote.rescued_values import ProposedType, RescuedValues, proposed_type, rescued_values
 from jobs.schema.needs import Path, column_name
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.alteration import alter_table, altered_metadata
@@ -146,9 +145,9 @@ def promote_field(
     _tell_next(asked, found)
 
 
-def _looked_at(asked: _Asked, table: Table, path: Path) -> KeptValues:
+def _looked_at(asked: _Asked, table: Table, path: Path) -> RescuedValues:
     with _bar(asked, f"Looking at {EXTRA_COLUMN}") as update:
-        return kept_values(
+        return rescued_values(
             table,
             path,
             asked.spec.kafka_columns.coordinates,
@@ -157,7 +156,7 @@ def _looked_at(asked: _Asked, table: Table, path: Path) -> KeptValues:
         )
 
 
-def _type(asked: _Asked, field: str, kept: KeptValues, proposed: ProposedType) -> Any:
+def _type(asked: _Asked, field: str, kept: RescuedValues, proposed: ProposedType) -> Any:
     if proposed.type is not None:
         return proposed.type
     where = "the rows" if kept.complete else f"the {kept.files:,} of {kept.all_files:,} data files that were looked at"
@@ -169,7 +168,7 @@ def _type(asked: _Asked, field: str, kept: KeptValues, proposed: ProposedType) -
 
 
 def _show(
-    asked: _Asked, table: Table, found: Promotion, kept: KeptValues | None, proposed: ProposedType | None
+    asked: _Asked, table: Table, found: Promotion, kept: RescuedValues | None, proposed: ProposedType | None
 ) -> None:
     if asked.as_json:
         return
@@ -191,7 +190,7 @@ def _show(
         )
 
 
-def _nulls(kept: KeptValues) -> int:
+def _nulls(kept: RescuedValues) -> int:
     value = kept.seen.fields.get("value")
     return value.nulls if value else 0
 
@@ -225,6 +224,8 @@ def _backfilled(asked: _Asked, catalog: Catalog, found: Promotion) -> Backfilled
             f"{busy.message} The column is there, and its rows are not filled.",
             fix=f"wait for it to end, then {_again(asked, found)}",
         ) from None
+    except TableChangedError as changed:
+        raise TableChangedError(changed.message, fix=_again(asked, found)) from None
 
 
 @contextlib.contextmanager
@@ -295,7 +296,13 @@ def _again(asked: _Asked, found: Promotion) -> str:
 
 
 def _print_facts(
-    asked: _Asked, schema_id: int, found: Promotion, kept: KeptValues | None, filled: Backfilled | None, *, done: bool
+    asked: _Asked,
+    schema_id: int,
+    found: Promotion,
+    kept: RescuedValues | None,
+    filled: Backfilled | None,
+    *,
+    done: bool,
 ) -> None:
     facts: dict[str, Any] = {
         "stream": asked.spec.stream,

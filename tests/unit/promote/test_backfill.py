@@ -22,10 +22,9 @@ from jobs.errors import FrazilError
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.rescued_json import RescuingJsonDecoder
 from jobs.promote import backfill as module
-from jobs.promote import backfill_group as groups
 from jobs.promote.backfill import Backfilled, backfill
-from jobs.promote.kept_values import kept_values, proposed_type
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
+from jobs.promote.rescued_values import proposed_type, rescued_values
 from jobs.schema.parser import parse_schema
 from jobs.schema_contract.alteration import alter_table
 from jobs.spec.models import StreamSpec
@@ -147,7 +146,7 @@ def test_a_backfill_is_no_foreign_writer(place: Place) -> None:
 
 
 def test_a_group_is_committed_before_the_next_is_begun(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "GROUP_FILES", 2)
+    monkeypatch.setattr(module, "GROUP_FILES", 2)
     for n in range(5):
         place.land(record(n, note=str(n)))
     promoted = place.promote("$.note", "string")
@@ -157,7 +156,7 @@ def test_a_group_is_committed_before_the_next_is_begun(place: Place, monkeypatch
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(groups, "step", killed)
+        patch.setattr(module, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             place.backfill(promoted)
     assert sum(row.get("note") is not None for row in place.rows()) == 2
@@ -174,7 +173,7 @@ def test_a_run_that_dies_before_its_commit_has_changed_nothing(place: Place, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(groups, "step", killed)
+        patch.setattr(module, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             place.backfill(promoted)
     assert place.paths() == before
@@ -189,7 +188,7 @@ def interrupted(place: Place, monkeypatch: pytest.MonkeyPatch, meanwhile: Callab
         if name == "backfill_before_commit" and left:
             left.pop()()
 
-    monkeypatch.setattr(groups, "step", passed)
+    monkeypatch.setattr(module, "step", passed)
 
 
 def test_a_stream_appends_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +199,9 @@ def test_a_stream_appends_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatc
     assert [row["note"] for row in place.rows()] == ["a", "b"]
 
 
-def test_files_that_are_gone_meanwhile_are_looked_for_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_gone_meanwhile_stop_it_and_the_next_run_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.land(record(0, note="a"))
     place.land(record(1, note="b"))
     promoted = place.promote("$.note", "string")
@@ -210,11 +211,18 @@ def test_files_that_are_gone_meanwhile_are_looked_for_anew(place: Place, monkeyp
         table.overwrite(table.scan().to_arrow())
 
     interrupted(place, monkeypatch, compact)
+    before = place.paths()
+    with pytest.raises(FrazilError, match="changed meanwhile; 0 rows are filled, and nothing is lost") as stopped:
+        place.backfill(promoted)
+    assert stopped.value.fix == "run this again, which carries on"
+    assert before.isdisjoint(place.paths()) and not any(row.get("note") for row in place.rows())
     done = place.backfill(promoted)
     assert (done.rows, [row["note"] for row in place.rows()]) == (2, ["a", "b"])
 
 
-def test_another_column_meanwhile_does_no_harm(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_column_meanwhile_stops_it_and_the_next_run_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.land(record(0, note="a"))
     promoted = place.promote("$.note", "string")
 
@@ -223,6 +231,8 @@ def test_another_column_meanwhile_does_no_harm(place: Place, monkeypatch: pytest
             update.add_column("late", StringType())
 
     interrupted(place, monkeypatch, alter)
+    with pytest.raises(FrazilError, match="changed meanwhile"):
+        place.backfill(promoted)
     assert place.backfill(promoted).rows == 1
     assert [row["note"] for row in place.rows()] == ["a"]
 
@@ -259,7 +269,7 @@ def test_a_file_with_deleted_rows_is_left_to_compaction(place: Place, monkeypatc
     place.land(record(0, note="a"), record(1, note="b"))
     promoted, before = place.promote("$.note", "string"), place.paths()
     with_deletes = [FileScanTask(each.file, {each.file}) for each in place.table.scan().plan_files()]
-    monkeypatch.setattr(module, "keeping_files", lambda _: with_deletes)
+    monkeypatch.setattr(module, "files_with_rescued_data", lambda _: with_deletes)
     done = place.backfill(promoted)
     assert (done.rows, list(done.skipped.values())) == (0, ["some of its rows are deleted by delete files"])
     assert place.paths() == before
@@ -278,7 +288,7 @@ def test_a_file_with_deleted_rows_is_left_to_compaction(place: Place, monkeypatc
 )
 def test_a_type_is_proposed(place: Place, values: list[Any], kind: str | None) -> None:
     place.land(*(record(n, v=value) for n, value in enumerate(values)), record(99))
-    found = kept_values(place.table, ("v",), COORDINATES, everything=True)
+    found = rescued_values(place.table, ("v",), COORDINATES, everything=True)
     proposed = proposed_type(found.seen, place.spec)
     assert found.rows == len(values)
     assert (str(proposed.type) if proposed.type else None) == kind

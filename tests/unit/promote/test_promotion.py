@@ -11,8 +11,7 @@ from pyiceberg.types import StringType
 from jobs.commit.schema_history import schema_history
 from jobs.errors import FrazilError
 from jobs.promote.backfill import backfill
-from jobs.promote.kept_sql import coalesce_sql
-from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
+from jobs.promote.promotion import Promotion, coalesce_sql, parse_field, parse_type, promotion
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.schema.parser import parse_schema

@@ -19,6 +19,7 @@ from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.maintain.table_lock import table_lock
+from jobs.promote import backfill
 from jobs.write.target_writer import TargetWriter
 from orchestration.cli.main import main
 from resources.deployment import Deployment
@@ -139,6 +140,25 @@ def test_a_table_that_is_maintained_is_left_alone(home: Path) -> None:
     assert "being maintained" in refused.stderr
     assert "--backfill" in refused.stderr
     assert rows(home)[0][0] is None
+
+
+def test_a_backfill_stops_where_others_change_the_table_and_is_carried_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others_rewrite(name: str) -> None:
+        if name == "backfill_before_commit":
+            with connect_catalog(Deployment.at(home).settings()) as catalog:
+                table = catalog.load_table("orders.payments")
+                table.overwrite(table.scan().to_arrow())
+
+    words = ["--promote", "$.note", "--backfill", "--yes"]
+    with monkeypatch.context() as patch:
+        patch.setattr(backfill, "step", others_rewrite)
+        stopped = typed(home, *words)
+    assert stopped.exit_code == 1 and "changed meanwhile; 0 rows are filled, and nothing is lost" in stopped.stderr
+    assert "frazil schema apply payments --promote '$.note' --backfill" in " ".join(stopped.stderr.split())
+    assert typed(home, *words).exit_code == 0
+    assert rows(home) == FILLED
 
 
 @pytest.mark.parametrize("step", ["backfill_before_commit", "backfill_after_commit"])

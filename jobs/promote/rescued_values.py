@@ -1,4 +1,4 @@
-"""Kept values of a field: what the rows of a table hold of it, and the type of a column that takes them."""
+"""Rescued values of a field: what the rows of a table hold of it, and the type of a column that takes them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NOWHERE = Place("", -1, -1)
 
 
 @dataclass(slots=True)
-class KeptValues:
-    """What rows have kept of one field.
+class RescuedValues:
+    """What rows have of one field in `_extra`.
 
     Attributes:
         seen: The values, as those of the field `value` of records.
@@ -63,7 +63,7 @@ class ProposedType:
     form: str | None = None
 
 
-def keeping_files(table: Table) -> list[FileScanTask]:
+def files_with_rescued_data(table: Table) -> list[FileScanTask]:
     """The data files that may have kept anything, by their statistics."""
     column = table.schema().find_field(EXTRA_COLUMN).field_id
     return [
@@ -71,14 +71,14 @@ def keeping_files(table: Table) -> list[FileScanTask]:
     ]
 
 
-def kept_values(
+def rescued_values(
     table: Table,
     path: Path,
     coordinates: Sequence[str],
     *,
     everything: bool = False,
     on_progress: Callable[[int, int, int], None] = lambda files, of, rows: None,
-) -> KeptValues:
+) -> RescuedValues:
     """Look at what the rows of a table have kept of a field.
 
     Args:
@@ -87,8 +87,8 @@ def kept_values(
         everything: Look at all rows; else at some.
         on_progress: Told of files looked at, of how many there are, and of rows with the field.
     """
-    files = keeping_files(table)
-    found = KeptValues(all_files=len(files))
+    files = files_with_rescued_data(table)
+    found = RescuedValues(all_files=len(files))
     for task in files:
         if not everything and (found.rows >= SAMPLE_VALUES or found.files >= SAMPLE_FILES):
             break
