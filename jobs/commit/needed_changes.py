@@ -36,6 +36,9 @@ def needed_changes(
         always: Columns that are added whatever the policy says.
         followers: Metadata of the tables that have the table's columns, by name; None: they are not asked.
     """
+    if spec.shapes:
+        # The table's columns are those behind the steps, which name them.
+        needs = [each._replace(former=None) for each in needs]
     found = judged(
         needs,
         evolving_schema(spec, metadata),

@@ -172,7 +172,7 @@ class _Judge:
         column = self._columns.get(need.path)
         match need.change:
             case "add" if need.type is not None:
-                self._gather_addition(need.path, need.type, need.at, found)
+                self._gather_addition(need.path, need.type, need.at, found, need.former)
             case "widen" if column is not None and need.type is not None:
                 if need.type.is_primitive and column.field_type.is_primitive and holds(need.type, column.field_type):
                     found.met = True
@@ -184,14 +184,16 @@ class _Judge:
             case _:
                 found.met = True
 
-    def _gather_addition(self, path: Path, kind: ice.IcebergType, at: Coordinates, found: _Found) -> None:
+    def _gather_addition(
+        self, path: Path, kind: ice.IcebergType, at: Coordinates, found: _Found, former: Path | None = None
+    ) -> None:
         column = self._columns.get(path)
         if column is None:
             if path[:-1] and not self._is_struct(path[:-1]):
                 # What it lies in has gone, or is another thing by now.
                 found.met = True
             else:
-                found.added.setdefault(path[:-1], {}).setdefault(path[-1], NewColumn()).see(kind, at)
+                found.added.setdefault(path[:-1], {}).setdefault(path[-1], NewColumn()).see(kind, at, former)
             return
         match kind, column.field_type:
             case ice.StructType(), ice.StructType():
@@ -244,7 +246,8 @@ class _Judge:
             self._left_now -= size
             for each, _ in columns_in(made, path):
                 self._names.add(each)
-            yield SchemaChange("add", path, kind, column.first)
+            former = column.former if column.former in self._columns else None
+            yield SchemaChange("add", path, kind, column.first, former)
 
     def _whole_type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
         """The type of a new column; if no part of it can be, it is refused itself, as records have it."""

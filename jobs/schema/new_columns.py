@@ -13,7 +13,7 @@ from pyiceberg import types as ice
 
 from jobs.schema.compatibility import promotes
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.needs import Coordinates
+from jobs.schema.needs import Coordinates, Path
 
 _TEXTS = (ice.StringType, ice.DateType, ice.TimestampType, ice.TimestamptzType, ice.TimeType, ice.UUIDType)
 _NUMBERS = (ice.LongType, ice.DoubleType, ice.DecimalType)
@@ -29,6 +29,7 @@ class NewColumn:
         fields: Of structs.
         element: Of lists.
         value: Of maps, whose keys are of the type `key`.
+        former: A column that the first record lacks, and that may be the same under its former name.
     """
 
     kinds: dict[str, tuple[Coordinates, ice.IcebergType]] = field(default_factory=dict)
@@ -36,9 +37,12 @@ class NewColumn:
     element: NewColumn | None = None
     value: NewColumn | None = None
     key: ice.IcebergType | None = None
+    former: Path | None = None
 
-    def see(self, kind: ice.IcebergType, at: Coordinates) -> None:
-        """Take note of a record whose field has this type."""
+    def see(self, kind: ice.IcebergType, at: Coordinates, former: Path | None = None) -> None:
+        """Take note of a record whose field has this type, and of the column that the field looks like."""
+        if not self.kinds or at < self.first:
+            self.former = former
         name = _PARTS.get(type(kind)) or schema_text(kind)
         known = self.kinds.get(name)
         if known is None or at < known[0]:

@@ -8,7 +8,7 @@ of a writer schema beside its table.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg import types as ice
@@ -17,9 +17,8 @@ from pyiceberg.schema import Schema
 from jobs.errors import FrazilError
 from jobs.schema.difference import Difference, differences
 from jobs.schema.name_matching import NameRule, with_column_names
-from jobs.schema.needs import Coordinates, Need, Path, RecordNeed, column_name
+from jobs.schema.needs import Need, Path, column_name
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.schema.schema_change import SchemaChange, columns_of
 
 _SIMILAR = 0.6
 
@@ -180,29 +179,6 @@ def with_former_column(needs: Sequence[Need], rows: Schema, columns: Schema, nam
     found = rename_suggestions(differences(fields, columns, own=own), fields, columns, own=own)
     former = {each.new: each.old for each in found}
     return tuple(replace(each, former=former.get(each.path)) if each.change == "add" else each for each in needs)
-
-
-def with_former_names(
-    changes: Iterable[SchemaChange], needs: Iterable[RecordNeed], table: Schema
-) -> tuple[SchemaChange, ...]:
-    """Changes of a table, new columns with the one that they look like: the first record that needs each has the word.
-
-    Args:
-        changes: What is made of the needs.
-        needs: Of all records.
-        table: Its schema before.
-    """
-    first: dict[Path, tuple[Coordinates, Path | None]] = {}
-    for each in needs:
-        if each.change == "add" and (each.path not in first or each.at < first[each.path][0]):
-            first[each.path] = (each.at, each.former)
-    there = {path for path, _ in columns_of(table)} if any(former for _, former in first.values()) else set()
-    return tuple(
-        replace(each, former=former)
-        if each.change == "add" and (former := first.get(each.path, (None, None))[1]) in there
-        else each
-        for each in changes
-    )
 
 
 def similar(one: str, other: str) -> bool:

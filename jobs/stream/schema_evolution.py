@@ -27,7 +27,6 @@ from jobs.commit.target import Target
 from jobs.formats.decoder import EVERY_FIELD, LEFT_OUT
 from jobs.schema.evolution import Evolution
 from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.renames import with_former_names
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
@@ -200,23 +199,13 @@ class SchemaEvolution:
         spec, tables = self._spec, self._stream.targets
         followers = {name: tables[name] for name in follower_names(spec)}
         known = {name: each.table.metadata for name, each in followers.items() if not isinstance(each, ParkedTarget)}
-        found = needed_changes(
+        return needed_changes(
             spec,
             needs,
             metadata,
             added_lately=added_within_hour(metadata.properties) + self._proposed,
             always=_unasked(spec),
             followers=known if spec.tables_follow else None,
-        )
-        if spec.shapes:
-            # The table's columns are those behind the steps, which name them.
-            return found
-        schema = evolving_schema(spec, metadata)
-        return replace(
-            found,
-            changes=with_former_names(found.changes, needs, schema),
-            proposed=with_former_names(found.proposed, needs, schema),
-            failed=with_former_names(found.failed, needs, schema),
         )
 
     def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:

@@ -13,9 +13,9 @@ from jobs.schema.difference import differences
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
-from jobs.schema.needs import Coordinates, Need, RecordNeed
+from jobs.schema.needs import Need
 from jobs.schema.parser import parse_schema
-from jobs.schema.renames import rename_suggestions, similar, with_former_column, with_former_names
+from jobs.schema.renames import rename_suggestions, similar, with_former_column
 from jobs.schema.schema_change import SchemaChange
 
 KAFKA = tuple(KAFKA_COLUMNS.names)
@@ -197,25 +197,6 @@ def test_the_need_of_a_new_field_names_the_column_that_its_writer_lacks() -> Non
     assert [each.former for each in with_former_column(needs, rows, columns, names)] == [None, None]
     assert needs[1].at(7).former is None
     assert Need("add", ("b",), former=("a",)).at(7) == Need("add", ("b",), row=7, former=("a",))
-
-
-def test_of_many_records_the_first_says_what_a_new_column_looks_like() -> None:
-    table, add = schema("a int, b int"), SchemaChange("add", ("x",), LongType())
-
-    def told(*needs: tuple[int, str | None]) -> tuple[str, ...] | None:
-        given = [
-            RecordNeed("add", ("x",), LongType(), Coordinates("t", 0, at), (former,) if former else None)
-            for at, former in needs
-        ]
-        (made,) = with_former_names([add], given, table)
-        return made.former
-
-    assert told((5, None), (3, "a"), (4, "b")) == ("a",)
-    assert told((5, "a"), (3, None)) is None
-    assert told((5, "gone by now")) is None
-    assert told() is None
-    (relaxed,) = with_former_names([SchemaChange("relax", ("x",))], [], table)
-    assert relaxed.former is None
 
 
 def test_a_change_says_what_it_looks_like() -> None:

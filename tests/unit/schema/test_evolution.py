@@ -356,3 +356,14 @@ def _structs(kind: ice.IcebergType) -> Sequence[ice.StructType]:
 
 def test_a_need_keeps_all_but_its_row() -> None:
     assert Need("add", ("a",), ice.LongType(), 3).at(7) == Need("add", ("a",), ice.LongType(), 7)
+
+
+def test_of_many_records_the_first_says_what_a_new_column_looks_like() -> None:
+    def former(*needs: tuple[int, str | None]) -> tuple[str, ...] | None:
+        given = [need("add", "x", "long", at)._replace(former=(name,) if name else None) for at, name in needs]
+        (made,) = judged(given, table(), AUTO).changes
+        return made.former
+
+    assert former((5, None), (3, "n"), (4, "f")) == ("n",)
+    assert former((5, "n"), (3, None)) is None
+    assert former((5, "gone by now")) is None
