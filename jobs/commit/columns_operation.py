@@ -7,15 +7,13 @@ from typing import Any
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.opening_columns import stamped_digest
 from jobs.commit.operations import ChangeSchema
-from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.schema_operation import schema_operation
 from jobs.schema.decoded_columns import decoded_properties
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import changed_columns, evolving_schema
-from jobs.write.uuid_columns import uuid_properties
 
 
 def columns_operation(
@@ -37,23 +35,22 @@ def columns_operation(
     """
     before, made = metadata.schema(), changed_columns(spec, metadata, changes)
     grown = (made.decoded.rows, evolving_schema(spec, metadata)) if made.decoded else (made.schema, before)
-    head, after = metadata.current_snapshot(), made.schema
-    now = metadata.current_schema_id
-    record = new_record(
-        spec.stream,
-        made.told,
-        schema_id=max(each.schema_id for each in metadata.schemas) + 1 if made.changes else now,
-        snapshot_id=head.snapshot_id if head else None,
-        added=_size(grown[0]) - _size(grown[1]),
-        **whose,
-    )
-    properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
-    properties |= changed_mapping(metadata.properties, before, after, made.changes)
+    properties: dict[str, str] = {}
     if made.decoded is not None:
         stamped = (stamped_digest(metadata.properties, spec.stream), decided)
         known, under_way = (metadata.properties, spec.stream, made.decoded), "by" in whose
-        properties |= decoded_properties(*known, *stamped, under_way=under_way)
-    return ChangeSchema(after, properties, record.id)
+        properties = decoded_properties(*known, *stamped, under_way=under_way)
+    return schema_operation(
+        spec.stream,
+        metadata,
+        made.schema,
+        made.changes,
+        made.told,
+        properties=properties,
+        same_schema=not made.changes,
+        added=_size(grown[0]) - _size(grown[1]),
+        **whose,
+    )
 
 
 def _size(schema: Schema) -> int:

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
-from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.schema_operation import schema_operation
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution import Evolution
@@ -30,7 +29,6 @@ from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schem
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.transform.columns import TransformProblem
-from jobs.write.uuid_columns import uuid_properties
 
 _NOWHERE = Coordinates("", 0, 0)
 
@@ -127,19 +125,8 @@ def following_operation(
         changes: At least one.
         whose: Epoch and batch of a driver, or by whom, for the table's history.
     """
-    before = follower.schema()
-    after = changed_schema(before, changes, follower.last_column_id, spec.kafka_columns.names)
-    head = follower.current_snapshot()
-    record = new_record(
-        spec.stream,
-        [str(each) for each in changes],
-        schema_id=max(each.schema_id for each in follower.schemas) + 1,
-        snapshot_id=head.snapshot_id if head else None,
-        added=len(index_by_id(after)) - len(index_by_id(before)),
-        **whose,
-    )
-    properties = with_record(follower.properties, record) | changed_mapping(follower.properties, before, after, changes)
-    return ChangeSchema(after, properties | uuid_properties(after, follower.properties), record.id)
+    after = changed_schema(follower.schema(), changes, follower.last_column_id, spec.kafka_columns.names)
+    return schema_operation(spec.stream, follower, after, changes, [str(each) for each in changes], **whose)
 
 
 def followable(

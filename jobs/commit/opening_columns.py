@@ -10,12 +10,11 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
-from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.schema_operation import schema_operation
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, decoded_properties, decoded_property
@@ -25,7 +24,6 @@ from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import can_be_taken, fitting_table
-from jobs.write.uuid_columns import uuid_properties
 
 _MOST_DOUBTFUL = 6
 
@@ -107,24 +105,20 @@ def opening_operation(
     """
     if not found.changes and found.decoded is None:
         return None
-    before = metadata.schema()
-    after = changed_schema(before, found.changes, metadata.last_column_id, spec.kafka_columns.names)
-    told = [*map(str, found.changes), *(["keep the decoded columns"] if found.decoded else [])]
-    head = metadata.current_snapshot()
-    schema_id = max(each.schema_id for each in metadata.schemas) + 1 if found.changes else metadata.current_schema_id
-    record = new_record(
-        spec.stream,
-        told,
-        schema_id=schema_id,
-        snapshot_id=head.snapshot_id if head else None,
-        by=by or f"streams/{spec.stream}.yaml",
-        added=len(index_by_id(after)) - len(index_by_id(before)),
-    )
-    properties = with_record(metadata.properties, record)
+    after = changed_schema(metadata.schema(), found.changes, metadata.last_column_id, spec.kafka_columns.names)
+    properties: dict[str, str] = {}
     if found.decoded:
-        properties |= decoded_properties(metadata.properties, spec.stream, found.decoded, None)
-    properties |= changed_mapping(metadata.properties, before, after, found.changes)
-    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
+        properties = decoded_properties(metadata.properties, spec.stream, found.decoded, None)
+    return schema_operation(
+        spec.stream,
+        metadata,
+        after,
+        found.changes,
+        [*map(str, found.changes), *(["keep the decoded columns"] if found.decoded else [])],
+        properties=properties,
+        same_schema=not found.changes,
+        by=by or f"streams/{spec.stream}.yaml",
+    )
 
 
 def keeps_decoded(spec: StreamSpec, metadata: TableMetadata) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.branch import stream_table
@@ -14,7 +14,6 @@ from jobs.commit.changed_metadata import with_operation
 from jobs.commit.columns_operation import columns_operation
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.needed_changes import needed_changes
 from jobs.commit.opening_columns import (
     OpeningColumns,
@@ -25,7 +24,7 @@ from jobs.commit.opening_columns import (
 )
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.schema_operation import schema_operation
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
@@ -40,7 +39,6 @@ from jobs.schema_contract.declared import declared_columns, own_columns
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import changed_columns
-from jobs.write.uuid_columns import uuid_properties
 
 _ANY = 1_000_000
 
@@ -282,21 +280,10 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
         return operation
     if decided.told:
         return columns_operation(spec, metadata, decided.changes, by=by)
-    before = metadata.schema()
-    own = own_columns(spec)
-    renamed = renamed_schema(before, decided.renames)
-    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own)
+    renamed = renamed_schema(metadata.schema(), decided.renames)
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
     if decided.identifiers is not None:
         after = with_identifier_fields(after, decided.identifiers)
-    head = metadata.current_snapshot()
-    record = new_record(
-        spec.stream,
-        decided.sentences,
-        schema_id=max(each.schema_id for each in metadata.schemas) + 1,
-        snapshot_id=head.snapshot_id if head else None,
-        by=by,
-        added=len(index_by_id(after)) - len(index_by_id(before)),
+    return schema_operation(
+        spec.stream, metadata, after, decided.changes, decided.sentences, renames=decided.renames, by=by
     )
-    mapping = changed_mapping(metadata.properties, before, after, decided.changes, decided.renames)
-    properties = with_record(metadata.properties, record) | mapping
-    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
