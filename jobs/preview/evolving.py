@@ -19,7 +19,7 @@ from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import changed_columns, evolving_schema
-from jobs.stream.column_refusals import ColumnRefusals, field_place
+from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.schema_evolution import CHANGES_LEFT, ROUNDS
 
 
@@ -72,27 +72,20 @@ class EvolvingTable:
         if not new or self._failed:
             return False
         found = self._judged(new)
-        schema = evolving_schema(self._spec, self.metadata)
-        if any(
-            each.change == "add" and field_place(schema, each.path) not in self._refusals.fields
-            for each in found.refused
-        ):
-            # As a driver does: what fails by such a field needs no column.
-            found = found.without_additions()
+        if self._rounds < ROUNDS:
+            schema = evolving_schema(self._spec, self.metadata)
+            found = self._refusals.without_columns_of_failing(found, schema, found.refused)
+        else:
+            found = found.refusing_changes(CHANGES_LEFT)
         self._failed += found.failed
         if found.failed:
             return False
         self._proposed += found.proposed
         self._settled |= {(each.change, each.path) for each in (*found.proposed, *found.refused)}
         again = self._refuse(found.refused)
-        if found.changes and self._rounds < ROUNDS:
+        if found.changes:
             self._change(found.changes)
-            again = True
-        elif found.changes:
-            left = [RefusedChange(each.change, each.path, CHANGES_LEFT, each.at) for each in found.changes if each.at]
-            self._settled |= {(each.change, each.path) for each in left}
-            again = self._refuse(left) or again
-        return again
+        return again or bool(found.changes)
 
     def _judged(self, needs: list[RecordNeed]) -> Evolution:
         spec = self._spec

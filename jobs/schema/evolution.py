@@ -44,6 +44,11 @@ class Evolution:
     refused: tuple[RefusedChange, ...] = ()
     met: bool = False
 
+    def refusing_changes(self, why: str) -> Evolution:
+        """The same with the changes refused, for this reason."""
+        left = (RefusedChange(each.change, each.path, why, each.at) for each in self.changes if each.at)
+        return replace(self, changes=(), refused=(*self.refused, *left))
+
     def without_additions(self, records: Collection[Coordinates] | None = None) -> Evolution:
         """The same without new columns.
 

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder import WITHIN
+from jobs.formats.decoder import EVERY_FIELD, WITHIN
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key
+from jobs.schema.evolution import Evolution
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, columns_of
+
+MOST_REFUSED = 1_000
+"""Refused fields that are told apart; beyond them each record with a new field fails."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,33 @@ class ColumnRefusals:
             why: The reason, as the end of a sentence.
         """
         self.fields |= dict.fromkeys(refused_places(schema, path), why)
+
+    def limit(self) -> str | None:
+        """Refuse every new field once too many are refused, as with keys that are data; returns why, the first time."""
+        if len(self.fields) < MOST_REFUSED or EVERY_FIELD in self.fields:
+            return None
+        why = self.fields[EVERY_FIELD] = f"more than {MOST_REFUSED:,} fields of records have got no column"
+        return why
+
+    def without_columns_of_failing(
+        self, found: Evolution, schema: Schema, refused: Iterable[RefusedChange]
+    ) -> Evolution:
+        """Changes without columns that may be those of records which fail, from now on, by a field that gets none.
+
+        The tasks run again, and then only records that land need columns. Once too many fields are refused for that,
+        the records are those that needs name.
+
+        Args:
+            found: What becomes of needs.
+            schema: The table's.
+            refused: What of it records fail by.
+        """
+        additions = [each for each in refused if each.change == "add"]
+        new = {field_place(schema, each.path) for each in additions} - self.fields.keys()
+        if not new or EVERY_FIELD in self.fields:
+            return found
+        many = len(self.fields) + len(new) >= MOST_REFUSED
+        return found.without_additions({each.at for each in additions} if many else None)
 
     def refuse_changes(self, refused: Iterable[RecordNeed | RefusedChange], policy: EvolutionPolicy) -> bool:
         """Refuse changes of columns; returns whether decoders have to know, as their records wait for a change."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Container, Mapping
-from dataclasses import replace
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -32,7 +31,7 @@ from jobs.schema.schema_change import RefusedChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import evolving_schema
 from jobs.steps import step
-from jobs.stream.column_refusals import field_place
+from jobs.stream.column_refusals import MOST_REFUSED, field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import keep_proposal
 
@@ -41,9 +40,6 @@ log = logging.getLogger(__name__)
 ROUNDS = 3
 """Changes of the table that one batch may lead to behind a survey; what it needs beyond them is refused."""
 _HOUR_SECONDS = 3600.0
-MOST_REFUSED = 1_000
-"""Refused fields that are told apart; beyond them each record with a new field fails."""
-_TOO_MANY = f"more than {MOST_REFUSED:,} fields of records have got no column"
 CHANGES_LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
@@ -85,8 +81,7 @@ class SchemaEvolution:
         for each in needs:
             if each.change == "add" and each.path[0] not in own and not self._goes_without(each):
                 refused.setdefault(field_place(schema, each.path), CHANGES_LEFT)
-        if len(refused) >= MOST_REFUSED:
-            refused[EVERY_FIELD] = _TOO_MANY
+        refusals.limit()
         return changes or len(refused) > before
 
     @property
@@ -148,12 +143,11 @@ class SchemaEvolution:
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Evolution]:
             found = self._judged(new, metadata)
             if may_change:
-                found = self._of_landing(found, metadata)
+                failing = [each for each in found.refused if not self._goes_without(each)]
+                schema = evolving_schema(self._spec, metadata)
+                found = stream.refused_by(self._name).without_columns_of_failing(found, schema, failing)
             elif found.changes:
-                left = tuple(
-                    RefusedChange(each.change, each.path, CHANGES_LEFT, each.at) for each in found.changes if each.at
-                )
-                found = replace(found, changes=(), refused=(*found.refused, *left))
+                found = found.refusing_changes(CHANGES_LEFT)
             if not found.changes or found.failed:
                 return Proposal(found)
             return Proposal(found, self._change(found, metadata, batch))
@@ -175,19 +169,6 @@ class SchemaEvolution:
             self._settle(each.change, each.path)
             self._proposed += each.change == "add"
         return verdict
-
-    def _of_landing(self, found: Evolution, metadata: TableMetadata) -> Evolution:
-        """Without columns that may be those of records which fail, from now on, by a field that gets none.
-
-        The tasks run again, and then only records that land need columns. Once too many fields are refused for that,
-        the records are those that needs name.
-        """
-        known, schema = self._stream.refused_by(self._name).fields, evolving_schema(self._spec, metadata)
-        refused = [each for each in found.refused if each.change == "add" and not self._goes_without(each)]
-        new = {field_place(schema, each.path) for each in refused} - known.keys()
-        if not new or EVERY_FIELD in known:
-            return found
-        return found.without_additions({each.at for each in refused} if len(known) + len(new) >= MOST_REFUSED else None)
 
     def _refuse_taken_over(self) -> None:
         """A later driver claims the coordinator, and perhaps no other table."""
@@ -247,9 +228,8 @@ class SchemaEvolution:
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
             if each.change == "add":
                 refusals.refuse_field(schema, each.path, each.why)
-            if len(refused) >= MOST_REFUSED and EVERY_FIELD not in refused:
-                log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
-                refused[EVERY_FIELD] = _TOO_MANY
+            if (too_many := refusals.limit()) is not None:
+                log.warning("table %s: %s; each record with a new field fails", self._table.name, too_many)
         waiting = refusals.refuse_changes(verdict.refused, self._stream.spec.evolution)
         return waiting or len(refused) > before
 

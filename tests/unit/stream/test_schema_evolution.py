@@ -19,7 +19,7 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import need
 from jobs.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
-from jobs.stream import schema_evolution
+from jobs.stream import column_refusals
 from jobs.stream.column_refusals import field_place
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_proposals import forget_proposal, proposals
@@ -196,7 +196,7 @@ def test_two_fields_of_one_dotted_name_do_not_hold_up_the_stream(home: Path) -> 
 
 def test_keys_that_are_data_do_not_hold_up_the_stream(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record has a field that no other has: beyond so many nobody looks at each of them."""
-    monkeypatch.setattr(schema_evolution, "MOST_REFUSED", 5)
+    monkeypatch.setattr(column_refusals, "MOST_REFUSED", 5)
     monkeypatch.setattr(task_needs, "MOST", 10)
     one = EvolvingStream(home, columns="id string, m struct<a int>", limits={"new_columns_per_hour": 2})
     done = one.land(*[{"id": str(n), "m": {f"k{n}": n}} for n in range(500)], {"id": "last", "m": {"a": 1}})
