@@ -149,7 +149,6 @@ def _scans_before(plan: MergePlan) -> tuple[dict[TopicPartition, LogScan], LogSc
             known.partitions.get(partition),
             plan.scope,
             known.breaks.get(partition, ()),
-            behind_former=partition.partition in (log.behind if (log := known.logs.get(partition.topic)) else ()),
         )
         for partition in {*known.partitions, *known.breaks}
     }

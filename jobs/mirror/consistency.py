@@ -32,6 +32,7 @@ from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
 from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
+from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of
@@ -150,6 +151,7 @@ def check_consistency(
 
     Raises:
         RolledBackError: The mirror was moved back to before its newest merge.
+        AnotherLogError: A topic of the changelog was recreated or cut.
         FrazilError: The changelog, or the snapshot of it that was merged, is gone.
     """
     changelog, table = load_changelog(catalog, spec), find_table(catalog, mirror.table)
@@ -161,6 +163,7 @@ def check_consistency(
     stamp, head = mirrored(past.newest, spec.stream, mirror.table), table.current_snapshot()
     if stamp is None or head is None:
         return None
+    refuse_recreated_topics(spec, mirror, changelog, stamp)
     if changelog.metadata.snapshot_by_id(stamp.snapshot_id) is None:
         raise FrazilError(
             f"stream {spec.stream}: snapshot {stamp.snapshot_id} of changelog {spec.table.name}, which mirror "

@@ -81,25 +81,17 @@ class TooManyGenerationsError(StreamStopped):
 
 
 class AnotherLogError(StreamStopped):
-    """Offsets of a topic have begun anew, and nothing else says which of two changes of a row is the later one."""
+    """A topic was recreated or cut under a mirror: its offsets have begun anew."""
 
-    def __init__(
-        self,
-        stream: str,
-        mirror: str,
-        changelog: str,
-        topic: str,
-        said: str,
-        sequence: int | None,
-        why: str = "",
-    ) -> None:
+    def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
+        """`said`: what happened to the topic. `sequence`: of the changelog's snapshot with an operator's answer."""
         answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
-        why = why or f"mirror {mirror} needs them to tell later changes from earlier ones"
         super().__init__(
             f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
-            f"{why}: rows of the former log would win over later ones of the new. So mirror {mirror} stops.",
-            fix="land a new snapshot of the source in another changelog, and make another mirror of that: table and "
-            f"mirrors of streams/{stream}.yaml",
+            f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops. It stays as it is and "
+            "can be read; the changelog goes on.",
+            fix="land a new snapshot of the source in another changelog, and make another mirror of that: name both in "
+            f"table and mirrors of streams/{stream}.yaml, then frazil run {stream} and frazil mirror run {stream}",
         )
         self.topic: str = topic
 

@@ -62,8 +62,6 @@ class LogScan:
         null_key: The first offset of a change whose key has a null; a truncate needs none.
         rows, late_rows, repeated_rows, null_keys, truncate_rows: Counts of changes.
         breaks: Where positions begin anew by an operator's word; lineages behind one are other ones.
-        behind_former: Whether the greatest position is that of a former log of the topic. A row of a snapshot that is
-            lower is no repeat there, whatever the clocks say: the connector may read the source anew.
     """
 
     unseen: int = 0
@@ -89,22 +87,15 @@ class LogScan:
     truncate_rows: int = 0
     scope: Scope = field(default="source")
     breaks: tuple[Break, ...] = ()
-    behind_former: bool = False
 
     @staticmethod
-    def after(
-        state: PartitionState | None,
-        scope: Scope = "source",
-        breaks: tuple[Break, ...] = (),
-        *,
-        behind_former: bool = False,
-    ) -> LogScan:
+    def after(state: PartitionState | None, scope: Scope = "source", breaks: tuple[Break, ...] = ()) -> LogScan:
         """A scan that goes on from what a mirror remembers of the partition."""
         if state is None:
             return LogScan(scope=scope, breaks=breaks)
         begin = state.next_offset
         found = LogScan(begin, begin, state.lineage, state.position, state.at, known=state.generations)
-        return replace(found, scope=scope, breaks=breaks, behind_former=behind_former)
+        return replace(found, scope=scope, breaks=breaks)
 
     def scanned(self, rows: pa.Table | pa.RecordBatch) -> LogScan:
         """The scan with the next rows.
@@ -173,10 +164,6 @@ class LogScan:
         # A lineage after none goes on with what was there: nothing can have been compared so far.
         run = np.cumsum(begins & (np.concatenate(([-1], codes[:-1])) >= 0)).astype(np.int64)
         seen = _Compared.of(positions, times, run)
-        if self.behind_former:
-            read = np.concatenate(([False], _mask(pc.fill_null(pc.equal(rows["op"], "r"), False))))
-            seen = replace(seen, restored=seen.restored | (seen.lower & (seen.holder == 0) & read))
-            found = replace(found, behind_former=bool(seen.holder[-1] == 0))
         found = found._compared(seen, offsets)
         if found.restored is None:
             return found

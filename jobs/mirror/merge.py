@@ -126,10 +126,7 @@ class _Merge:
             )
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
-            # Offsets of a former log say nothing of what the scans have found.
-            told = {p: scan for p, scan in scans.items() if p.topic not in plan.state.logs}
-            of_all = replace(order, scans=told)
-            history = History(self.session, self.settings, self.changelog, self.mirror, plan, of_all, until)
+            history = History(self.session, self.settings, self.changelog, self.mirror, plan, order, until)
             tasks = OrderTask(order, plan.columns), FoldTask(plan.key, plan.columns, row_filter)
             if plan.anew:
                 # What is late to the base's state is in the base, or is a change of a row that is folded with it.

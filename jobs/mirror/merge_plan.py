@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.former_log import FormerLog, former_logs
 from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.waiting_rows import WaitingRow
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
@@ -114,7 +113,7 @@ class MirrorState:
         floors: By topic.
         breaks: By partition, by offset; they outlive a rebuild.
         removed: The greatest order token of a change by which a row went, or would have gone; empty without one.
-        logs: By topic that was made again, or cut: its former log. Offsets alone do not tell the changes of both apart.
+        recreated: Topics that were recreated or cut, and behind which an earlier release went on.
         waiting: Rows that are folded again once a change of a former key comes.
     """
 
@@ -123,7 +122,7 @@ class MirrorState:
     floors: Mapping[str, TruncateFloor] = field(default_factory=dict)
     breaks: Mapping[TopicPartition, tuple[Break, ...]] = field(default_factory=dict)
     removed: str = ""
-    logs: Mapping[str, FormerLog] = field(default_factory=dict)
+    recreated: tuple[str, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
 
     @property
@@ -158,7 +157,7 @@ class MirrorState:
                 for each, breaks in sorted(self.breaks.items())
             ],
             "removed": self.removed,
-            "logs": {topic: each.to_json() for topic, each in sorted(self.logs.items())},
+            "logs": [*self.recreated],
             "waiting": [each.to_json() for each in self.waiting],
         }
         return {key: value for key, value in packed.items() if value}
@@ -183,9 +182,10 @@ class MirrorState:
             for topic, n, *found in packed.get("breaks", [])
         }
         lineages = {lineage: newest for lineage, newest in named if newest >= 0}
-        removed, logs = packed.get("removed", ""), former_logs(packed.get("logs", {}))
+        # Earlier releases have more of each topic, by its name.
+        removed, recreated = packed.get("removed", ""), tuple(sorted(packed.get("logs", ())))
         waiting = tuple(map(WaitingRow.from_json, packed.get("waiting", [])))
-        return MirrorState(partitions, lineages, floors, breaks, removed, logs, waiting)
+        return MirrorState(partitions, lineages, floors, breaks, removed, recreated, waiting)
 
     def accepted(self, at: Mapping[TopicPartition, int] | None = None) -> MirrorState:
         """The state in which positions begin anew, whatever position comes: the source was restored from a backup.

@@ -58,15 +58,8 @@ def merge_plan(
     )
 
 
-def landed_now(spec: StreamSpec, changelog: Table, *, answered: bool) -> int | None:
-    """How many changes have landed in a changelog; None where that is not known, or says nothing of offsets, as those
-    of a topic have begun anew, or somebody else has added or removed rows.
-
-    Args:
-        answered: Whether offsets of a topic have.
-    """
-    if answered:
-        return None
+def landed_now(spec: StreamSpec, changelog: Table) -> int | None:
+    """How many changes have landed in a changelog; None if that is not known, or if others added or removed rows."""
     landed = landed_rows(changelog.metadata, spec.stream)
     return landed if landed == rows_there(changelog.metadata, spec.table.name) else None
 

@@ -11,7 +11,6 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, Protocol
 
 from pyiceberg.catalog import Catalog
@@ -27,11 +26,9 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.mirror.another_log import merged_behind_logs, refuse_another_log
-from jobs.mirror.changelog_increment import ChangelogIncrement
+from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
-from jobs.mirror.log_stretch import both_results, next_stretch
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_planning import landed_now, landed_since, merge_plan, settled
 from jobs.mirror.mirror_stamp import (
@@ -51,6 +48,7 @@ from jobs.mirror.mirror_table import (
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
+from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
@@ -105,7 +103,7 @@ How = Literal["on", "anew", "incomplete"]
 def merge_new(
     session: MirrorSession, merger: Merger, letters: Callable[[], int] = lambda: 0, *, how: How = "on"
 ) -> Merged:
-    """Merge what is new in the changelog into the mirror, and publish it, each log of a topic for itself.
+    """Merge what is new in the changelog into the mirror, and publish it.
 
     Args:
         session: Held.
@@ -118,7 +116,7 @@ def merge_new(
         ExpiredChangesError: Changes of the changelog have expired, and the mirror has no base that stands for them.
         MissedChangesError: Changes have expired that the mirror has not merged.
         StaleExpiryError: The changelog stands before what has expired.
-        AnotherLogError: Offsets of its topics have begun anew, and its changes need them.
+        AnotherLogError: A topic of it was recreated or cut.
         ChangelogMovedError: The changelog was moved back to before what the mirror has.
         RolledBackError: The mirror was.
         FencedError: Another process has taken the mirror over.
@@ -133,9 +131,8 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         first = _beginning(session, changelog, how) if known is None else None
-        refuse_another_log(spec, mirror, changelog, known, first.stamp if first else None)
-        stretch = next_stretch(spec, mirror, changelog, known)
-        stamped, known, found = known, stretch.known, stretch.found
+        refuse_recreated_topics(spec, mirror, changelog, known or (first.stamp if first else None))
+        found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:
@@ -144,10 +141,9 @@ def merge_new(
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)
-        if stamped is not None and known is not None and not found.files:
-            due = stretch.passed or stamp_is_due(stamped, found, changelog.metadata)
-            said = publish_stamp(session, stamped, found, pending, known.state) if due else stamped
-            return Merged(None, found, None, said)
+        if known is not None and not found.files:
+            due = stamp_is_due(known, found, changelog.metadata)
+            return Merged(None, found, None, publish_stamp(session, known, found, pending) if due else known)
         if found.why and not anew:
             refuse_incomplete(spec, mirror, changelog)
         if anew:
@@ -172,18 +168,16 @@ def merge_new(
             if cleared:
                 merger.clear(target.catalog.load_table(mirror.table), branch)
                 start = session.branch_head(branch)
-            state = stretch.state or state_to_begin_with(newest)
+            state = known.state if known else state_to_begin_with(newest)
             table = target.catalog.load_table(mirror.table)
             if first is not None:
                 state, begins = replace(first.stamp.state, breaks=state.breaks), first.start
             else:
                 begins = history_start(spec, changelog, table, known) if known else None
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            landed = landed_now(spec, changelog, answered=stretch.answered)
+            landed = landed_now(spec, changelog)
             plan = replace(plan, anew=first is not None, landed=landed_since(known, found, landed))
-            merge = partial(merger.merge, changelog, found.files, table, branch, plan)
-            result = merged_behind_logs(spec, mirror, state, merge)
-            result = replace(result, state=stretch.state_behind(result.state))
+            result = merger.merge(changelog, found.files, table, branch, plan)
             step("mirror_after_merge")
             state, unresolved, too_late = settled(spec, mirror, found, result)
             stamp = MirrorStamp(
@@ -211,11 +205,7 @@ def merge_new(
             raise
         if done:
             step("mirror_after_publish")
-            merged = Merged(target.snapshot_id, found, result, stamp, attempt)
-            if stretch.last:
-                return merged
-            after, both = merge_new(session, merger, letters), partial(both_results, result)
-            return replace(after if after.result else merged, result=both(after.result), stamp=after.stamp)
+            return Merged(target.snapshot_id, found, result, stamp, attempt)
         log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
         _drop(session, branch)
     raise CommitRefusedError(

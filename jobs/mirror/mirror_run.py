@@ -26,6 +26,7 @@ from jobs.mirror.mirror_status import letters_counter
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
+from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.spec.mirror import Mirror
@@ -90,6 +91,7 @@ def run_mirror(
     if known is not None:
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
         refuse_other_rows(spec, mirror, known, mirror_key(spec, mirror, changelog.schema()))
+        refuse_recreated_topics(spec, mirror, changelog, known)
         if not found.files and not stamp_is_due(known, found, changelog.metadata):
             done = Merged(None, found, None, known)
     if done is None:

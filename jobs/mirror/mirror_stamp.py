@@ -243,13 +243,11 @@ def source_position(stamp: MirrorStamp, stream: str) -> SourcePosition | None:
         stream: The stream's id.
     """
     there, state = stamp.positions.get(stream, {}), stamp.state
-    # A topic that was made again may have fewer partitions.
-    merged = {p: each for p, each in state.partitions.items() if p.topic not in state.logs or p in there}
-    topics = {each.topic for each in merged}
-    known = [each for each in merged.values() if each.position is not None]
-    if len(known) < len(merged) or not known or len({each.lineage for each in known}) > 1:
+    topics = {each.topic for each in state.partitions}
+    known = [each for each in state.partitions.values() if each.position is not None]
+    if len(known) < len(state.partitions) or not known or len({each.lineage for each in known}) > 1:
         return None
-    if any(each.topic in topics and each not in merged for each in there):
+    if any(each.topic in topics and each not in state.partitions for each in there):
         return None
     least = min(known, key=lambda each: each.position or "")
     return SourcePosition(least.position or "", least.lineage, least.at)

@@ -15,7 +15,6 @@ from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.increment.increment import snapshots_since
-from jobs.mirror.another_log import refuse_another_log
 from jobs.mirror.changelog_increment import refuse_moved
 from jobs.mirror.mirror_problem import noted_problem
 from jobs.mirror.mirror_stamp import (
@@ -28,6 +27,7 @@ from jobs.mirror.mirror_stamp import (
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.other_writes import newest_merge, other_writes
+from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -90,7 +90,7 @@ def mirror_status(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog:
         if stamp is not None and changelog is not None:
             refuse_moved(changelog.metadata, spec.stream, mirror.table, stamp)
             refuse_other_rows(spec, mirror, stamp, mirror_key(spec, mirror, changelog.schema()))
-            refuse_another_log(spec, mirror, changelog, stamp)
+            refuse_recreated_topics(spec, mirror, changelog, stamp)
     except FrazilError as found:
         problem = problem or found
     rows, since = (None, None) if problem or changelog is None else _lag(spec, changelog, stamp)

@@ -15,7 +15,7 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogIncrement
-from jobs.mirror.merge_plan import MergeResult, MirrorState
+from jobs.mirror.merge_plan import MergeResult
 from jobs.mirror.mirror_stamp import MirrorStamp, mirrored
 from jobs.mirror.other_writes import other_writes
 from jobs.mirror.session import MirrorSession
@@ -105,9 +105,7 @@ def stamp_is_due(known: MirrorStamp, found: ChangelogIncrement, changelog: Table
     return gone or found.until.timestamp_ms - known.at_ms >= STAMP_EVERY.total_seconds() * 1000
 
 
-def publish_stamp(
-    session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int, state: MirrorState
-) -> MirrorStamp:
+def publish_stamp(session: MirrorSession, known: MirrorStamp, found: ChangelogIncrement, letters: int) -> MirrorStamp:
     """Say of a later snapshot of the changelog that the mirror has all changes of it; returns what is said of it now.
 
     Nothing is, where another process has merged since.
@@ -116,7 +114,6 @@ def publish_stamp(
         known: What the mirror's stamp says.
         found: Nothing to merge; `until` is that snapshot.
         letters: Dead letters that have not come back.
-        state: What the mirror knows then.
 
     Raises:
         FencedError: A later session has been here, or another one of the same epoch.
@@ -124,7 +121,7 @@ def publish_stamp(
     until = found.until
     assert until is not None, "there is a snapshot"
     # A row that is not waited for any more has one value at least that nobody knows.
-    waiting = aged(state.waiting, until.timestamp_ms)
+    waiting = aged(known.state.waiting, until.timestamp_ms)
     said = replace(
         known,
         snapshot_id=until.snapshot_id,
@@ -132,8 +129,8 @@ def publish_stamp(
         at_ms=until.timestamp_ms,
         letters=letters,
         positions=found.positions,
-        unresolved=known.unresolved + len(state.waiting) - len(waiting),
-        state=replace(state, waiting=waiting),
+        unresolved=known.unresolved + len(known.state.waiting) - len(waiting),
+        state=replace(known.state, waiting=waiting),
     )
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[bool]:
@@ -141,8 +138,7 @@ def publish_stamp(
         if mirrored(newest, session.spec.stream, session.mirror.table) != known:
             # Somebody whose lease this process does not see has merged since.
             return Proposal(False)
-        before = {p: at for p, at in newest.position.items() if p.topic not in state.logs}
-        position = pointwise_max([before, found.positions.get(session.spec.stream, {})])
+        position = pointwise_max([newest.position, found.positions.get(session.spec.stream, {})])
         stamp = replace(
             newest.claimed(session.epoch),
             kind="batch",

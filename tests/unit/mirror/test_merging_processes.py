@@ -132,7 +132,7 @@ def test_nothing_is_said_of_a_mirror_that_another_has_merged_into_since(world: M
             merge_new(quick, PlainMerger())
         newest = world.stamp()
         assert slow.epoch > quick.epoch
-        assert publish_stamp(slow, known, found, 0, known.state) == known
+        assert publish_stamp(slow, known, found, 0) == known
     assert world.stamp() == newest != known
     world.check()
 

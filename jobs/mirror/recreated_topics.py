@@ -1,0 +1,48 @@
+"""Topics of a changelog that were recreated or cut, behind which its mirrors stop.
+
+Offsets begin anew there. A mirror needs them to order changes, to tell repeats, and to know which timeline of the
+source a change belongs to. So changes of both incarnations of a topic are never merged into one mirror.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.expressions import In, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.table import Table
+
+from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
+from jobs.commit.other_logs import other_logs
+from jobs.mirror.errors import AnotherLogError
+from jobs.mirror.mirror_stamp import MirrorStamp
+from jobs.spec.mirror import Mirror
+from jobs.spec.models import StreamSpec
+
+_EARLIER = "was made again, or was cut"
+
+
+def refuse_recreated_topics(spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None) -> None:
+    """Refuse to merge changes of a topic that was recreated or cut since the changelog has changes of it.
+
+    Args:
+        known: Stamp of the mirror, or of the baseline that it is rebuilt from; None: all of the changelog is merged.
+
+    Raises:
+        AnotherLogError: An operator's answer says so, or the topic has another id than when its changes expired.
+    """
+    properties = changelog.metadata.properties
+    expired = expired_changes(properties, spec.table.name)
+    for topic in expired.replaced(stream_topics(properties, spec.stream)) if expired else ():
+        raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, REPLACED, None)
+    merged = {partition.topic for partition in known.state.partitions} if known else set[str]()
+    answers = other_logs(changelog.metadata, spec.stream, 0)
+    found = [(each.topic, each.said, each.sequence) for each in answers]
+    # Earlier releases went on behind such answers, and remembered the topics.
+    found += [(topic, _EARLIER, None) for topic in (known.state.recreated if known else ())]
+    for topic, said, sequence in found:
+        if topic in merged or _has_changes(spec, changelog, topic):
+            raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
+
+
+def _has_changes(spec: StreamSpec, changelog: Table, topic: str) -> bool:
+    of_topic = In(term=Reference(spec.kafka_columns.coordinates[0]), values={literal(topic)})
+    return any(changelog.scan(of_topic).plan_files())
