@@ -189,9 +189,10 @@ class UnknownGenerationError(StreamStopped):
         super().__init__(
             f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
             f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
-            "there have come late. What they are older than is not known, so the mirror stops.",
-            fix=f"frazil mirror rebuild {stream}, which reads all of them; where changes have expired, let the source "
-            "take a new snapshot in another changelog, and make another mirror of that",
+            "there are needed: they have come late, or rows are folded again or compared. What they are older than is "
+            "not known, so the mirror stops. It stays as it is and can be read.",
+            fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
+            "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
         self.partition: TopicPartition = partition
         self.offset: int = offset

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.errors import UnknownGenerationError
 from jobs.mirror.log_scan import LogScan
-from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
+from jobs.mirror.merge_plan import MOST_GENERATIONS, Generation, MirrorState, PartitionState
 from jobs.mirror.restored_lineage import source_lineage
 
 
@@ -66,6 +67,27 @@ def _begun_earlier(known: Sequence[Generation], scan: LogScan) -> list[Generatio
     """The generations, each from its first change on, if that has come late."""
     since = {number: min(each for n, each in scan.earlier if n == number) for number, _ in scan.earlier}
     return [Generation(each.number, since.get(each.number, each.since), each.lineage) for each in known]
+
+
+def first_known(state: PartitionState) -> int:
+    """The first offset whose generation a stamp is sure to have; it may lack those before."""
+    return state.generations[0].since if len(state.generations) >= MOST_GENERATIONS else 0
+
+
+def refuse_older(stream: str, state: MirrorState, begins: Mapping[TopicPartition, int]) -> None:
+    """Refuse to order changes of any age where a stamp may lack generations.
+
+    Args:
+        stream: For messages.
+        state: Of the mirror's stamp.
+        begins: By partition, the first offset from which on changes are ordered; before it, baselines stand for them.
+
+    Raises:
+        UnknownGenerationError: It may.
+    """
+    for partition, each in sorted(state.partitions.items()):
+        if begins.get(partition, 0) < (first := first_known(each)):
+            raise UnknownGenerationError(stream, partition, first)
 
 
 def generation_at(state: PartitionState, offset: int) -> int:

@@ -26,7 +26,7 @@ Scope = Literal["source", "key"]
 """What positions are compared within: the log of a source, or a key, as a row's version is, or any without lineage."""
 
 MOST_GENERATIONS = 16
-"""So many of a partition are in a stamp, the newest; the changelog tells of the others (`older_generations`)."""
+"""So many of a partition are in a stamp, the newest. What needs older ones stops the mirror."""
 LAST_GENERATION = 1_000
 """No source fails over so often: several servers write by turns."""
 MOST_NUMBERED = 0xFFFF

@@ -10,7 +10,7 @@ another partition of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from jobs.mirror.errors import (
     UnknownGenerationError,
     UnorderedTruncateError,
 )
-from jobs.mirror.generations import generation_at, generations_after
+from jobs.mirror.generations import first_known, generation_at, generations_after
 from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import (
     LAST_GENERATION,
@@ -37,7 +37,6 @@ from jobs.mirror.merge_plan import (
     Scope,
     TruncateFloor,
 )
-from jobs.mirror.older_generations import known_since
 from jobs.mirror.order_token import SNAPSHOT_ROW, STREAMED, hex_text, order_positions, order_token
 from jobs.mirror.truncate_check import refuse_below_truncate
 
@@ -123,11 +122,7 @@ class Order:
         if scattered:
             _refuse_scattered(stream, state)
         begins = begins or {}
-        since = known_since(before)
-        # A base stands for what is older, and what is merged again has been seen.
-        unknown = {each: range(begins.get(each, 0), first) if late else range(0) for each, first in since.items()}
-        floors = _floors(stream, state, scans, since, unknown)
-        state = replace(state, floors=floors)
+        state = replace(state, floors=_floors(stream, before, state, scans, begins, late=late))
         refuse_below_truncate(stream, before, state, scans)
         return Order(state, scans, scope, begins)
 
@@ -180,59 +175,39 @@ def _refuse_scattered(stream: str, state: MirrorState) -> None:
 
 def _floors(
     stream: str,
+    before: MirrorState,
     state: MirrorState,
     scans: Mapping[TopicPartition, LogScan],
-    since: Mapping[TopicPartition, int],
-    unknown: Mapping[TopicPartition, range],
+    begins: Mapping[TopicPartition, int],
+    *,
+    late: bool,
 ) -> dict[str, TruncateFloor]:
     """The newest truncates.
 
     Args:
-        since: By partition, the first offset whose generation is known, where that of others may not be.
-        unknown: Of these partitions, the offsets of truncates that the mirror may not have.
+        before, state: What the mirror knows before and after the increment.
+        begins, late: As `Order.of` takes them.
     """
-    floors, older = dict(state.floors), list[tuple[TopicPartition, int, str]]()
+    floors = dict(state.floors)
     topics = {each.topic for each in state.partitions}
     for partition, scan in sorted(scans.items()):
         several = sum(each.topic == partition.topic for each in state.partitions) > 1
+        first = first_known(before.partitions[partition]) if partition in before.partitions else 0
         for offset, position in scan.truncates:
+            if offset < first:
+                if late and offset >= begins.get(partition, 0):
+                    raise UnknownGenerationError(stream, partition, offset)
+                # The mirror has it, or a baseline stands for it.
+                continue
             if others := sorted(topics - {partition.topic}):
                 raise SharedTruncateError(stream, partition, offset, others)
             if position is None and several:
                 raise UnorderedTruncateError(stream, partition, offset)
             token = order_token(generation_at(state.partitions[partition], offset), position, STREAMED, offset)
             there = floors.get(partition.topic)
-            if offset < since.get(partition, 0):
-                older.append((partition, offset, token))
-            elif there is None or token > there.token:
+            if there is None or token > there.token:
                 floors[partition.topic] = TruncateFloor(token)
-    # Of an earlier generation than the first that is known: a floor in that one or a later one stands above it anyway.
-    above = [
-        (p, offset) for p, offset, token in older if p.topic not in floors or floors[p.topic].token[:4] < token[:4]
-    ]
-    seen = _floor_places(state, older)
-    for partition, offset in above:
-        if offset in unknown[partition] and offset > seen.get(partition, -1):
-            raise UnknownGenerationError(stream, partition, offset)
     return floors
-
-
-def _floor_places(state: MirrorState, older: Sequence[tuple[TopicPartition, int, str]]) -> dict[TopicPartition, int]:
-    """By partition in which the newest truncate that a mirror has is known to stand, its offset.
-
-    Args:
-        older: Truncates as `(partition, offset, token)`, in which the generation is another one than they have.
-    """
-    found = {
-        partition: offset
-        for partition, offset, token in older
-        if partition.topic in state.floors and state.floors[partition.topic].token[4:] == token[4:]
-    }
-    for topic, floor in state.floors.items():
-        of_topic = [each for each in state.partitions if each.topic == topic]
-        if len(of_topic) == 1:
-            found[of_topic[0]] = int(floor.token[-16:], 16)
-    return found
 
 
 def _sources(topics: pa.Array, partitions: pa.Array) -> tuple[np.ndarray[Any, Any], list[TopicPartition]]:

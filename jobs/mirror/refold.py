@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -22,13 +22,13 @@ from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import rows_to_read_again
 from jobs.mirror.base_frame import base_frame, with_base
 from jobs.mirror.base_rows import AmongBaseRows
-from jobs.mirror.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, log_scans, session_cores
+from jobs.mirror.change_frame import OFFSET, PARTITION, POSITION, TOPIC, as_changes, session_cores
 from jobs.mirror.fold_tasks import FoldTask, KeptTables, OrderTask
+from jobs.mirror.generations import refuse_older
 from jobs.mirror.log_scan import carried_positions
-from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan, MirrorState
+from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging_session import folded_kinds, ordered_kinds, sorted_by_key
-from jobs.mirror.older_generations import known_since, may_be_older, older_sql, with_older
 from jobs.mirror.order import Order
 from jobs.mirror.order_token import order_positions
 from jobs.mirror.row_filter import RowFilter
@@ -58,7 +58,6 @@ class History:
         mirror: With its base.
         order: Of the increment.
         until: At its end the frames cannot be read any more.
-        whole: The order of all changes, once it was asked for.
     """
 
     session: SparkSession
@@ -68,23 +67,6 @@ class History:
     plan: MergePlan
     order: Order
     until: contextlib.ExitStack
-    whole: list[Order] = field(default_factory=list)
-
-    def whole_order(self) -> Order:
-        """The order of all changes: that of the increment, with generations that the mirror's stamp has no more.
-
-        Raises:
-            UnknownGenerationError: They cannot be told.
-        """
-        if not (since := known_since(self.plan.state)):
-            return self.order
-        if not self.whole:
-            # What is compared are lineages, from the beginning on.
-            plan = replace(self.plan, state=MirrorState(breaks=self.plan.state.breaks), scope="key")
-            changes = self._read(may_be_older(plan, since)).where(older_sql((TOPIC, PARTITION, OFFSET), since))
-            scans = log_scans(changes, changes.count(), plan)
-            self.whole.append(replace(self.order, state=with_older(plan.stream, self.order.state, scans)))
-        return self.whole[0]
 
     def folded(self, keys: DataFrame, count: int, row_filter: RowFilter) -> DataFrame:
         """The folded row of each of the keys that still has a change.
@@ -139,10 +121,14 @@ class History:
 
         Args:
             part: Takes what is wanted of the base.
+
+        Raises:
+            UnknownGenerationError: Changes are older than what the mirror's stamp has of generations.
         """
         plan = self.plan
+        refuse_older(plan.stream, plan.state, self.order.begins)
         kinds = ordered_kinds(changes, plan.columns, extra)
-        ordered = changes.mapInArrow(OrderTask(self.whole_order(), plan.columns, late=True, extra=extra), kinds)
+        ordered = changes.mapInArrow(OrderTask(self.order, plan.columns, late=True, extra=extra), kinds)
         if plan.start is None:
             return ordered
         floors = [floor for _, floor in sorted(self.order.state.floors.items())]
