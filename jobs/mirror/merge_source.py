@@ -19,7 +19,6 @@ from jobs.increment.offset_ranges import quoted_name, quoted_text
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, FROM_TARGET_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import JudgeTask
 from jobs.mirror.kept_frame import kept_frame
-from jobs.mirror.key_changes import SAID_COLUMNS, key_changes
 from jobs.mirror.merge_facts import MergeFacts
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import SET_COLUMN, where_changes_are
@@ -27,7 +26,7 @@ from jobs.mirror.moved_rows import MovedRows, moved_from, moved_rows
 from jobs.mirror.refold import History, without_keys
 from jobs.mirror.removed_keys import may_be_behind, removed_later
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN, RowFilter
-from jobs.mirror.waiting_rows import KeyChange, KeyTexts, WaitingRow, above, joined, keys_of, met, named_keys, texts_of
+from jobs.mirror.waiting_rows import KeyTexts, WaitingRow, above, joined, keys_of, met, named_keys, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -121,13 +120,13 @@ class SourceRows:
             made = replace(made, unresolved=moved.unresolved, awaited=awaited, waiting=kept)
         return self._judged(made, None)
 
-    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> dict[KeyTexts, KeyChange]:
+    def _changed(self, folded: DataFrame, waiting: Sequence[WaitingRow]) -> set[KeyTexts]:
         """Of the keys that concern rows which wait, those with changes."""
         from pyspark.sql import functions as sql
 
         names = list(self.plan.key)
-        rows = folded.join(sql.broadcast(self._named(named_keys(waiting), folded)), names, "left_semi")
-        return key_changes(rows.select(*map(_column, (*names, *SAID_COLUMNS))).toArrow(), names)
+        named = sql.broadcast(self._named(named_keys(waiting), folded))
+        return {*texts_of(self._keys(folded).join(named, names, "left_semi").toArrow(), names)}
 
     def _without(self, waiting: Sequence[WaitingRow], keys: DataFrame) -> tuple[WaitingRow, ...]:
         """Rows that wait and have none of some keys."""

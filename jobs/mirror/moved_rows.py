@@ -7,7 +7,7 @@ a task holds the changes of few of them at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,14 +24,14 @@ from jobs.mirror.merging_session import folded_kinds
 from jobs.mirror.moved_keys import Histories, Key
 from jobs.mirror.refold import History, without_keys
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.waiting_rows import MOST_COLUMNS, MOST_WAITING, WaitingRow, texts_of
+from jobs.mirror.waiting_rows import MOST_WAITING, WaitingRow, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNKNOWN_COLUMN = "_change_unknown"
 """Of a moved row: how many of its values nobody knows for sure."""
-_AWAITED_COLUMN, _LACKING_COLUMN = "_change_awaited", "_change_lacking"
+_AWAITED_COLUMN = "_change_awaited"
 _ROW, _OWN = "_change_row", "_change_own"
 _ROUNDS = 50
 
@@ -75,7 +75,6 @@ def moved_rows(history: History, keys: DataFrame, row_filter: RowFilter) -> Move
     more = (
         StructField(UNKNOWN_COLUMN, LongType()),
         StructField(_AWAITED_COLUMN, ArrayType(ArrayType(StringType()))),
-        StructField(_LACKING_COLUMN, ArrayType(StringType())),
     )
     folded = StructType([*folded_kinds(rows, plan.columns).fields, *more])
     found = kept_frame(sorted_rows.mapInArrow(task, folded), history.until)
@@ -89,13 +88,11 @@ def _waiting(rows: DataFrame, key: tuple[str, ...]) -> tuple[int, tuple[WaitingR
     from pyspark.sql import functions as sql
 
     newest = rows.orderBy(sql.col(ORDER_COLUMN).desc()).limit(MOST_WAITING)
-    told = (ORDER_COLUMN, _AWAITED_COLUMN, _LACKING_COLUMN)
-    found = newest.select(*map(_column, key), UNKNOWN_COLUMN, *told).toArrow()
+    found = newest.select(*map(_column, key), UNKNOWN_COLUMN, ORDER_COLUMN, _AWAITED_COLUMN).toArrow()
+    orders, awaited = found[ORDER_COLUMN].to_pylist(), found[_AWAITED_COLUMN].to_pylist()
     named = (
-        WaitingRow(order, own, tuple(map(tuple, former)), 0, tuple(lacking) if len(lacking) <= MOST_COLUMNS else ())
-        for own, order, former, lacking in zip(
-            texts_of(found, key), *(found[name].to_pylist() for name in told), strict=True
-        )
+        WaitingRow(order, own, tuple(map(tuple, former)))
+        for own, order, former in zip(texts_of(found, key), orders, awaited, strict=True)
     )
     return sum(found[UNKNOWN_COLUMN].to_pylist()), tuple(named)
 
@@ -219,7 +216,6 @@ class MovedTask:
             for change in rows.to_pylist():
                 by_row.setdefault(change[_ROW], []).append(change)
             found, unknown, awaited = list[dict[str, Any]](), list[int](), list[list[Key]]()
-            lacking = list[list[str]]()
             for of_row in by_row.values():
                 own = next((change for change in of_row if change[_OWN]), None)
                 if own is None:
@@ -230,13 +226,9 @@ class MovedTask:
                 found.append(row)
                 unknown.append(missing)
                 awaited.append(sorted(former, key=repr))
-                # The few rows that wait are asked for each of their columns.
-                each_alone = ((name, replace(histories, columns=(name,))) for name in (self.columns if former else ()))
-                lacking.append([name for name, alone in each_alone if alone.folded(key)[2]])
             folded = self.row_filter.judged(pa.Table.from_pylist(found, folded_schema(rows.schema, self.columns)))
             folded = folded.append_column(UNKNOWN_COLUMN, pa.array(unknown, pa.int64()))
-            folded = folded.append_column(_AWAITED_COLUMN, self._texts(awaited, rows.schema))
-            yield from folded.append_column(_LACKING_COLUMN, pa.array(lacking, pa.list_(pa.string()))).to_batches()
+            yield from folded.append_column(_AWAITED_COLUMN, self._texts(awaited, rows.schema)).to_batches()
 
     def _texts(self, keys: list[list[Key]], kinds: pa.Schema) -> pa.Array:
         """Lists of keys as texts."""

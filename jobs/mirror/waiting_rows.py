@@ -9,7 +9,7 @@ stamp names it with the keys that it waits for, so that the merge which brings a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,6 @@ MOST_WAITING = 200
 """So many rows are named in a stamp, the newest by their order."""
 MOST_FOR_LONG = 50
 """And so many of those that have waited for more than an hour: the stamp stands in each snapshot of the mirror."""
-MOST_COLUMNS = 8
-"""So many are named for each of them."""
 KeyTexts = tuple[str, ...]
 _LONG_MS = 3_600_000
 _LONGEST_MS = DELETION_MEMORY.days * 86_400_000
@@ -38,42 +36,24 @@ class WaitingRow:
         key: As texts.
         former: The keys that it waits for, as texts.
         since_ms: The time of the first changelog snapshot by which it waited; milliseconds since 1970, 0 if not set.
-        columns: Those whose values it waits for; none where that is not known, as in stamps of earlier
-            versions, or where they are many.
     """
 
     order: str
     key: KeyTexts
     former: tuple[KeyTexts, ...]
     since_ms: int = 0
-    columns: tuple[str, ...] = ()
 
     def to_json(self) -> list[Any]:
         """What stands in the stamp."""
-        order = [self.order, *self.columns] if self.columns else self.order
-        return [order, self.since_ms, list(self.key), *map(list, self.former)]
+        return [self.order, self.since_ms, list(self.key), *map(list, self.former)]
 
     @staticmethod
     def from_json(packed: Sequence[Any]) -> WaitingRow:
         """The inverse of `to_json`."""
         told, since, key, *former = packed
-        order, *columns = told if isinstance(told, list) else [told]
-        return WaitingRow(order, tuple(key), tuple(map(tuple, former)), since, tuple(columns))
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange:
-    """What an increment says of a key.
-
-    Attributes:
-        order: The order token of its last change.
-        kept: Columns whose values are those of the mirror's row; None if the row is gone.
-        judged: Whether the filter could tell without values of that row.
-    """
-
-    order: str
-    kept: tuple[str, ...] | None
-    judged: bool = True
+        # Earlier releases have names of columns behind the order.
+        order = told[0] if isinstance(told, list) else told
+        return WaitingRow(order, tuple(key), tuple(map(tuple, former)), since)
 
 
 def joined(
@@ -104,34 +84,19 @@ def aged(waiting: Iterable[WaitingRow], now_ms: int) -> tuple[WaitingRow, ...]:
 
 
 def met(
-    waiting: Iterable[WaitingRow], changed: Mapping[KeyTexts, KeyChange]
+    waiting: Iterable[WaitingRow], changed: Collection[KeyTexts]
 ) -> tuple[tuple[WaitingRow, ...], tuple[WaitingRow, ...]]:
-    """Rows that are to be folded again now, as a former key has a change, and those that still wait.
-
-    A row that is gone waits no more, nor does one whose values have come by a change of its own.
+    """Rows that are to be folded again now, as their key or a former one has a change, and those that still wait.
 
     Args:
         changed: Keys with changes.
     """
-    come, still = list[WaitingRow](), list[WaitingRow]()
-    for each in waiting:
-        own = changed.get(each.key)
-        if any(former in changed for former in each.former) or (own is not None and not own.judged):
-            come.append(each)
-        elif (row := each if own is None else _behind(each, own)) is not None:
-            still.append(row)
-    return tuple(come), tuple(still)
-
-
-def _behind(row: WaitingRow, own: KeyChange) -> WaitingRow | None:
-    """A row that waits, behind a change of its own; None if it waits no more."""
-    if own.order <= row.order:
-        # The mirror's row is newer, and stays.
-        return row
-    if not own.kept:
-        return None
-    columns = tuple(name for name in row.columns if name in own.kept)
-    return replace(row, order=own.order, columns=columns) if columns or not row.columns else None
+    rows = [*waiting]
+    come = [any(key in changed for key in (each.key, *each.former)) for each in rows]
+    return (
+        tuple(each for each, now in zip(rows, come, strict=True) if now),
+        tuple(each for each, now in zip(rows, come, strict=True) if not now),
+    )
 
 
 def above(waiting: Iterable[WaitingRow], floors: Collection[str]) -> tuple[WaitingRow, ...]:

@@ -29,7 +29,6 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.mirror.change_frame import log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
-from jobs.mirror.key_changes import SAID_COLUMNS, key_changes
 from jobs.mirror.merge_plan import ORDER_COLUMN, MergeCounts, MergePlan, MergeResult
 from jobs.mirror.merge_planning import late_changes
 from jobs.mirror.mirror_table import refuse_unread
@@ -44,7 +43,7 @@ from jobs.mirror.small_merge.replaced_rows import replaced_rows, with_former_del
 from jobs.mirror.small_merge.rows_there import RowsThere, may_have_rows, rows_there
 from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
-from jobs.mirror.waiting_rows import WaitingRow, met, named_keys, with_first
+from jobs.mirror.waiting_rows import named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
@@ -150,6 +149,7 @@ class _Merge:
                 raise NotSmallError(why)
         if folded[PROBLEM_COLUMN].null_count < folded.num_rows:
             raise NotSmallError("the filter has no answer for a row")
+        self._refuse_awaited(folded)
         gone = pc.equal(folded[FOLD_COLUMN], DELETE)
         removed = pc.max(folded[ORDER_COLUMN].filter(gone)).as_py() or ""
         deletes = pc.sum(gone).as_py()
@@ -159,7 +159,7 @@ class _Merge:
             deletes=deletes,
             filtered=pc.sum(folded[FILTERED_COLUMN]).as_py(),
         )
-        state = replace(order.state, removed=max(order.state.removed, removed), waiting=self._waiting(folded))
+        state = replace(order.state, removed=max(order.state.removed, removed))
         return MergeResult(state, counts, self._merged(folded))
 
     def _folded(self, order: Order) -> pa.Table | None:
@@ -171,16 +171,11 @@ class _Merge:
         folded = list(FoldTask(plan.key, plan.columns, row_filter)(rows.to_batches()))
         return pa.Table.from_batches(folded).combine_chunks() if folded else None
 
-    def _waiting(self, folded: pa.Table) -> tuple[WaitingRow, ...]:
-        """The rows that wait for changes of their former keys, of which there are none."""
-        waiting, key = self.plan.state.waiting, self.plan.key
-        if not waiting:
-            return ()
-        rows = with_first(folded.select([*key, *SAID_COLUMNS]), key[0], named_keys(waiting))
-        come, still = met(waiting, key_changes(rows, key))
-        if come:
-            raise NotSmallError("changes have come to keys that rows had before")
-        return still
+    def _refuse_awaited(self, folded: pa.Table) -> None:
+        """See that no row that waits has a change, and none of its former keys."""
+        key, named = self.plan.key, named_keys(self.plan.state.waiting)
+        if named and {*texts_of(with_first(folded.select([*key]), key[0], named), key)} & {*named}:
+            raise NotSmallError("changes have come to rows that wait, or to keys that they had before")
 
     def _merged(self, folded: pa.Table) -> tuple[int, ...]:
         """Write and commit what becomes of the folded rows; the ids of the snapshots, one or none."""

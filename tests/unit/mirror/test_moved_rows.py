@@ -52,4 +52,3 @@ def test_each_row_has_the_values_of_its_former_keys_wherever_batches_end() -> No
             (8, "y", "0003"),
         ]
         assert [row[UNKNOWN_COLUMN] for row in found] == [0, 0, 0, 0, 0, 1]
-        assert [row["_change_lacking"] for row in found] == [[], [], [], [], [], ["note"]]

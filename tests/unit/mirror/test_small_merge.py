@@ -192,19 +192,14 @@ def _waits(world: MirrorWorld, patch: pytest.MonkeyPatch) -> None:
     world.state = replace(world.state, waiting=(WaitingRow("0000", ("3",), (("9",), ("1",))),))
 
 
-def test_a_row_waits_until_a_change_of_its_own_has_the_values(tmp_path: Path) -> None:
+def test_rows_go_on_waiting_where_changes_are_of_other_keys(tmp_path: Path) -> None:
     world = MirrorWorld(tmp_path, None, SMALL, ["id"])
     world.land(rows_of(3))
     world.merged(by="process")
-    rows = tuple(WaitingRow("0000", (str(n),), (("9",),), 7, ("note",)) for n in range(3))
+    rows = (WaitingRow("0000", ("1",), (("9",),), 7),)
     world.state = replace(world.state, waiting=rows)
-    world.land([change("u", 10, id=0, note="sent"), change("u", 11, id=1, unavailable=["note"]), change("d", 12, id=2)])
-    (left,) = world.merged(by="process").state.waiting
-    assert (left.key, left.since_ms, left.columns) == (("1",), 7, ("note",))
-    order = left.order
-    world.land([change("u", 13, 5, partition=1, id=1, note="older")])
-    (left,) = world.merged(by="process").state.waiting
-    assert left.order == order > "0000"
+    world.land([change("u", 10, id=0, note="sent"), change("d", 12, id=2)])
+    assert world.merged(by="process").state.waiting == rows
 
 
 NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], list[Row]]] = {
@@ -213,7 +208,8 @@ NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], li
     "values were sent before": (_none, [change("c", 51, id=99, unavailable=["note"])]),
     "stands in no row": (_none, [change("u", 51, id=99, unavailable=["note"])]),
     "removed by a later change": (_none, [change("u", 51, 40, id=99, partition=1)]),
-    "keys that rows had before": (_waits, [change("u", 51, id=1, name="x"), change("u", 52, id=2)]),
+    "to rows that wait, or to keys": (_waits, [change("u", 51, id=1, name="x"), change("u", 52, id=2)]),
+    "changes have come to rows that wait": (_waits, [change("d", 51, id=3)]),
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),
     "there are many changes": (_few(small_increment, "MOST_ROWS"), rows_of(2, 60)),
