@@ -14,17 +14,8 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_text
-from jobs.mirror.change_frame import (
-    OFFSET,
-    PARTITION,
-    TOPIC,
-    change_frame,
-    log_scans,
-    log_scans_here,
-    session_cores,
-)
+from jobs.mirror.change_frame import OFFSET, PARTITION, TOPIC, change_frame, log_scans, session_cores
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
-from jobs.mirror.fold_here import folded_here, folds_here, tasks_of
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
 from jobs.mirror.kept_frame import kept_frame
@@ -110,9 +101,8 @@ class _Merge:
         before = _head(self.mirror, self.branch)
         with contextlib.ExitStack() as until:
             changes = change_frame(self.session, self.settings, self.changelog, files, plan, until)
-            here = changes.toArrow() if folds_here(files, changes) else None
             count = sum(file.record_count for file in files)
-            scans = log_scans(changes, count, plan) if here is None else log_scans_here(here, plan)
+            scans = log_scans(changes, count, plan)
             late, begins = late_changes(plan, scans.values()), plan.start.offsets if plan.start else {}
             order = Order.of(
                 plan.stream, plan.key, plan.state, scans, plan.scope,
@@ -132,12 +122,9 @@ class _Merge:
                 # What is late to the base's state is in the base, or is a change of a row that is folded with it.
                 made, counts = history.folded_where(None, row_filter), replace(counts, late=0)
             else:
-                made = self._folded(changes, *tasks, count) if here is None else folded_here(changes, here, *tasks)
+                made = self._folded(changes, *tasks, count)
                 counts = replace(counts, too_late=_too_late(changes, plan) if counts.late else 0)
-            named = self.settings.spark.conf
-            tasks_conf = {} if here is None else tasks_of(here, session_cores(changes))
-            with _conf(self.session, {key: tasks_conf[key] for key in tasks_conf if key not in named}):
-                folded = kept_frame(made, until)
+            folded = kept_frame(made, until)
             columns = self.changelog.schema()
             rows = SourceRows(
                 self.session, plan, self.target, history, row_filter, until,

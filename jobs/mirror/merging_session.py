@@ -17,7 +17,7 @@ from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _CONF = {
     # Iceberg tells columns apart by upper and lower case.
@@ -47,20 +47,13 @@ def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
     return own
 
 
-def ordered_kinds(
-    changes: DataFrame, columns: Sequence[str], extra: Sequence[str] = (), *, to_arrow: bool = False
-) -> StructType:
-    """What `OrderTask` gives of changes.
-
-    Args:
-        to_arrow: Whether this process gets it.
-    """
+def ordered_kinds(changes: DataFrame, columns: Sequence[str], extra: Sequence[str] = ()) -> StructType:
+    """What `OrderTask` gives of changes."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     kinds = {field.name: field for field in changes.schema.fields}
     names = (*columns, OP_COLUMN, UNAVAILABLE_COLUMN, *extra)
-    there = [StructField(name, optional(kinds[name].dataType)) if to_arrow else kinds[name] for name in names]
-    return StructType([*there, StructField(ORDER_COLUMN, StringType())])
+    return StructType([*(kinds[name] for name in names), StructField(ORDER_COLUMN, StringType())])
 
 
 def folded_kinds(changes: DataFrame, columns: Sequence[str]) -> StructType:
@@ -80,21 +73,6 @@ def folded_kinds(changes: DataFrame, columns: Sequence[str]) -> StructType:
             StructField(PROBLEM_COLUMN, StringType()),
         ]
     )
-
-
-def optional(kind: DataType) -> DataType:
-    """A type whose parts may all be null: Arrow views no null of a struct whose fields may not be."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    match kind:
-        case StructType():
-            return StructType([StructField(field.name, optional(field.dataType)) for field in kind.fields])
-        case ArrayType():
-            return ArrayType(optional(kind.elementType))
-        case MapType():
-            return MapType(optional(kind.keyType), optional(kind.valueType))
-        case _:
-            return kind
 
 
 def sorted_by_key(rows: DataFrame, key: Sequence[str], tasks: int) -> DataFrame:

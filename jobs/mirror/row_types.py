@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg import types as ice
 
 from jobs.increment.offset_ranges import quoted_name
-from jobs.mirror.merging_session import optional
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +48,10 @@ def narrowed_to(rows: DataFrame, wanted: StructType) -> DataFrame:
     ]
     there = _in_schema_of(rows, StructType(alike))
     return there.select(
-        *[sql.col(quoted_name(field.name)).cast(optional(field.dataType)).alias(field.name) for field in wanted.fields]
+        *[
+            sql.col(quoted_name(field.name)).cast(_optional_type(field.dataType)).alias(field.name)
+            for field in wanted.fields
+        ]
     )
 
 
@@ -70,6 +72,21 @@ def arranged_as(own: DataType, wanted: DataType) -> DataType:
     if isinstance(own, MapType) and isinstance(wanted, MapType):
         return MapType(arranged_as(own.keyType, wanted.keyType), arranged_as(own.valueType, wanted.valueType))
     return own
+
+
+def _optional_type(kind: DataType) -> DataType:
+    """A type whose parts may all be null."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    match kind:
+        case StructType():
+            return StructType([StructField(field.name, _optional_type(field.dataType)) for field in kind.fields])
+        case ArrayType():
+            return ArrayType(_optional_type(kind.elementType))
+        case MapType():
+            return MapType(_optional_type(kind.keyType), _optional_type(kind.valueType))
+        case _:
+            return kind
 
 
 def _in_schema_of(rows: DataFrame, wanted: StructType) -> DataFrame:

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from jobs.errors import FrazilError
-from jobs.mirror import fold_here, join_conf
+from jobs.mirror import join_conf
 from jobs.mirror.errors import UnknownGenerationError
 from jobs.mirror.merge import table_path
 from jobs.mirror.merge_plan import Deletes, MirrorState
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-HISTORIES: list[tuple[int, int, Deletes, str | None, bool, bool]] = [
-    (1, 3, "hard", None, True, True),
-    (2, 2, "soft", "note IS NOT NULL", True, False),
-]
+HISTORIES: list[tuple[int, int, Deletes, str | None]] = [(1, 3, "hard", None), (2, 2, "soft", "note IS NOT NULL")]
 
 
-@pytest.mark.parametrize(("seed", "merges", "deletes", "where", "large_mirror", "large_increments"), HISTORIES)
+@pytest.mark.parametrize(("seed", "merges", "deletes", "where"), HISTORIES)
 def test_random_histories_cut_anywhere(
     tmp_path: Path,
     spark: SparkSession,
@@ -45,15 +42,10 @@ def test_random_histories_cut_anywhere(
     merges: int,
     deletes: Deletes,
     where: str | None,
-    large_mirror: bool,
-    large_increments: bool,
 ) -> None:
-    if large_increments:
-        monkeypatch.setattr(fold_here, "MOST_ROWS", 0)
-    if large_mirror:
-        # The keys of the changes are a filter of the mirror's rows, as in a mirror that has many.
-        monkeypatch.setattr(join_conf, "FEW_ROWS", 0)
-        monkeypatch.setattr(join_conf, "ROWS_TO_A_KEY", 0)
+    # The keys of the changes are a filter of the mirror's rows, as in a mirror that has many.
+    monkeypatch.setattr(join_conf, "FEW_ROWS", 0)
+    monkeypatch.setattr(join_conf, "ROWS_TO_A_KEY", 0)
     chosen = random.Random(seed)
     source = SourceTable(seed)
     source.run(300)
@@ -172,29 +164,6 @@ def test_an_older_version_does_not_bring_back_a_row_that_is_gone(tmp_path: Path,
     assert alive() == expected | {1: "new", 6: "f"}
 
 
-def test_rows_that_are_more_than_their_files_are_folded_in_tasks(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A text that all rows have is once in a file."""
-    monkeypatch.setattr(fold_here, "MOST_BYTES", 3_000_000)
-    folded_here = list[int]()
-    here = fold_here.folded_here
-    monkeypatch.setattr("jobs.mirror.merge.folded_here", lambda *given: folded_here.append(1) or here(*given))
-    world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
-
-    def changes(first: int, note: str) -> list[dict[str, Any]]:
-        return [change("c", first + n) | {"id": n % 100, "name": str(n), "note": note} for n in range(300)]
-
-    world.land(changes(0, "x" * 12_000))
-    assert sum(file.file_size_in_bytes for file in world.files) < 1_000_000
-    world.merged()
-    assert folded_here == []
-    world.land(changes(300, "small"))
-    world.merged()
-    assert folded_here == [1]
-    assert world.rows() == {(n,): {"id": n, "name": str(200 + n), "note": "small"} for n in range(100)}
-
-
 def test_a_filter_without_an_answer_stops_a_mirror_and_leaves_its_rows(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"], where="10 / id > 1")
     world.land([change("c", 0, 50, id=1, name="a")])
@@ -211,8 +180,7 @@ TYPES = (
 )
 
 
-def test_every_type_of_column(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks of Spark fold the first changes, this process the second ones."""
+def test_every_type_of_column(tmp_path: Path, spark: SparkSession) -> None:
     world = MirrorWorld(tmp_path, spark, TYPES, ["day", "k", "price"])
     row: dict[str, Any] = {
         "k": bytes(15) + b"\x01", "day": date(2026, 3, 1), "n": 5, "price": Decimal("1.25"), "at": BEGIN,
@@ -221,9 +189,7 @@ def test_every_type_of_column(tmp_path: Path, spark: SparkSession, monkeypatch: 
     }  # fmt: skip
     other = row | {"k": bytes(15) + b"\x03"}
     world.land([change("c", 0) | row, change("c", 1) | other])
-    with monkeypatch.context() as patch:
-        patch.setattr(fold_here, "MOST_ROWS", 0)
-        world.merged()
+    world.merged()
     assert sorted(world.rows().values(), key=lambda each: each["k"]) == [_shown(row), _shown(other)]
     less = row | {"n": 6, "people": None}
     world.land([change("u", 2, unavailable=["people"]) | less, change("d", 3) | other])
@@ -252,11 +218,8 @@ def _unplaced(told: Row) -> Row:
     return told | {"_change_position": None, "_change_lineage": None}
 
 
-def test_rows_that_are_read_anew_without_positions(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_read_anew_without_positions(tmp_path: Path, spark: SparkSession) -> None:
     """They are later than the changes before them, and than a truncate."""
-    monkeypatch.setattr(fold_here, "MOST_ROWS", 0)
     world = MirrorWorld(tmp_path, spark, SMALL, ["id"])
     log = [
         change("c", 0, id=1, name="a"), change("u", 1, id=1, name="b"), change("c", 2, id=2, name="c"),

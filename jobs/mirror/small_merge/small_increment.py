@@ -11,9 +11,11 @@ from pyiceberg.table import Table
 from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.change_frame import AT, LINEAGE, OFFSET, PARTITION, POSITION, TOPIC
 from jobs.mirror.fold import OP_COLUMN, UNAVAILABLE_COLUMN
-from jobs.mirror.fold_here import MOST_BYTES, MOST_ROWS
 from jobs.mirror.merge_plan import MergePlan
 
+MOST_ROWS = 100_000
+MOST_BYTES = 32 * 1024**2
+"""Of the values: a merge has several copies of them at once."""
 _ROWS_AT_ONCE = 1_024
 """A large text that many rows have is once in a file, and as often in a batch as there are rows."""
 _BYTES_AT_ONCE = 8 * 1024**2
