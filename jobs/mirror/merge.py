@@ -21,7 +21,6 @@ from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
 from jobs.mirror.kept_frame import kept_frame
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
-from jobs.mirror.merge_planning import late_changes
 from jobs.mirror.merge_source import SourceRows
 from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
@@ -103,15 +102,14 @@ class _Merge:
             changes = change_frame(self.session, self.settings, self.changelog, files, plan, until)
             count = sum(file.record_count for file in files)
             scans = log_scans(changes, count, plan)
-            late, begins = late_changes(plan, scans.values()), plan.start.offsets if plan.start else {}
+            begins = plan.start.offsets if plan.start else {}
             order = Order.of(
-                plan.stream, plan.key, plan.state, scans, plan.scope,
-                scattered=plan.scattered, begins=begins, late=late > 0,
-            )  # fmt: skip
+                plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=begins
+            )
             counts = MergeCounts(
                 read=sum(scan.rows for scan in scans.values()),
                 repeats=sum(scan.repeated_rows for scan in scans.values()),
-                late=late,
+                late=sum(scan.late_rows for scan in scans.values()),
                 truncates=sum(scan.truncate_rows for scan in scans.values()),
             )
             self._truncate(order.state)

@@ -230,8 +230,6 @@ class MergePlan:
         coordinates: The changelog's columns of topic, partition and offset.
         timestamp: Its column of Kafka's time.
         start: Where histories begin; None as long as no change has expired.
-        landed: Where all of the changelog is read again, how many changes have landed since the mirror's stamp; None if
-            that is not known.
         anew: Whether the branch is empty, and gets the rows of the base as well, with `state` that of the base.
     """
 
@@ -247,7 +245,6 @@ class MergePlan:
     coordinates: tuple[str, str, str] = KAFKA_COLUMNS.coordinates
     timestamp: str = KAFKA_COLUMNS.instant_coordinates[3]
     start: HistoryStart | None = None
-    landed: int | None = None
     anew: bool = False
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 
 from pyiceberg.table import Table
 
 from jobs.mirror.changelog_increment import ChangelogIncrement
 from jobs.mirror.kept_history import HistoryStart
-from jobs.mirror.log_scan import LogScan
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
-from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.mirror_table import KEY_COLUMN, row_columns
-from jobs.mirror.rebuilding import landed_rows, rows_there
 from jobs.mirror.waiting_rows import aged
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -56,35 +52,6 @@ def merge_plan(
         timestamp=spec.kafka_columns.instant_coordinates[3],
         start=start,
     )
-
-
-def landed_now(spec: StreamSpec, changelog: Table) -> int | None:
-    """How many changes have landed in a changelog; None if that is not known, or if others added or removed rows."""
-    landed = landed_rows(changelog.metadata, spec.stream)
-    return landed if landed == rows_there(changelog.metadata, spec.table.name) else None
-
-
-def landed_since(known: MirrorStamp | None, found: ChangelogIncrement, landed: int | None) -> int | None:
-    """How many changes have landed since a mirror's stamp, where all of the changelog is read; None if unknown.
-
-    Args:
-        landed: All that have.
-    """
-    if known is None or known.landed is None or landed is None or not found.why:
-        return None
-    return landed - known.landed
-
-
-def late_changes(plan: MergePlan, scans: Iterable[LogScan]) -> int:
-    """How many changes of an increment came late; none where those before the mirror's offsets are what it has.
-
-    Args:
-        scans: Of all its partitions.
-    """
-    late = fresh = 0
-    for scan in scans:
-        late, fresh = late + scan.late_rows, fresh + scan.rows - scan.late_rows
-    return 0 if fresh == plan.landed else late
 
 
 def settled(

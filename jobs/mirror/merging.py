@@ -30,7 +30,7 @@ from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increm
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
 from jobs.mirror.merge_plan import MergePlan, MergeResult
-from jobs.mirror.merge_planning import landed_now, landed_since, merge_plan, settled
+from jobs.mirror.merge_planning import merge_plan, settled
 from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
@@ -175,8 +175,7 @@ def merge_new(
             else:
                 begins = history_start(spec, changelog, table, known) if known else None
             plan = merge_plan(spec, mirror, changelog, key, state, found.until.snapshot_id, begins)
-            landed = landed_now(spec, changelog)
-            plan = replace(plan, anew=first is not None, landed=landed_since(known, found, landed))
+            plan = replace(plan, anew=first is not None)
             result = merger.merge(changelog, found.files, table, branch, plan)
             step("mirror_after_merge")
             state, unresolved, too_late = settled(spec, mirror, found, result)
@@ -195,7 +194,6 @@ def merge_new(
                 known.numbers if known else first.stamp.numbers if first else uuid.uuid4().hex[:8],
                 (known.too_late if known else 0) + too_late,
                 (known.unresolved if known else 0) + unresolved,
-                landed,
             )
             done = publish_merge(session, Attempt(branch, base, start), found, result, stamp, anew=cleared)
         except Exception:

@@ -65,7 +65,6 @@ class MirrorStamp:
         too_late: Changes that came late, from before changes that had expired, and were left out since.
         unresolved: Values that the source left out, and that no change has, of rows that were merged since then and do
             not wait for changes of their former keys; those of a row that was folded several times count each time.
-        landed: Rows that had landed in the changelog, by all that lands there; None if that is not known.
     """
 
     changelog: str
@@ -82,7 +81,6 @@ class MirrorStamp:
     numbers: str = ""
     too_late: int = 0
     unresolved: int = 0
-    landed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What stands in the stamp."""
@@ -109,8 +107,6 @@ class MirrorStamp:
             document["too_late"] = self.too_late
         if self.unresolved:
             document["unresolved"] = self.unresolved
-        if self.landed is not None:
-            document["landed"] = self.landed
         return document
 
     @staticmethod
@@ -135,7 +131,6 @@ class MirrorStamp:
             document.get("numbers", ""),
             document.get("too_late", 0),
             document.get("unresolved", 0),
-            document.get("landed"),
         )
 
 

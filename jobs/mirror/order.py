@@ -86,7 +86,6 @@ class Order:
         *,
         scattered: bool = False,
         begins: Mapping[TopicPartition, int] | None = None,
-        late: bool = True,
     ) -> Order:
         """The order of an increment.
 
@@ -96,7 +95,6 @@ class Order:
             scans: By partition, of all changes of the increment.
             scattered: Whether changes of one key may be in several partitions.
             begins: As the order has it.
-            late: Whether there may be late changes that the mirror does not have.
 
         Raises:
             NullKeyError, RestoredSourceError, TooManyGenerationsError, SharedTruncateError, UnorderedTruncateError,
@@ -122,7 +120,7 @@ class Order:
         if scattered:
             _refuse_scattered(stream, state)
         begins = begins or {}
-        state = replace(state, floors=_floors(stream, before, state, scans, begins, late=late))
+        state = replace(state, floors=_floors(stream, before, state, scans, begins))
         refuse_below_truncate(stream, before, state, scans)
         return Order(state, scans, scope, begins)
 
@@ -179,14 +177,12 @@ def _floors(
     state: MirrorState,
     scans: Mapping[TopicPartition, LogScan],
     begins: Mapping[TopicPartition, int],
-    *,
-    late: bool,
 ) -> dict[str, TruncateFloor]:
     """The newest truncates.
 
     Args:
         before, state: What the mirror knows before and after the increment.
-        begins, late: As `Order.of` takes them.
+        begins: As the order has it.
     """
     floors = dict(state.floors)
     topics = {each.topic for each in state.partitions}
@@ -195,9 +191,9 @@ def _floors(
         first = first_known(before.partitions[partition]) if partition in before.partitions else 0
         for offset, position in scan.truncates:
             if offset < first:
-                if late and offset >= begins.get(partition, 0):
+                if offset >= begins.get(partition, 0):
                     raise UnknownGenerationError(stream, partition, offset)
-                # The mirror has it, or a baseline stands for it.
+                # A baseline stands for it.
                 continue
             if others := sorted(topics - {partition.topic}):
                 raise SharedTruncateError(stream, partition, offset, others)

@@ -152,14 +152,9 @@ class MirrorWorld:
         files: Sequence[DataFile] | None = None,
         state: MirrorState | None = None,
         anew: bool = False,
-        landed: int | None = None,
         by: By = "spark",
     ) -> MergeResult:
-        """What landed since the last time is merged, and published.
-
-        Args:
-            landed: How many changes that is, where `files` are those of the whole changelog.
-        """
+        """What landed since the last time is merged, and published."""
         self.attempts += 1
         branch = f"frazil-mirror-1-{self.attempts}"
         head = self.mirror.current_snapshot()
@@ -178,7 +173,6 @@ class MirrorWorld:
             self.scope,
             self.scattered,
             start=self.start,
-            landed=landed,
             anew=anew,
         )
         if anew:

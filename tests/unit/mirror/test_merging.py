@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.operations import Append
-from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
 from jobs.mirror.changelog_increment import ChangelogMovedError
 from jobs.mirror.merging import merge_new
@@ -186,19 +184,3 @@ def test_a_mirror_of_another_key_is_refused(world: MirrorWorld) -> None:
     world.land(Change(2, "bob"))
     with pytest.raises(FrazilError, match="where none, and its file says id > 1"):
         world.merge()
-
-
-def test_how_many_changes_have_landed_is_known_while_nobody_else_adds_some(world: MirrorWorld) -> None:
-    for changes in ([Change(1, "ann"), Change(2, "bob")], [Change(1, "anna")]):
-        world.land(*changes)
-        world.merge()
-        stamp = world.stamp()
-        assert stamp is not None and stamp.landed == len(world.changes)
-    # One more by somebody else could stand for one that a replay brings.
-    changelog = world.changelog()
-    rows = world.data_files(changelog, [{"id": 9, "name": "x", "_change_op": "u", "_kafka_offset": 7}])
-    commit_once(changelog, Append(rows), summary={}, properties={})
-    world.land(Change(2, "bobby"))
-    world.merge()
-    stamp = world.stamp()
-    assert stamp is not None and stamp.landed is None

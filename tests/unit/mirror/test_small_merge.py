@@ -77,21 +77,6 @@ def test_changes_of_rows(tmp_path: Path) -> None:
     assert world.rows() == CHANGED_ROWS
 
 
-def test_where_all_is_read_again_changes_that_the_mirror_has_are_left_out(tmp_path: Path) -> None:
-    """As where snapshots of the changelog have expired since the last merge."""
-    world = MirrorWorld(tmp_path, None, SMALL, ["id"])
-    world.land(rows_of(6))
-    world.merged(by="process")
-    world.land(CHANGES)
-    every = [task.file for task in world.changelog.scan().plan_files()]
-    result = world.merged(files=every, landed=len(CHANGES), by="process")
-    assert (result.counts.read, result.counts.late, result.counts.upserts) == (14, 0, 3)
-    assert world.rows() == CHANGED_ROWS
-    # One that has landed since is none behind the others: it came late, from a replay.
-    with pytest.raises(AssertionError, match="left to Spark"):
-        world.merged(files=every, landed=1, by="process")
-
-
 def test_a_compressed_transaction_of_mysql_comes_whole(tmp_path: Path) -> None:
     """All of its events have one place, and the rows of each are counted from 0; part of it was sent twice."""
     world = MirrorWorld(tmp_path, None, SMALL, ["id"])
