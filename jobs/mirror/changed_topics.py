@@ -1,7 +1,8 @@
-"""Topics of a changelog that were recreated or cut, behind which its mirrors stop.
+"""Topics of a changelog that were recreated, cut, or got partitions, behind which its mirrors stop.
 
-Offsets begin anew there. A mirror needs them to order changes, to tell repeats, and to know which timeline of the
-source a change belongs to. So changes of both incarnations of a topic are never merged into one mirror.
+Offsets of a topic that was recreated or cut begin anew. A mirror needs them to order changes, to tell repeats, and to
+know which timeline of the source a change belongs to. So changes of both incarnations are never merged into one mirror.
+Of a topic that got partitions, keys come to other ones, where offsets say nothing of the changes before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from pyiceberg.expressions.literals import literal
 from pyiceberg.table import Table
 
 from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
+from jobs.commit.offsets import Positions
 from jobs.commit.other_logs import other_logs
-from jobs.mirror.errors import AnotherLogError
+from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
@@ -41,6 +43,27 @@ def refuse_recreated_topics(spec: StreamSpec, mirror: Mirror, changelog: Table, 
     for topic, said, sequence in found:
         if topic in merged or _has_changes(spec, changelog, topic):
             raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
+
+
+def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp, now: Positions) -> None:
+    """Refuse to merge where a topic got partitions, and offsets alone order its changes.
+
+    Args:
+        known: Stamp of the mirror.
+        now: Where the stream stands, in all partitions of its topics.
+
+    Raises:
+        AddedPartitionsError: It did.
+    """
+    if spec.changes is not None and spec.changes.order_by:
+        return
+    before = known.positions.get(spec.stream, {})
+    unplaced = {partition.topic for partition, each in known.state.partitions.items() if each.position is None}
+    for topic in sorted(unplaced):
+        newest = max((each.partition for each in before if each.topic == topic), default=None)
+        added = sorted(each.partition for each in now if each.topic == topic and each.partition > (newest or 0))
+        if newest is not None and added:
+            raise AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
 
 
 def _has_changes(spec: StreamSpec, changelog: Table, topic: str) -> bool:

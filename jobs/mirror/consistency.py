@@ -22,6 +22,7 @@ from jobs.catalog import find_table
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.fold import FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.history_start import history_start
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
@@ -32,7 +33,6 @@ from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
 from jobs.mirror.moved_rows import with_moved_rows
 from jobs.mirror.order import Order
-from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of

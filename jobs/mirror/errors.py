@@ -9,6 +9,12 @@ from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError, StreamStopped
 from jobs.mirror.merge_plan import LAST_GENERATION
 
+ANOTHER_CHANGELOG = (
+    "land a new snapshot of the source in another changelog, and make another mirror of that: name both in table and "
+    "mirrors of streams/{stream}.yaml, then frazil run {stream} and frazil mirror run {stream}"
+)
+"""What goes on where a changelog cannot be merged into a mirror any more."""
+
 
 class RestoredSourceError(StreamStopped):
     """The source has gone back: later changes have lower positions, as after a restore from a backup.
@@ -90,8 +96,21 @@ class AnotherLogError(StreamStopped):
             f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
             f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops. It stays as it is and "
             "can be read; the changelog goes on.",
-            fix="land a new snapshot of the source in another changelog, and make another mirror of that: name both in "
-            f"table and mirrors of streams/{stream}.yaml, then frazil run {stream} and frazil mirror run {stream}",
+            fix=ANOTHER_CHANGELOG.format(stream=stream),
+        )
+        self.topic: str = topic
+
+
+class AddedPartitionsError(StreamStopped):
+    """A topic got partitions under a mirror, and only offsets order its changes."""
+
+    def __init__(self, stream: str, mirror: str, changelog: str, topic: str, added: Sequence[int]) -> None:
+        super().__init__(
+            f"stream {stream}: topic {topic} of changelog {changelog} got partitions {', '.join(map(str, added))}, and "
+            "its changes carry no positions in the source. Keys come to other partitions now, and offsets do not say "
+            f"which of two changes there is the later one. So mirror {mirror} stops. It stays as it is and can be "
+            "read; the changelog goes on.",
+            fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
         self.topic: str = topic
 

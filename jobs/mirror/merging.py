@@ -26,6 +26,7 @@ from jobs.commit.proposals import Proposal
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
+from jobs.mirror.changed_topics import refuse_added_partitions, refuse_recreated_topics
 from jobs.mirror.changelog_increment import ChangelogIncrement, changelog_increment
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.history_start import Beginning, beginning, history_start, refuse_missed
@@ -35,6 +36,7 @@ from jobs.mirror.mirror_stamp import (
     MirrorStamp,
     answers_alone,
     attempt_branch,
+    former_stamp,
     mirrored,
     refuse_other_rows,
     state_to_begin_with,
@@ -48,7 +50,6 @@ from jobs.mirror.mirror_table import (
 )
 from jobs.mirror.publication import Attempt, publish_merge, publish_stamp, stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
-from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import MirrorSession
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
@@ -117,6 +118,7 @@ def merge_new(
         MissedChangesError: Changes have expired that the mirror has not merged.
         StaleExpiryError: The changelog stands before what has expired.
         AnotherLogError: A topic of it was recreated or cut.
+        AddedPartitionsError: A topic of it got partitions, and only offsets order its changes.
         ChangelogMovedError: The changelog was moved back to before what the mirror has.
         RolledBackError: The mirror was.
         FencedError: Another process has taken the mirror over.
@@ -137,7 +139,11 @@ def merge_new(
             found = replace(found, why="it is made anew")
         if found.until is None:
             return Merged(None, found, None, known)
-        refuse_missed(spec, mirror, changelog, known, found.positions.get(spec.stream, {}))
+        position = found.positions.get(spec.stream, {})
+        refuse_missed(spec, mirror, changelog, known, position)
+        former = known or former_stamp(target.history().newest, changelog)
+        if former is not None:
+            refuse_added_partitions(spec, mirror, former, position)
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:
             refuse_other_rows(spec, mirror, known, key)

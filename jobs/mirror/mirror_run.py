@@ -13,6 +13,7 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
+from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_hold import hold_changelog
 from jobs.mirror.changelog_increment import changelog_increment
 from jobs.mirror.merge import merge_increment
@@ -26,7 +27,6 @@ from jobs.mirror.mirror_status import letters_counter
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
-from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import LOCK_SECONDS, mirror_session
 from jobs.mirror.small_merge.small_merge import merge_small
 from jobs.spec.mirror import Mirror

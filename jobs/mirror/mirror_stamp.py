@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import damaged_property
@@ -157,6 +158,15 @@ def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None
             problem,
             f"the mirror is made anew from its changelog by `frazil mirror rebuild {stream} --table {table}`",
         ) from problem
+
+
+def former_stamp(stamp: Stamp | None, changelog: Table) -> MirrorStamp | None:
+    """What the stamp of a mirror that is rebuilt says; None if it is of another changelog, or nobody can read it."""
+    try:
+        found = MirrorStamp.from_json(stamp.mirror) if stamp is not None and "changelog" in stamp.mirror else None
+    except _DAMAGED:
+        return None
+    return found if found is not None and found.changelog == str(changelog.metadata.table_uuid) else None
 
 
 def state_to_begin_with(stamp: Stamp | None) -> MirrorState:

@@ -15,6 +15,7 @@ from jobs.commit.stamp_history import history_of
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.increment.increment import snapshots_since
+from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_increment import refuse_moved
 from jobs.mirror.mirror_problem import noted_problem
 from jobs.mirror.mirror_stamp import (
@@ -27,7 +28,6 @@ from jobs.mirror.mirror_stamp import (
 )
 from jobs.mirror.mirror_table import mirror_fitting, mirror_key, mirror_schema, refuse_table, refuse_unfit
 from jobs.mirror.other_writes import newest_merge, other_writes
-from jobs.mirror.recreated_topics import refuse_recreated_topics
 from jobs.mirror.session import mirror_rolled_back
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec

@@ -29,7 +29,7 @@ from jobs.time_travel.tags import tags_of
 from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0
-from tests.unit.mirror.test_recreated_topics import answer
+from tests.unit.mirror.test_changed_topics import answer
 
 
 @pytest.fixture

@@ -1,13 +1,16 @@
-"""A topic that was recreated, or cut, under a mirror stops it; the mirror stays as it is and can be read."""
+"""A topic that was recreated, cut, or got partitions stops its mirrors; they stay as they are and can be read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
 from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -16,9 +19,10 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.mirror.changed_topics import refuse_added_partitions
 from jobs.mirror.consistency import check_consistency
-from jobs.mirror.errors import AnotherLogError
-from jobs.mirror.merge_plan import MirrorState
+from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.merging import How, merge_new
 from jobs.mirror.mirror_run import run_mirror
 from jobs.mirror.mirror_stamp import mirror_id
@@ -67,7 +71,7 @@ def restamp(world: MirrorWorld, **mirror: Any) -> None:
     target = Target(world.catalog(), MIRROR, mirror_id("customers", MIRROR))
     newest = target.read()
     assert newest is not None
-    told = newest.mirror | mirror
+    told = {**newest.mirror, **mirror}
     target.restamp(signed_answer(replace(newest.decided(None), mirror=told), newest.epoch, "x"))
 
 
@@ -260,3 +264,70 @@ def test_an_answer_stays_whose_snapshot_is_kept_while_those_behind_it_have_expir
     gone = [each.snapshot_id for each in changelog.metadata.snapshots if each.snapshot_id not in kept]
     changelog.maintenance.expire_snapshots().by_ids(gone).commit()
     assert [each.topic for each in other_logs(world.changelog().metadata, "customers", 0)] == ["customers"]
+
+
+class WithoutPositions(PlainMerger):
+    """Merges changes of a source that has none."""
+
+    def merge(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
+        done = super().merge(changelog, files, mirror, branch, plan)
+        bare = {p: replace(each, position=None) for p, each in done.state.partitions.items()}
+        return replace(done, state=replace(done.state, partitions=bare))
+
+
+def partitions(world: MirrorWorld, count: int) -> None:
+    """The stream knows so many partitions of its topic."""
+    target = Target(world.catalog(), CHANGELOG, "customers")
+    newest = target.read()
+    assert newest is not None
+    target.restamp(
+        replace(newest, position={TopicPartition("customers", n): 0 for n in range(count)} | {P0: world.end})
+    )
+
+
+@pytest.mark.parametrize("merger", [WithoutPositions(), PlainMerger()])
+def test_partitions_that_a_topic_got_stop_a_mirror_that_offsets_alone_order(
+    tmp_path: Path, merger: PlainMerger
+) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    partitions(world, 2)
+
+    def merge(how: How = "on") -> None:
+        with world.session() as session:
+            merge_new(session, merger, how=how)
+
+    merge()
+    # The first change of a partition that was there before.
+    world.land(Change(2, "bob"))
+    partitions(world, 2)
+    merge()
+    before = world.rows()
+    world.land(Change(1, "anna"))
+    partitions(world, 4)
+    if isinstance(merger, WithoutPositions):
+        for how in HOWS:
+            with pytest.raises(AddedPartitionsError, match=r"got partitions 2, 3,.*stays as it is") as found:
+                merge(how)
+            assert "another changelog" in (found.value.fix or "")
+        assert world.rows() == before == {1: "ann", 2: "bob"}
+        return
+    merge()
+    assert world.rows() == {1: "anna", 2: "bob"}
+
+
+def test_versions_of_rows_order_changes_in_any_partition(tmp_path: Path) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    with world.session() as session:
+        merge_new(session, WithoutPositions())
+    known, now = world.stamp(), {TopicPartition("customers", n): 1 for n in range(2)}
+    assert known is not None
+    with pytest.raises(AddedPartitionsError):
+        refuse_added_partitions(world.spec, world.mirror, known, now)
+    decode = {"value": "json", "schema": "id long, name string, __op string, v long"}
+    key = {"format": "json", "schema": "id long", "into": "_change_key"}
+    world.write(decode={**decode, "key": key}, changes={"envelope": "columns", "op": "__op", "order_by": "v"})
+    refuse_added_partitions(world.spec, world.mirror, known, now)
