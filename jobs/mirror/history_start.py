@@ -11,7 +11,7 @@ from jobs.commit.offsets import Positions
 from jobs.maintain.mirror_bases import MirrorBase, newest_base, oldest_base, tagged_bases
 from jobs.mirror.changelog_increment import ChangelogMovedError, refuse_moved
 from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExpiryError
-from jobs.mirror.kept_history import HistoryStart
+from jobs.mirror.merge_plan import HistoryStart
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec

@@ -19,13 +19,13 @@ from jobs.mirror.fold import DELETE, FOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, LateTask, OrderTask
 from jobs.mirror.join_conf import BROADCAST, FILTER, join_conf
 from jobs.mirror.kept_frame import kept_frame
+from jobs.mirror.merge_engine import increment_order
 from jobs.mirror.merge_facts import MergeFacts, merge_facts
-from jobs.mirror.merge_plan import MergeCounts, MergePlan, MergeResult, MirrorState
+from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
 from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
 from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
 from jobs.mirror.mirror_table import refuse_unread
-from jobs.mirror.order import Order
 from jobs.mirror.refold import History
 from jobs.mirror.removed_keys import memory_begins
 from jobs.mirror.row_filter import RowFilter
@@ -102,16 +102,7 @@ class _Merge:
             changes = change_frame(self.session, self.settings, self.changelog, files, plan, until)
             count = sum(file.record_count for file in files)
             scans = log_scans(changes, count, plan)
-            begins = plan.start.offsets if plan.start else {}
-            order = Order.of(
-                plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=begins
-            )
-            counts = MergeCounts(
-                read=sum(scan.rows for scan in scans.values()),
-                repeats=sum(scan.repeated_rows for scan in scans.values()),
-                late=sum(scan.late_rows for scan in scans.values()),
-                truncates=sum(scan.truncate_rows for scan in scans.values()),
-            )
+            order, counts = increment_order(plan, scans)
             self._truncate(order.state)
             row_filter = RowFilter.of(plan.where, self.mirror.schema(), plan.columns)
             history = History(self.session, self.settings, self.changelog, self.mirror, plan, order, until)

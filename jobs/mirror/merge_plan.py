@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.waiting_rows import WaitingRow
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 
@@ -211,6 +210,19 @@ def _partition(entry: list[Any], named: list[str]) -> PartitionState:
     next_offset, position, at, generations = entry
     known = (Generation(number, since, named[rest[0]] if rest else None) for number, since, *rest in generations)
     return PartitionState(next_offset, position, at, tuple(known))
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStart:
+    """Where histories of rows begin, in a changelog of which changes have expired: with the rows of a base.
+
+    Attributes:
+        offsets: By partition, the first offset from which on all changes are there.
+        snapshot_id: Of the mirror, the base; None if it has none that stands for what is gone.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

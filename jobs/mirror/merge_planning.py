@@ -8,8 +8,7 @@ from dataclasses import replace
 from pyiceberg.table import Table
 
 from jobs.mirror.changelog_increment import ChangelogIncrement
-from jobs.mirror.kept_history import HistoryStart
-from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
+from jobs.mirror.merge_plan import HistoryStart, MergePlan, MergeResult, MirrorState
 from jobs.mirror.mirror_table import KEY_COLUMN, row_columns
 from jobs.mirror.waiting_rows import aged
 from jobs.spec.mirror import Mirror

@@ -17,6 +17,7 @@ from jobs.mirror.changed_topics import refuse_recreated_topics
 from jobs.mirror.changelog_hold import hold_changelog
 from jobs.mirror.changelog_increment import changelog_increment
 from jobs.mirror.merge import merge_increment
+from jobs.mirror.merge_engine import MergeEngine
 from jobs.mirror.merge_plan import MergePlan, MergeResult
 from jobs.mirror.merge_sql import branch_path, table_path
 from jobs.mirror.merging import How, Merged, Merger, load_changelog, merge_new
@@ -48,14 +49,18 @@ class IncrementMerger:
     def __init__(self, settings: Settings, spark: Callable[[], SparkSession]) -> None:
         self._settings: Settings = settings
         self._spark: Callable[[], SparkSession] = spark
+        self._engines: tuple[MergeEngine, ...] = (merge_small, self._merge_by_spark)
 
     def merge(
         self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
     ) -> MergeResult:
         """See `Merger`."""
-        small = merge_small(changelog, files, mirror, branch, plan)
-        if small is not None:
-            return small
+        results = (engine(changelog, files, mirror, branch, plan) for engine in self._engines)
+        return next(result for result in results if result is not None)
+
+    def _merge_by_spark(
+        self, changelog: Table, files: Sequence[DataFile], mirror: Table, branch: str, plan: MergePlan
+    ) -> MergeResult:
         return merge_increment(self._spark(), self._settings, changelog, files, mirror, branch, plan)
 
     def clear(self, mirror: Table, branch: str) -> None:

@@ -26,7 +26,6 @@ from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.row_filter import RowFilter
-from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.fitting import Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
 from jobs.schema.schema_change import SchemaChange, changed_schema
@@ -39,6 +38,15 @@ from jobs.write.uuid_columns import uuid_properties
 CHANGE_PREFIX = "_change_"
 KEY_COLUMN = "_change_key"
 _OWN = (ORDER_COLUMN, DELETED_COLUMN)
+MIRROR_PROPERTIES = {
+    # A merge writes what changed, and which rows it replaces; copy-on-write writes every file anew that it touches.
+    **{f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")},
+    # Nobody else adds rows: what a merge has to be safe from is told by the publication.
+    **{f"write.{what}.isolation-level": "snapshot" for what in ("merge", "update", "delete")},
+    # Where the bound of a file is whole, it tells that all changes of an increment are later than the file's rows.
+    f"write.metadata.metrics.column.{ORDER_COLUMN}": "full",
+}
+"""Over frazil's own for new tables, below those of the spec."""
 
 
 def mirror_key(spec: StreamSpec, mirror: Mirror, changelog: Schema) -> tuple[str, ...]:

@@ -20,12 +20,11 @@ from pyiceberg.transforms import BucketTransform
 
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
-from jobs.mirror.kept_history import HistoryStart
 from jobs.mirror.merge import merge_increment
-from jobs.mirror.merge_plan import Deletes, MergePlan, MergeResult, MirrorState, Scope
+from jobs.mirror.merge_plan import Deletes, HistoryStart, MergePlan, MergeResult, MirrorState, Scope
 from jobs.mirror.mirror_run import IncrementMerger
+from jobs.mirror.mirror_table import MIRROR_PROPERTIES
 from jobs.mirror.small_merge.small_merge import merge_small
-from jobs.mirror.table_properties import MIRROR_PROPERTIES
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS

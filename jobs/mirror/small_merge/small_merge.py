@@ -29,7 +29,8 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.mirror.change_frame import log_scans_here
 from jobs.mirror.fold import DELETE, FOLD_COLUMN, REFOLD_COLUMN, UPSERT
 from jobs.mirror.fold_tasks import FoldTask, OrderTask
-from jobs.mirror.merge_plan import ORDER_COLUMN, MergeCounts, MergePlan, MergeResult
+from jobs.mirror.merge_engine import increment_order
+from jobs.mirror.merge_plan import ORDER_COLUMN, MergePlan, MergeResult
 from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.order import Order
 from jobs.mirror.removed_keys import rows_behind
@@ -123,14 +124,8 @@ class _Merge:
     def run(self) -> MergeResult:
         plan = self.plan
         scans = log_scans_here(self.changes, plan)
-        begins = plan.start.offsets if plan.start else {}
-        order = Order.of(plan.stream, plan.key, plan.state, scans, plan.scope, scattered=plan.scattered, begins=begins)
-        counts = MergeCounts(
-            read=self.changes.num_rows,
-            repeats=sum(scan.repeated_rows for scan in scans.values()),
-            truncates=sum(scan.truncate_rows for scan in scans.values()),
-        )
-        if any(scan.late_rows for scan in scans.values()):
+        order, counts = increment_order(plan, scans)
+        if counts.late:
             raise NotSmallError("changes have come late")
         if order.state.floors != plan.state.floors:
             raise NotSmallError("the source was truncated")
