@@ -1,4 +1,4 @@
-"""Errors that stop a mirror: going on would leave out a change, or mix two histories."""
+"""Errors that stop a mirror; each says what happened, and the command that goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ ANOTHER_CHANGELOG = (
 """What goes on where a changelog cannot be merged into a mirror any more."""
 
 
-class RestoredSourceError(StreamStopped):
+class MirrorStopped(StreamStopped):
+    """A mirror refuses to go on, because going on would leave out a change, or mix two histories."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(f"{message} It stays as it is and can be read; the changelog goes on.", fix=fix)
+
+
+class RestoredSourceError(MirrorStopped):
     """The source has gone back: later changes have lower positions, as after a restore from a backup.
 
     Where it is not known when they happened, they may also have been sent twice; nobody can tell.
@@ -69,7 +76,7 @@ class RestoredSourceError(StreamStopped):
         self.breaks: dict[TopicPartition, int] = at
 
 
-class TooManyGenerationsError(StreamStopped):
+class TooManyGenerationsError(MirrorStopped):
     """Sources have come by turns so often that they are no failovers, and each turn needs a number in the order."""
 
     def __init__(self, stream: str, lineages: Sequence[str]) -> None:
@@ -78,7 +85,7 @@ class TooManyGenerationsError(StreamStopped):
             f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
             f"{', '.join(lineages)} (_change_lineage). Failovers are not so many: several servers write to the log "
             "that the connector reads, or several connectors to one topic. Each turn counts as another source, and "
-            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops. The changelog goes on.",
+            "the mirror's _change_order has numbers for 65,535 at most, so the mirror stops.",
             fix="if one connector always reads the same server, let the lineage not name who wrote: transform: "
             "[{compute: {_change_lineage: \"regexp_replace(_change_lineage, '/[0-9]*$', '')\"}}] of "
             f"streams/{stream}.yaml; else let each source have topics of its own. Then land a new snapshot of the "
@@ -86,7 +93,7 @@ class TooManyGenerationsError(StreamStopped):
         )
 
 
-class AnotherLogError(StreamStopped):
+class AnotherLogError(MirrorStopped):
     """A topic was recreated or cut under a mirror: its offsets have begun anew."""
 
     def __init__(self, stream: str, mirror: str, changelog: str, topic: str, said: str, sequence: int | None) -> None:
@@ -94,28 +101,26 @@ class AnotherLogError(StreamStopped):
         answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
         super().__init__(
             f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
-            f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops. It stays as it is and "
-            "can be read; the changelog goes on.",
+            f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
         self.topic: str = topic
 
 
-class AddedPartitionsError(StreamStopped):
+class AddedPartitionsError(MirrorStopped):
     """A topic got partitions under a mirror, and only offsets order its changes."""
 
     def __init__(self, stream: str, mirror: str, changelog: str, topic: str, added: Sequence[int]) -> None:
         super().__init__(
             f"stream {stream}: topic {topic} of changelog {changelog} got partitions {', '.join(map(str, added))}, and "
             "its changes carry no positions in the source. Keys come to other partitions now, and offsets do not say "
-            f"which of two changes there is the later one. So mirror {mirror} stops. It stays as it is and can be "
-            "read; the changelog goes on.",
+            f"which of two changes there is the later one. So mirror {mirror} stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
         self.topic: str = topic
 
 
-class NullKeyError(StreamStopped):
+class NullKeyError(MirrorStopped):
     """A change has a null in a column of the mirror's key."""
 
     def __init__(self, stream: str, key: tuple[str, ...], first: tuple[TopicPartition, int], count: int) -> None:
@@ -132,7 +137,7 @@ class NullKeyError(StreamStopped):
         self.count: int = count
 
 
-class SharedTruncateError(StreamStopped):
+class SharedTruncateError(MirrorStopped):
     """A topic's table was truncated, and the changelog has changes of other topics: whose a row is, nobody can tell."""
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int, others: Sequence[str]) -> None:
@@ -147,7 +152,7 @@ class SharedTruncateError(StreamStopped):
         self.offset: int = offset
 
 
-class UnorderedTruncateError(StreamStopped):
+class UnorderedTruncateError(MirrorStopped):
     """A truncate has no position, and there are several partitions: which changes came before it is not known."""
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
@@ -161,7 +166,7 @@ class UnorderedTruncateError(StreamStopped):
         self.offset: int = offset
 
 
-class ScatteredChangesError(StreamStopped):
+class ScatteredChangesError(MirrorStopped):
     """Changes have neither keys nor positions, and come from several partitions: which is later is not known."""
 
     def __init__(self, stream: str, topic: str, partitions: Sequence[int]) -> None:
@@ -176,7 +181,7 @@ class ScatteredChangesError(StreamStopped):
         self.topic: str = topic
 
 
-class BelowTruncateError(StreamStopped):
+class BelowTruncateError(MirrorStopped):
     """Changes of a source are later than a truncate, and are ordered before it, as another source came in between.
 
     Attributes:
@@ -201,7 +206,7 @@ class BelowTruncateError(StreamStopped):
         self.breaks: dict[TopicPartition, int] = dict(breaks)
 
 
-class UnknownGenerationError(StreamStopped):
+class UnknownGenerationError(MirrorStopped):
     """A change is from before the generations that a mirror knows, and which of them it belongs to is not known."""
 
     def __init__(self, stream: str, partition: TopicPartition, offset: int) -> None:
@@ -209,7 +214,7 @@ class UnknownGenerationError(StreamStopped):
             f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
             f"so often that the mirror does not know any more where they did before offset {offset}, and changes from "
             "there are needed: they have come late, or rows are folded again or compared. What they are older than is "
-            "not known, so the mirror stops. It stays as it is and can be read.",
+            "not known, so the mirror stops.",
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
