@@ -7,26 +7,32 @@ Of a topic that got partitions, keys come to other ones, where offsets say nothi
 
 from __future__ import annotations
 
-from pyiceberg.expressions import In, Reference
-from pyiceberg.expressions.literals import literal
+from collections.abc import Iterable
+
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.expired_changes import REPLACED, expired_changes, stream_topics
 from jobs.commit.offsets import Positions
 from jobs.commit.other_logs import other_logs
+from jobs.increment.arrow_rows import table_batches
 from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
 from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
+from jobs.write.data_file_rows import UnreadableFileError
 
 _EARLIER = "was made again, or was cut"
 
 
-def refuse_recreated_topics(spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None) -> None:
-    """Refuse to merge changes of a topic that was recreated or cut since the changelog has changes of it.
+def refuse_recreated_topics(
+    spec: StreamSpec, mirror: Mirror, changelog: Table, known: MirrorStamp | None, files: Iterable[DataFile] = ()
+) -> None:
+    """Refuse to merge changes of a topic that was recreated or cut.
 
     Args:
-        known: Stamp of the mirror, or of the baseline that it is rebuilt from; None: all of the changelog is merged.
+        known: Stamp of the mirror, or of the baseline that it is rebuilt from.
+        files: What would be merged.
 
     Raises:
         AnotherLogError: An operator's answer says so, or the topic has another id than when its changes expired.
@@ -41,7 +47,7 @@ def refuse_recreated_topics(spec: StreamSpec, mirror: Mirror, changelog: Table, 
     # Earlier releases went on behind such answers, and remembered the topics.
     found += [(topic, _EARLIER, None) for topic in (known.state.recreated if known else ())]
     for topic, said, sequence in found:
-        if topic in merged or _has_changes(spec, changelog, topic):
+        if topic in merged or _has_changes(spec, changelog, files, topic):
             raise AnotherLogError(spec.stream, mirror.table, spec.table.name, topic, said, sequence)
 
 
@@ -66,6 +72,18 @@ def refuse_added_partitions(spec: StreamSpec, mirror: Mirror, known: MirrorStamp
             raise AddedPartitionsError(spec.stream, mirror.table, spec.table.name, topic, added)
 
 
-def _has_changes(spec: StreamSpec, changelog: Table, topic: str) -> bool:
-    of_topic = In(term=Reference(spec.kafka_columns.coordinates[0]), values={literal(topic)})
-    return any(changelog.scan(of_topic).plan_files())
+def _has_changes(spec: StreamSpec, changelog: Table, files: Iterable[DataFile], topic: str) -> bool:
+    """Whether a file has a change of a topic; True if one cannot be read."""
+    name, schema = spec.kafka_columns.coordinates[0], changelog.schema()
+    number, wanted = schema.find_field(name).field_id, topic.encode()
+    for file in files:
+        least, greatest = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
+        if (least is not None and wanted < least) or (greatest is not None and wanted > greatest):
+            continue
+        try:
+            batches = table_batches(changelog.io, file, schema, {name})
+            if any(topic in batch[name].unique().to_pylist() for batch in batches):
+                return True
+        except UnreadableFileError:
+            return True
+    return False

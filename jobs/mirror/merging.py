@@ -133,8 +133,8 @@ def merge_new(
         newest = None if anew else session.read()
         known = None if anew else mirrored(newest, spec.stream, mirror.table)
         first = _beginning(session, changelog, how) if known is None else None
-        refuse_recreated_topics(spec, mirror, changelog, known or (first.stamp if first else None))
         found = changelog_increment(changelog.metadata, changelog.io, spec.stream, mirror.table, known)
+        refuse_recreated_topics(spec, mirror, changelog, known or (first.stamp if first else None), found.files)
         if anew and found.why:
             found = replace(found, why="it is made anew")
         if found.until is None:

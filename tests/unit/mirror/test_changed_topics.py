@@ -19,7 +19,7 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.mirror.changed_topics import refuse_added_partitions
+from jobs.mirror.changed_topics import refuse_added_partitions, refuse_recreated_topics
 from jobs.mirror.consistency import check_consistency
 from jobs.mirror.errors import AddedPartitionsError, AnotherLogError
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
@@ -152,16 +152,36 @@ def test_a_mirror_that_an_earlier_release_took_past_the_answer_stops_and_can_be_
     assert world.rows() == {1: "ann", 2: "bob"}
 
 
+def recreated_other(world: MirrorWorld, topic: str) -> None:
+    """An operator accepts that another topic of the stream was recreated."""
+    target = Target(world.catalog(), CHANGELOG, "customers")
+    newest = target.read()
+    assert newest is not None
+    decision = Decision("recreated_topic", again={TopicPartition(topic, 0): OffsetRange(0, 9)})
+    target.restamp(signed_answer(newest.decided(decision), world.epoch, "so be it"))
+
+
+@pytest.mark.parametrize(("topic", "stops"), [("a", True), ("m", False), ("z", True), ("zz", False)])
+def test_files_are_asked_which_topics_they_have(tmp_path: Path, topic: str, stops: bool) -> None:
+    world = MirrorWorld(tmp_path)
+    world.land(Change(1, "ann"))
+    recreated_other(world, topic)
+    changelog = world.changelog()
+    rows = [{"_kafka_topic": each, "_kafka_partition": 0, "_kafka_offset": 0, "_change_op": "u"} for each in "az"]
+    files = world.data_files(changelog, rows)
+    if stops:
+        with pytest.raises(AnotherLogError, match=f"topic {topic} "):
+            refuse_recreated_topics(world.spec, world.mirror, changelog, None, files)
+    else:
+        refuse_recreated_topics(world.spec, world.mirror, changelog, None, files)
+    refuse_recreated_topics(world.spec, world.mirror, changelog, None)
+
+
 def test_a_mirror_goes_on_beside_a_recreated_topic_of_another_changelog(tmp_path: Path) -> None:
     world = MirrorWorld(tmp_path)
     world.land(Change(1, "ann"))
     world.merge()
-    other = {TopicPartition("orders", 0): OffsetRange(0, 9)}
-    target = Target(world.catalog(), CHANGELOG, "customers")
-    newest = target.read()
-    assert newest is not None
-    decision = Decision("recreated_topic", again=other)
-    target.restamp(signed_answer(newest.decided(decision), world.epoch, "so be it"))
+    recreated_other(world, "orders")
     world.land(Change(2, "bob"))
     world.merge()
     world.check()
