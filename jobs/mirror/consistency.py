@@ -9,7 +9,6 @@ change, are counted and otherwise left out: no changelog says what they should b
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -28,7 +27,7 @@ from jobs.mirror.history_start import history_start
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN, MergePlan
 from jobs.mirror.merge_sql import table_path
 from jobs.mirror.merging import load_changelog
-from jobs.mirror.merging_session import merging_session
+from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
 from jobs.mirror.mirror_table import row_columns
 from jobs.mirror.moved_rows import with_moved_rows
@@ -37,7 +36,6 @@ from jobs.mirror.refold import History
 from jobs.mirror.row_filter import RowFilter
 from jobs.mirror.row_types import has_map, in_types_of
 from jobs.mirror.session import mirror_rolled_back
-from jobs.spark.jvm_calls import interruptible
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -135,6 +133,22 @@ def buckets_of_day(day: date) -> range:
     return range(first, first + width)
 
 
+def stamped_mirror(spec: StreamSpec, mirror: Mirror, catalog: Catalog) -> tuple[Table, MirrorStamp] | None:
+    """A mirror as it is now, and what its stamp says; None before its first merge.
+
+    Raises:
+        RolledBackError: It was moved back to before its newest merge.
+    """
+    table = find_table(catalog, mirror.table)
+    if table is None:
+        return None
+    past = history_of(table, mirror_id(spec.stream, mirror.table))
+    if past.rolled_back:
+        raise mirror_rolled_back(spec, mirror)
+    stamp = mirrored(past.newest, spec.stream, mirror.table)
+    return None if stamp is None or table.current_snapshot() is None else (table, stamp)
+
+
 def check_consistency(
     spec: StreamSpec,
     mirror: Mirror,
@@ -154,15 +168,11 @@ def check_consistency(
         AnotherLogError: A topic of the changelog was recreated or cut.
         FrazilError: The changelog, or the snapshot of it that was merged, is gone.
     """
-    changelog, table = load_changelog(catalog, spec), find_table(catalog, mirror.table)
-    if table is None:
+    changelog, found = load_changelog(catalog, spec), stamped_mirror(spec, mirror, catalog)
+    if found is None:
         return None
-    past = history_of(table, mirror_id(spec.stream, mirror.table))
-    if past.rolled_back:
-        raise mirror_rolled_back(spec, mirror)
-    stamp, head = mirrored(past.newest, spec.stream, mirror.table), table.current_snapshot()
-    if stamp is None or head is None:
-        return None
+    (table, stamp), head = found, found[0].current_snapshot()
+    assert head is not None, "it has a merge"
     refuse_recreated_topics(spec, mirror, changelog, stamp)
     if changelog.metadata.snapshot_by_id(stamp.snapshot_id) is None:
         raise FrazilError(
@@ -171,19 +181,14 @@ def check_consistency(
             fix=f"frazil mirror run {spec.stream}",
         )
     session = spark()
-    context, tag = session.sparkContext, f"frazil-consistency-{uuid.uuid4()}"
 
     def compare() -> Consistency:
         own = merging_session(session, settings)
-        context.addJobTag(tag)
-        try:
-            with contextlib.ExitStack() as until:
-                work = _Comparison(spec, mirror, settings, changelog, table, stamp, own, until)
-                return work.run(head.snapshot_id, None if buckets is None else sorted(buckets))
-        finally:
-            context.removeJobTag(tag)
+        with contextlib.ExitStack() as until:
+            work = _Comparison(spec, mirror, settings, changelog, table, stamp, own, until)
+            return work.run(head.snapshot_id, None if buckets is None else sorted(buckets))
 
-    return interruptible(compare, lambda: context.cancelJobsWithTag(tag))
+    return interruptible_jobs(session, "consistency", compare)
 
 
 @dataclass(frozen=True, slots=True)

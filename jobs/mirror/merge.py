@@ -24,12 +24,11 @@ from jobs.mirror.merge_facts import MergeFacts, merge_facts
 from jobs.mirror.merge_plan import MergePlan, MergeResult, MirrorState
 from jobs.mirror.merge_source import SourceRows
 from jobs.mirror.merge_sql import branch_path, floor_sql, merge_sql, table_path, where_changes_are
-from jobs.mirror.merging_session import folded_kinds, merging_session, ordered_kinds, sorted_by_key
+from jobs.mirror.merging_session import folded_kinds, interruptible_jobs, merging_session, ordered_kinds, sorted_by_key
 from jobs.mirror.mirror_table import refuse_unread
 from jobs.mirror.refold import History
 from jobs.mirror.removed_keys import memory_begins
 from jobs.mirror.row_filter import RowFilter
-from jobs.spark.jvm_calls import interruptible
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,18 +65,12 @@ def merge_increment(
     refuse_unread(plan.stream, changelog, mirror)
     if not files and not plan.anew:
         return MergeResult(plan.state)
-    context = session.sparkContext
-    tag = f"frazil-merge-{uuid.uuid4()}"
 
     def merge() -> MergeResult:
         own = merging_session(session, settings)
-        context.addJobTag(tag)
-        try:
-            return _Merge(own, settings, changelog, mirror, branch, plan).run(files)
-        finally:
-            context.removeJobTag(tag)
+        return _Merge(own, settings, changelog, mirror, branch, plan).run(files)
 
-    return interruptible(merge, lambda: context.cancelJobsWithTag(tag))
+    return interruptible_jobs(session, "merge", merge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.fold import FOLD_COLUMN, FROM_TARGET_COLUMN, OP_COLUMN, REFOLD_COLUMN, UNAVAILABLE_COLUMN
 from jobs.mirror.merge_plan import ORDER_COLUMN
 from jobs.mirror.row_filter import FILTERED_COLUMN, PROBLEM_COLUMN, UNJUDGED_COLUMN
 from jobs.spark.catalog_conf import use_catalog
+from jobs.spark.jvm_calls import interruptible
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
 
 _CONF = {
     # Iceberg tells columns apart by upper and lower case.
@@ -45,6 +49,24 @@ def merging_session(session: SparkSession, settings: Settings) -> SparkSession:
         use_catalog(own, settings)
         _known[session] = mark, own
     return own
+
+
+def interruptible_jobs(session: SparkSession, name: str, call: Callable[[], T]) -> T:
+    """The result of a call; a signal that ends the wait for it cancels its jobs.
+
+    Args:
+        name: Of what it does, for the tag of its jobs.
+    """
+    context, tag = session.sparkContext, f"frazil-{name}-{uuid.uuid4()}"
+
+    def tagged() -> T:
+        context.addJobTag(tag)
+        try:
+            return call()
+        finally:
+            context.removeJobTag(tag)
+
+    return interruptible(tagged, lambda: context.cancelJobsWithTag(tag))
 
 
 def ordered_kinds(changes: DataFrame, columns: Sequence[str], extra: Sequence[str] = ()) -> StructType:

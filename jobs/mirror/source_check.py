@@ -7,7 +7,6 @@ on their way, so those keys are looked at again until it is certain (`disagreeme
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,23 +15,19 @@ from typing import TYPE_CHECKING, TypeVar
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.catalog import find_table
-from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns
-from jobs.mirror.consistency import BUCKETS, EXAMPLES
+from jobs.mirror.consistency import BUCKETS, EXAMPLES, stamped_mirror
 from jobs.mirror.disagreements import Disagreement, Disagreements
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.merge_sql import table_path
-from jobs.mirror.merging_session import merging_session
+from jobs.mirror.merging_session import interruptible_jobs, merging_session
 from jobs.mirror.mirror_digests import MirrorLook
-from jobs.mirror.mirror_stamp import MirrorStamp, mirror_id, mirrored
-from jobs.mirror.session import mirror_rolled_back
+from jobs.mirror.mirror_stamp import MirrorStamp
 from jobs.mirror.source_connection import source_look, source_settings
 from jobs.mirror.source_consistency import SourceConsistency, WrongKey
 from jobs.mirror.source_place import MirrorPlace, databases_of, place_of
 from jobs.mirror.source_rows import Leaves, SourceLook
-from jobs.spark.jvm_calls import interruptible
 from jobs.spec.mirror import Mirror, MirrorSource
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import SETTINGS_FILE, Settings
@@ -73,7 +68,7 @@ def check_source(
     if mirror.source is None:
         return None
     source_settings(spec.stream, mirror.source.connection, settings.sources)
-    found = _stamped(spec, mirror, catalog)
+    found = stamped_mirror(spec, mirror, catalog)
     if found is None:
         return None
     table, stamp = found
@@ -140,7 +135,7 @@ class _SourceCheck:
             self._look_again(state, mirror, place_of(stamp, self.spec.stream))
             if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
                 break
-            found = _stamped(self.spec, self.mirror, self.catalog)
+            found = stamped_mirror(self.spec, self.mirror, self.catalog)
             if found is None:
                 break
             table, stamp = found
@@ -204,28 +199,7 @@ class _SourceCheck:
         return source_look(self.source.connection, known, self.source_table, self.source.where)
 
     def _asked(self, call: Callable[[], T]) -> T:
-        context, tag = self.spark.sparkContext, f"frazil-source-{uuid.uuid4()}"
-
-        def tagged() -> T:
-            context.addJobTag(tag)
-            try:
-                return call()
-            finally:
-                context.removeJobTag(tag)
-
-        return interruptible(tagged, lambda: context.cancelJobsWithTag(tag))
-
-
-def _stamped(spec: StreamSpec, mirror: Mirror, catalog: Catalog) -> tuple[Table, MirrorStamp] | None:
-    """A mirror as it is now, and what its stamp says; None before its first merge."""
-    table = find_table(catalog, mirror.table)
-    if table is None:
-        return None
-    past = history_of(table, mirror_id(spec.stream, mirror.table))
-    if past.rolled_back:
-        raise mirror_rolled_back(spec, mirror)
-    stamp = mirrored(past.newest, spec.stream, mirror.table)
-    return None if stamp is None or table.current_snapshot() is None else (table, stamp)
+        return interruptible_jobs(self.spark, "source", call)
 
 
 def _table_of_topics(spec: StreamSpec, mirror: Mirror, stamp: MirrorStamp) -> str:
