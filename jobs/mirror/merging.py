@@ -143,6 +143,8 @@ def merge_new(
         refuse_missed(spec, mirror, changelog, known, position)
         former = known or former_stamp(target.history().newest, changelog)
         if former is not None:
+            # A rebuild merges the same changes again, and of some answers nothing remembers but the mirror.
+            refuse_recreated_topics(spec, mirror, changelog, former, found.files)
             refuse_added_partitions(spec, mirror, former, position)
         key = mirror_key(spec, mirror, changelog.schema())
         if not anew:

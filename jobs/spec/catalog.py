@@ -11,7 +11,7 @@ from pydantic import AfterValidator, model_validator
 
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, nearest_property
-from jobs.spec.secrets import Properties, Secret, revealed
+from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
 from jobs.spec.validation import suggestion
 from jobs.spec.written_secret import hidden_in
 from jobs.spec.yaml_document import LocatedText
@@ -80,6 +80,10 @@ class CatalogSettings(SpecModel):
         scheme, expected = urlsplit(uri).scheme.partition("+")[0], _SCHEMES.get(self.kind, ())
         if uri and not uri.startswith("${") and expected and scheme not in expected:
             yield "uri", f"must begin with {' or '.join(f'{each}://' for each in expected)} for the type {self.kind}"
+        for key, value in properties.items():
+            near = nearest_property(key)
+            if near is not None and (problem := literal_secret_problem(near, value)):
+                yield key, f"is no property of a catalog that frazil knows; did you mean '{near}'? If so, {problem}"
         if "password" in properties:
             user = uri.partition("://")[2].rpartition("@")[0]
             if self.kind != "sql":

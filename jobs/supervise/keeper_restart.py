@@ -113,8 +113,9 @@ def restart_driver(order: dict[str, Any]) -> None:
             if decision.refusal:
                 _report(attempt, f"ends: {decision.refusal}")
                 return
-            if not said:
-                said = f"starts the driver again in {decision.pause:.0f} s"
+            sentence = f"starts the driver again in {decision.pause:.0f} s"
+            if said != sentence:
+                said = sentence
                 _report(attempt, said)
                 # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
                 with contextlib.suppress(OSError):

@@ -146,7 +146,8 @@ def test_a_mirror_that_an_earlier_release_took_past_the_answer_stops_and_can_be_
     with pytest.raises(AnotherLogError):
         check_consistency(*given, lambda: pytest.fail("Spark is not needed"))
     world.land(Change(1, "annabel"))
-    stopped(world)
+    for how in ("on", "anew", "incomplete", "on"):
+        stopped(world, how)
     status = mirror_status(world.spec, world.mirror, world.settings, world.catalog())
     assert isinstance(status.problem, AnotherLogError) and status.stamp is not None
     assert world.rows() == {1: "ann", 2: "bob"}

@@ -57,7 +57,6 @@ def test_a_property_that_cannot_be_is_told_with_its_line(
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("credentail", "credential"),
         ("s3.endpont", "s3.endpoint"),
         ("S3.Endpoint", "s3.endpoint"),
         ("s3.access_key_id", "s3.access-key-id"),
@@ -71,6 +70,16 @@ def test_a_name_that_is_near_to_a_known_one_is_doubted_and_kept(name: str, near:
     doubt = f"catalog.properties.{name} is no property of a catalog that frazil knows; did you mean '{near}'?"
     assert list(made.doubts) == ([doubt] if near else [])
     assert made.revealed()[name] == "1"
+
+
+@pytest.mark.parametrize("name", ["credental", "tokn", "pasword", "s3.secretaccesskey"])
+def test_a_literal_under_a_name_that_is_near_to_a_secret_one_is_refused(name: str) -> None:
+    properties = {"type": "rest", "uri": "https://c", name: "hidden"}
+    with pytest.raises(ValidationError, match=r"did you mean .+ If so, a secret must not stand in the file") as found:
+        CatalogSettings.model_validate({"properties": properties})
+    assert "hidden" not in str(found.value)
+    reference = CatalogSettings.model_validate({"properties": properties | {name: "${env:HIDDEN}"}})
+    assert len(list(reference.doubts)) == 1
 
 
 def test_a_class_of_somebody_else_has_properties_of_its_own() -> None:
