@@ -116,6 +116,8 @@ def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, ta
     if target.role == "rows" and not target.coordinator:
         told = routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
         late = LATENESS if target.name == spec.late_table else ()
+        if late:
+            told |= {"records_late": 0, "latest_late_s": 0.0}
         return told | figures_metadata(drained_event_times(drained), late)
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)

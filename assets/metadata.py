@@ -144,6 +144,9 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "config_hash": spec.config_hash,
     }
     metadata |= freshness_metadata(drained.valid_through_ms, drained.watermark_ms)
+    if spec.event_time is not None:
+        # Also before there is a watermark, so that their plots have no gap.
+        metadata |= {"records_late": 0, "latest_late_s": 0.0}
     metadata |= figures_metadata(drained_event_times(drained), EVENT_TIMES + LATENESS)
     unknown = Counter[str]()
     for batch in batches:

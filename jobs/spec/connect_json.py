@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from jobs.formats.connect_types import LOGICAL_TYPES
 from jobs.formats.writer_schema import BadWriterSchema
@@ -19,13 +19,13 @@ WITHOUT_MEANING: Mapping[str, str] = {
 """Options of Connect's JsonConverter that cannot be said here, and why."""
 
 
-def _connect_schema(value: object) -> str:
+def _connect_schema(value: object, info: ValidationInfo) -> str:
     # What decodes JSON is not needed by who only reads the file of another stream.
     from jobs.formats.connect_json.schema import connect_types
 
     text = value if isinstance(value, str) else json.dumps(value)
     try:
-        connect_types(text)
+        connect_types(text, as_sent=info.data.get("as_sent", ()))
     except BadWriterSchema as problem:
         raise ValueError(f"is no schema as Connect's JSON has them: {problem.message}") from None
     return text
@@ -51,11 +51,12 @@ class ConnectJsonOptions(SpecModel):
     """
 
     format: Literal["connect_json"]
+    # The check of the schema needs it.
+    as_sent: AsSent = ()
     schema_content: Annotated[
         Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
     ] = None
     replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
-    as_sent: AsSent = ()
 
     @model_validator(mode="before")
     @classmethod

@@ -187,7 +187,8 @@ class _Parser:
         name, size = self._begun(schema, namespace), schema.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= LARGEST_FIXED:
             raise NoSchema(f"the fixed {name!r} has a size that is not from 1 to {LARGEST_FIXED} bytes")
-        self._named[name] = found = Fixed(name, size, logical_type("fixed", schema, size))
+        as_sent = schema.get("connect.name") in self._options.as_sent
+        self._named[name] = found = Fixed(name, size, None if as_sent else logical_type("fixed", schema, size))
         return found
 
     def _begun(self, schema: Mapping[str, Any], namespace: str | None) -> str:

@@ -116,11 +116,15 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
     if actual.heartbeat is not None:
         lives = driver is not None and driver.heartbeat is not None
         _take_from_heartbeat(status, actual.heartbeat, actual.heartbeat_age, lives=lives)
-        if status.hangs:
-            (topic, partitions), *_ = actual.heartbeat.work.undecided.items()
-            held = TopicPartition(topic, int(next(iter(partitions))))
-            status.fix = status.fix or find_hanging(held, observed.settings.kafka.bootstrap_servers or "…")
+        name_hanging(status, observed.settings.kafka.bootstrap_servers)
     return status
+
+
+def name_hanging(status: StreamStatus, servers: str | None) -> None:
+    """Name the command that finds a hanging transaction, if there is one and no other command comes first."""
+    if status.hangs and not status.fix:
+        (topic, partitions), *_ = status.work.undecided.items()
+        status.fix = find_hanging(TopicPartition(topic, int(next(iter(partitions)))), servers or "…")
 
 
 def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, lives: bool) -> None:

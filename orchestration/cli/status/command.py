@@ -15,7 +15,13 @@ from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store
-from orchestration.cli.status.collection import add_tables_and_topics, list_streams, refuse_unlisted, status_from_state
+from orchestration.cli.status.collection import (
+    add_tables_and_topics,
+    list_streams,
+    name_hanging,
+    refuse_unlisted,
+    status_from_state,
+)
 from orchestration.cli.status.mirrors import mirror_lines, mirror_troubles
 from orchestration.cli.status.output import print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, status_facts
@@ -123,6 +129,7 @@ class _Looks:
         asked = self._kafka or FrazilError("Kafka was not asked.")
         by_driver = found.unknown.get("kafka")
         self._catalog = add_tables_and_topics(found, spec, self.catalog, asked) or self._catalog
+        name_hanging(found, self._settings.kafka.bootstrap_servers)
         problem = found.unknown.get("kafka")
         known = problem in (None, by_driver) or isinstance(self._kafka, FrazilError)
         if problem is not None and not known and "does not exist" not in problem:

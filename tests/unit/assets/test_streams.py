@@ -210,6 +210,8 @@ def test_a_watermark_is_told_with_how_far_it_is_behind() -> None:
     assert metadata["watermark"].value == done.watermark_ms / 1000
     assert 100 <= metadata["watermark_lag_s"] < 130
     assert metadata["records_late"] == 4
+    early = landed_metadata(timed, drained(Counts(1, 1)), FakeTable())  # type: ignore[arg-type]
+    assert (early["records_late"], early["latest_late_s"]) == (0, 0.0)
     without = landed_metadata(spec(), drained(Counts(1, 1)), FakeTable())  # type: ignore[arg-type]
     assert not {"watermark", "watermark_lag_s", "records_late"} & set(without)
 

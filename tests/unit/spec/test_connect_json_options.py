@@ -38,6 +38,14 @@ def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
         decode({"format": "connect_json", "schema.content": schema})
 
 
+def test_a_schema_is_read_as_its_values_are() -> None:
+    decimal = "org.apache.kafka.connect.data.Decimal"
+    without_scale = {"type": "struct", "fields": [{"field": "n", "type": "bytes", "name": decimal}]}
+    with pytest.raises(ValidationError, match="without a scale"):
+        decode({"format": "connect_json", "schema.content": without_scale}, "n binary")
+    decode({"format": "connect_json", "schema.content": without_scale, "as_sent": [decimal]}, "n binary")
+
+
 def test_they_are_hashed_where_they_are_set() -> None:
     plain = config_hash(decode("connect_json"))
     assert config_hash(decode({"format": "connect_json", "replace.null.with.default": False})) == plain

@@ -173,6 +173,10 @@ def test_logical_types_may_stay_as_they_were_sent() -> None:
     assert one(zoned, sized(b"infinity"))[0] == "bad_timestamp"
     assert one(zoned, sized(b"infinity"), as_sent=as_sent) == "infinity"
     assert one(millis, number(2**62), as_sent=as_sent) == 2**62
+    decimal = "org.apache.kafka.connect.data.Decimal"
+    fixed = {"type": "fixed", "name": "F", "size": 2} | {"logicalType": "decimal", "precision": 4, "scale": 2}
+    assert one(fixed | {"connect.name": decimal}, b"\x00\x7b") == Decimal("1.23")
+    assert one(fixed | {"connect.name": decimal}, b"\x00\x7b", as_sent=(decimal,)) == b"\x00\x7b"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from jobs.stream.metrics import metrics_of_all
 from jobs.stream.unknown_fields import UnknownField, UnknownFields
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, Work
 from jobs.supervise.measures import OF_WORK
+from orchestration.cli.status.collection import name_hanging
 from orchestration.cli.status.output import ago, passing_trouble, print_details, print_table, troubles
 from orchestration.cli.status.stream_status import StreamStatus, Undeclared, status_facts
 
@@ -126,8 +127,12 @@ def test_a_transaction_that_hangs_is_a_trouble_while_its_records_are_known() -> 
     held = "7 records of open transactions, none decided since 2023-11-14 22:13 UTC"
     assert troubles(status) == [(f"a transaction that nobody ends holds up {held}", None)]
     assert f"undecided         {held}\n" in details(status)
+    name_hanging(status, "broker:9092")
+    assert "broker:9092" in (status.fix or "") and "payments.v1" in (status.fix or "")
+    status.fix = None
     status.learn(lag_unknown_since=1_800_000_100.0)
-    assert troubles(status) == []
+    name_hanging(status, "broker:9092")
+    assert (troubles(status), status.fix) == ([], None)
 
 
 def test_every_measure_with_a_line_has_one() -> None:
