@@ -17,6 +17,7 @@ def test_a_certificate_of_every_shape(certifying: Certifying) -> None:
     """Drivers die within a batch, between two tables, and with new tables made; a publisher and a merge die, too."""
     shapes = {
         "after_tasks": "plain",
+        "after_schema_commit": "plain",
         "before_commit": "plain",
         "after_recovery_commit": "plain",
         "kept": "plain",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -37,22 +37,33 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     return make_tls(tmp_path_factory.mktemp("tls"))
 
 
+class Elsewhere(NamedTuple):
+    """Another cluster.
+
+    Attributes:
+        broker: Its broker.
+        secure: Address of the listener that asks who one is.
+    """
+
+    broker: LocalBroker
+    secure: str
+
+
 @pytest.fixture(scope="module")
-def elsewhere(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of another cluster, with a listener that asks who one is."""
+def elsewhere(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     folder = tmp_path_factory.mktemp("elsewhere")
     address, properties = secure_listener(folder, tls.keystore)
     broker = LocalBroker(folder, properties=properties)
     admin = AdminClient({"bootstrap.servers": broker.start()})
     try:
         make_user(admin, "letters", PASSWORD)
-        yield address
+        yield Elsewhere(broker, address)
     finally:
         broker.stop()
 
 
 def test_another_cluster_with_security_of_its_own(
-    broker: str, elsewhere: str, tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: str, elsewhere: Elsewhere, tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     security = {
         "protocol": "SASL_SSL",
@@ -65,7 +76,7 @@ def test_another_cluster_with_security_of_its_own(
         tmp_path / "letters",
         broker,
         "elsewhere",
-        {"kafka": {"bootstrap_servers": elsewhere, "security": security}},
+        {"kafka": {"bootstrap_servers": elsewhere.secure, "security": security}},
         request_timeout=timedelta(seconds=8),
     )
     one.claim(1)
@@ -80,16 +91,16 @@ def test_another_cluster_with_security_of_its_own(
     assert one.publish() == 7
     topic = one.letter_topic()
     assert topic.kafka is not None
-    options: dict[str, Any] = {"bootstrap.servers": elsewhere, **librdkafka_options(topic.kafka.security)}
+    options: dict[str, Any] = {"bootstrap.servers": elsewhere.secure, **librdkafka_options(topic.kafka.security)}
     assert sorted(one.seen(options=options)) == sorted(expected)
     assert "elsewhere.dead" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
     assert PASSWORD not in (tmp_path / "letters" / "state" / "published.json").read_text()
 
 
 def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
-    elsewhere: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    elsewhere: Elsewhere, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = elsewhere.status().address
+    address = elsewhere.broker.status().address
     assert address is not None
     one = Letters(tmp_path / "letters", address, "away", request_timeout=timedelta(seconds=5))
     one.claim(1)
@@ -97,7 +108,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
     told: list[OutboxState] = []
     publishing = OutboxThread("away", one.outbox(), told.append)
     wait_for(lambda: publishing.state.unpublished == 0, "the letters that were there")
-    elsewhere.stop()
+    elsewhere.broker.stop()
     expected += one.add(1, 1, range(3, 7))
     began = time.monotonic()
     for _ in range(1000):
@@ -106,7 +117,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
     wait_for(lambda: publishing.state.problem is not None, "a word about the cluster")
     assert publishing.state.unpublished == 4
     assert address in str(publishing.state.problem)
-    assert elsewhere.start() == address
+    assert elsewhere.broker.start() == address
     wait_for(lambda: publishing.state == OutboxState(0), "the letters to be published")
     publishing.stop()
     assert Counter(one.seen()) == Counter(expected)
