@@ -9,6 +9,8 @@ import pytest
 
 from jobs.deadletter.masking import MARK, can_return, masked
 from jobs.formats.decoder import Failure
+from jobs.formats.record_columns import HeaderColumn, RecordColumns
+from jobs.schema.declared import Field, Primitive
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.parser import parse_schema
@@ -147,6 +149,25 @@ def test_places_in_lists_are_the_field_s() -> None:
     assert (
         "secret" not in one(b'{"items": [{"sku": 5}]}', Mask(columns=("items.sku",)), field="$.items[0].sku")["message"]
     )
+
+
+@pytest.mark.parametrize(
+    ("mask", "place", "message"),
+    [
+        (Mask(headers=("h",)), "$.from_h", "what was found is masked"),
+        (Mask(headers=("h",)), "$.from_i", "found 'secret'"),
+        (Mask(columns=("from_h",)), "$.from_h", "what was found is masked"),
+        (Mask(headers=("i",)), "$.from_h", "found 'secret'"),
+    ],
+)
+def test_a_failure_tells_nothing_of_a_masked_header(mask: Mask, place: str, message: str) -> None:
+    columns = RecordColumns(
+        headers=tuple(HeaderColumn(Field(f"from_{name}", Primitive("int")), name) for name in ("h", "i"))
+    )
+    headers = pa.array([[{"key": "h", "value": b"secret"}]], HEADERS)
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"{}"], pa.binary()), "headers": headers})
+    failure = Failure(0, "decode_header", "wrong_type", "found 'secret'", place)
+    assert masked(batch, [failure], mask, ROWS, columns).failures[0].message == message
 
 
 def test_headers_and_key() -> None:

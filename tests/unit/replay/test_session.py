@@ -11,7 +11,7 @@ import pytest
 
 from jobs.commit.stamp_fields import Counts
 from jobs.replay.opening import replay_session
-from jobs.replay.replay_state import CHANGE_ARROW
+from jobs.replay.replay_state import CHANGE_ARROW, replay_state_changes, update_replay_state
 from jobs.replay.session import ReplayedPart
 from jobs.state.local_store import LocalStore
 from jobs.state.store import NotWrittenError
@@ -62,3 +62,15 @@ def test_files_that_no_pending_record_can_name_are_dropped(
     assert dead_letters.landed() == {}
     with replay_session(*dead_letters.given):
         assert dead_letters.landed() == {}
+
+
+def test_a_letter_that_was_replayed_stays_so(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add(["good"])
+    assert dead_letters.replay().replayed == 1
+    (letters,) = dead_letters.dead().scan().to_arrow().combine_chunks().to_batches()
+    with replay_session(*dead_letters.given) as session:
+        session.letters.read()
+        for state in ("failed_again", "dismissed", "replayed", "new"):
+            changes = replay_state_changes(letters, keep=True, state=state, attempts=9)
+            assert update_replay_state(session.letters, changes, epoch=session.epoch) == 0
+    assert dead_letters.states() == {"replayed": 1}

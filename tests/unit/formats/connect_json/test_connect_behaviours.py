@@ -87,6 +87,11 @@ AMOUNT = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}
         ({"type": "map", "keys": {"type": "string"}, "values": INT32}, '{"a":1}', [("a", 1)]),
         ({"type": "map", "keys": INT32, "values": INT32}, "[[1,2],[1,3]]", "wrong_type"),
         # What Debezium calls them; the sink writes the numbers.
+        ({"type": "int32", "name": "io.debezium.time.Date"}, "1", date(1970, 1, 2)),
+        ({"type": "int32", "name": "io.debezium.time.Time"}, "1", time(0, 0, 0, 1000)),
+        ({"type": "int64", "name": "io.debezium.time.MicroTime"}, "1", time(0, 0, 0, 1)),
+        ({"type": "int64", "name": "io.debezium.time.NanoTime"}, "1000", time(0, 0, 0, 1)),
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, "1", datetime(1970, 1, 1, 0, 0, 0, 1000)),
         ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, "1", datetime(1970, 1, 1, 0, 0, 0, 1)),
         ({"type": "int64", "name": "io.debezium.time.NanoTimestamp"}, "1001", "precision_loss"),
         ({"type": "int64", "name": "some.other.name"}, "1", 1),
