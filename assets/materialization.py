@@ -114,11 +114,11 @@ def _drained_table(catalog: CatalogResource, spec: StreamSpec, target: TargetSpe
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows" and not target.coordinator:
-        told = routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
+        metadata = routed_drain_metadata(spec, target, drained, table) | history_metadata(table, spec.stream)
         late = LATENESS if target.name == spec.late_table else ()
         if late:
-            told |= {"records_late": 0, "latest_late_s": 0.0}
-        return told | figures_metadata(drained_event_times(drained), late)
+            metadata |= {"records_late": 0, "latest_late_s": 0.0}
+        return metadata | figures_metadata(drained_event_times(drained), late)
     if target.role == "rows":
         told = landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
         if len([each for each in spec.targets if each.role == "rows"]) > 1:

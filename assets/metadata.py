@@ -249,11 +249,11 @@ def freshness_metadata(through_ms: float | None, watermark_ms: float | None) -> 
         through_ms: Milliseconds since 1970, as the other; None if unknown.
         watermark_ms: None of a stream without an event time.
     """
-    told: dict[str, Any] = {} if through_ms is None else {"complete_through": instant(through_ms / 1000)}
+    metadata: dict[str, Any] = {} if through_ms is None else {"complete_through": instant(through_ms / 1000)}
     if watermark_ms is not None:
         behind = round(max(0.0, time.time() - watermark_ms / 1000))
-        told |= {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
-    return told
+        metadata |= {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
+    return metadata
 
 
 def branch_metadata(unpublished: int | None, through: float | None, watermark: float | None) -> dict[str, Any]:

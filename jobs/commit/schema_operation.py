@@ -24,7 +24,7 @@ def schema_operation(
     metadata: TableMetadata,
     after: Schema,
     changes: Sequence[SchemaChange],
-    told: Sequence[str],
+    sentences: Sequence[str],
     *,
     renames: Sequence[RenamedColumn] = (),
     properties: Mapping[str, str] = _NONE,
@@ -39,7 +39,7 @@ def schema_operation(
         metadata: The table's.
         after: The schema with renames and changes made.
         changes: What is changed, after the renames.
-        told: The changes as sentences, for the table's history.
+        sentences: The changes in words, for the table's history.
         renames: Columns that are called otherwise.
         properties: More properties of the table, set in the same commit.
         same_schema: Whether the table keeps its schema, and properties alone are set.
@@ -49,7 +49,7 @@ def schema_operation(
     before, head = metadata.schema(), metadata.current_snapshot()
     record = new_record(
         stream,
-        told,
+        sentences,
         schema_id=metadata.current_schema_id if same_schema else max(each.schema_id for each in metadata.schemas) + 1,
         snapshot_id=head.snapshot_id if head else None,
         added=len(index_by_id(after)) - len(index_by_id(before)) if added is None else added,
