@@ -1,0 +1,97 @@
+"""The built wheel in its own environment: what it installs, and that commands, drivers and Dagster run from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STREAM = """\
+stream: orders
+source: {topics: [orders]}
+decode: {value: json, schema: "id string not null, amount decimal(12,2)"}
+table: {name: shop.orders}
+"""
+PACKAGES = {"assets", "jobs", "orchestration", "resources"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the files of the checkout that are under version control or new."""
+    source = tmp_path_factory.mktemp("source")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, files.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    target = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, timeout=300)
+    (built,) = target.glob("frazil-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel. The packages that frazil depends on are those of the tests' environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python*/site-packages")
+    install = ["install", "--no-deps", "--no-index", "--quiet", str(wheel)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), *install], check=True, timeout=300
+    )
+    # Paths in a .pth file are searched last, and .pth files found there (the checkout's own) are not read.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def run(environment: Path, home: Path, *command: str) -> str:
+    """Run a program of the environment in a folder that is not the checkout; returns what it printed."""
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FRAZIL", "DAGSTER"))
+    }
+    done = subprocess.run(
+        [str(environment / "bin" / command[0]), *command[1:]],
+        cwd=home,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
+    tracked = subprocess.run(["git", "ls-files", "-z", *sorted(PACKAGES)], cwd=ROOT, check=True, capture_output=True)
+    expected = {name for name in tracked.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
+    assert expected <= set(names), sorted(expected - set(names))
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_command_works_in_an_environment_of_its_own(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "orders.yaml").write_text(STREAM)
+    assert "version 0." in run(environment, tmp_path, "frazil", "--version")
+    assert "orders" in run(environment, tmp_path, "frazil", "validate")
+
+
+def test_payments_land_through_dagster_from_it(environment: Path, tmp_path: Path) -> None:
+    program = "import orchestration.definitions, jobs; print(jobs.__file__)"
+    assert Path(run(environment, tmp_path, "python", "-c", program).strip()).is_relative_to(environment)
+    shutil.copytree(ROOT / "streams", tmp_path / "streams")
+    printed = run(environment, tmp_path, "frazil", "demo", "--once", "--payments", "3000")
+    assert "missing or doubled" in printed
