@@ -13,8 +13,7 @@ from jobs.commit.offsets import by_topic
 from jobs.state.epochs import EpochRecord
 from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
 from jobs.time_travel.record_fate import sentence
-from jobs.time_travel.record_lookup import RecordAnswer
-from jobs.time_travel.record_places import Commit, Place
+from jobs.time_travel.record_lookup import Commit, Place, RecordAnswer
 from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
 from jobs.time_travel.source_record import SourceLogs
 from jobs.time_travel.stream_tables import StreamTables

@@ -125,13 +125,8 @@ def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any], of
         "exact": f"frazil at {stream} {selected} --config prints the stream's file as it was",
         "rows": f"frazil at {stream} {selected} --config prints the file that made the same rows",
     }
-    _line(
-        "config",
-        f"{commit['config_hash']}, generation {commit['generation'] or 'not known'}; "
-        + kept.get(
-            commit["file_kept"], f"its file is not kept; frazil at {stream} {selected} --config asks Git for it"
-        ),
-    )
+    file = kept.get(commit["file_kept"], "its file is not kept")
+    _line("config", f"{commit['config_hash']}, generation {commit['generation'] or 'not known'}; {file}")
     if commit["ended_by"] == "retired":
         _line("", "the topic was read to its end since, and is gone")
     elif commit["ended_by"]:

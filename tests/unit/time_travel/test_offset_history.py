@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.time_travel.offset_history import OffsetHistory, offset_history
+from jobs.time_travel.record_fate import OffsetHistory, offset_history
 from jobs.verify.ledger_row import LedgerRow
 from tests.helpers.stream_history import (
     DEAD,

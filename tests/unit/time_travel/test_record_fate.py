@@ -9,8 +9,15 @@ import pytest
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_fields import Counts
-from jobs.time_travel.offset_history import OffsetHistory, offset_history
-from jobs.time_travel.record_fate import Found, RecordFate, batch_fate, sentence, unlanded_fate
+from jobs.time_travel.record_fate import (
+    Found,
+    OffsetHistory,
+    RecordFate,
+    batch_fate,
+    offset_history,
+    sentence,
+    unlanded_fate,
+)
 from tests.helpers.stream_history import P0, SINK, ledger_row
 
 ALL = Counts(4, 1, 1, 1, 1)
