@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -10,19 +10,108 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.named_tables import all_with_named_tables
-from jobs.commit.offsets import Ranges
+from jobs.commit.offsets import OffsetRange, PartitionRange, Ranges, TopicPartition, describe_ranges
 from jobs.deadletter.selection import OffsetSelection
+from jobs.errors import FrazilError
+from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.range_reader import read_split
+from jobs.kafka.records import FetchedBlock
+from jobs.kafka.topic_sample import sample_ranges
 from jobs.preview.lanes import LanePart, PreviewLanes, lanes_of, preview_lanes
 from jobs.preview.preview import asked_parts
 from jobs.preview.record import StreamPreview
-from jobs.preview.sample import newest_ranges, read_records, sample_log, selected_ranges
 from jobs.preview.tables import TableAsWritten, tables_as_written
 from jobs.spec.mask import Mask
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.spec.settings import KafkaSettings, Settings
 from jobs.stream.new_rows import NewColumns, new_columns
 from jobs.stream.writer_schemas import schema_lookup
+
+MOST_RECORDS = 100_000
+"""That one preview looks at: it keeps them in memory, with their rows."""
+
+TopicLog = Mapping[TopicPartition, OffsetRange]
+
+
+def sample_log(settings: KafkaSettings, specs: Sequence[StreamSpec]) -> TopicLog:
+    """What Kafka keeps of the topics that streams read.
+
+    Raises:
+        FrazilError: None of them exists, or Kafka does not answer.
+    """
+    kafka = KafkaLog(settings)
+    topics = {name: numbers for spec in specs for name, numbers in kafka.topics(spec.source).items()}
+    if not topics:
+        named = ", ".join(specs[0].source.topics or (f"that fits {specs[0].source.topics_pattern}",))
+        raise FrazilError(
+            f"stream {specs[0].stream}: topic {named} does not exist at {settings.require_bootstrap()}.",
+            fix="create the topic, or correct source in the stream's file",
+        )
+    partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+    earliest, latest = kafka.earliest(partitions), kafka.latest(partitions)
+    return {each: OffsetRange(earliest[each], max(latest[each], earliest[each])) for each in sorted(partitions)}
+
+
+def newest_ranges(log: TopicLog, records: int) -> Ranges:
+    """The offsets of the newest records, as many of each partition as of another, as far as it has them."""
+    earliest, latest = ({each: log[each][end] for each in log} for end in (0, 1))
+    return sample_ranges(earliest, latest, records, "newest") if log else {}
+
+
+def selected_ranges(log: TopicLog, selections: Iterable[OffsetSelection]) -> Ranges:
+    """The offsets that are asked for, as far as Kafka keeps them.
+
+    Args:
+        log: What it keeps of the topics that the stream reads.
+        selections: Topics, partitions, or offsets of them.
+
+    Raises:
+        FrazilError: The stream does not read such a topic, Kafka keeps nothing of what is asked for, or there is too
+            much of it.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for asked in selections:
+        places = [each for each in log if each.topic == asked.topic and asked.partition in (None, each.partition)]
+        if not places:
+            known = ", ".join(sorted({each.topic for each in log} if asked.partition is None else map(str, log)))
+            place = asked.topic if asked.partition is None else f"{asked.topic}-{asked.partition}"
+            raise FrazilError(f"the stream does not read {place}; it reads {known}.", fix="name one of these")
+        for place in places:
+            kept, wanted = log[place], asked.range or log[place]
+            range_ = OffsetRange(max(kept.start, wanted.start), min(kept.end, wanted.end))
+            if asked.range is not None and range_.start >= range_.end:
+                raise FrazilError(
+                    f"Kafka keeps no record of what is asked for of {place}: it has the offsets {kept}.",
+                    fix=f"--offsets {place.topic}:{place.partition}, or others within",
+                )
+            if known := ranges.get(place):
+                range_ = OffsetRange(min(known.start, range_.start), max(known.end, range_.end))
+            if range_.start < range_.end:
+                ranges[place] = range_
+    if (count := sum(each.end - each.start for each in ranges.values())) > MOST_RECORDS:
+        raise FrazilError(
+            f"{count:,} records are asked for ({describe_ranges(ranges)}), and a preview looks at {MOST_RECORDS:,} at "
+            "most.",
+            fix="name fewer offsets, such as --offsets TOPIC:PARTITION:FIRST-LAST",
+        )
+    return dict(sorted(ranges.items()))
+
+
+def read_records(settings: Settings, stream: str, ranges: Ranges, parts: frozenset[str]) -> list[FetchedBlock]:
+    """The records at these offsets, as a task of the stream reads them; those that the log does not have are left out.
+
+    Args:
+        stream: The brokers' logs show it.
+        parts: What is fetched beyond values and coordinates, see `jobs.kafka.records.fetched_block`.
+
+    Raises:
+        LostOffsetsError: The log has lost some of them meanwhile.
+        KafkaUnavailableError: Nothing came within the time-out for requests.
+    """
+    timeout = 2 * settings.kafka.request_timeout.total_seconds()
+    pieces = [PartitionRange(place, range_) for place, range_ in ranges.items()]
+    return list(read_split(consumer_options(settings.kafka, stream), pieces, timeout, parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 import jobs.spark.end
 import jobs.spark.session
-import orchestration.cli.maintain.command
+import orchestration.cli.maintain
 import orchestration.cli.mirror.command
 import orchestration.cli.run.command
 import resources.spark
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _STARTS = (
     jobs.spark.session,
-    orchestration.cli.maintain.command,
+    orchestration.cli.maintain,
     orchestration.cli.mirror.command,
     orchestration.cli.run.command,
 )
 _ENDS = (
     jobs.spark.end,
-    orchestration.cli.maintain.command,
+    orchestration.cli.maintain,
     orchestration.cli.mirror.command,
     resources.spark,
 )

@@ -19,8 +19,14 @@ from jobs.time_travel.source_record import source_logs
 from jobs.time_travel.stored_rows import rows_at
 from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
 from jobs.translate import translate_errors
-from orchestration.cli.at.facts import instant_facts, record_facts, snapshot_facts
-from orchestration.cli.at.output import print_instant, print_record, print_snapshot
+from orchestration.cli.at.output import (
+    instant_facts,
+    print_instant,
+    print_record,
+    print_snapshot,
+    record_facts,
+    snapshot_facts,
+)
 from orchestration.cli.snapshot_selection import SnapshotSelection, parse_snapshot_selection, selecting_snapshot
 from orchestration.cli.terminal import print_json
 from resources.deployment import Deployment

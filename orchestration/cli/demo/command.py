@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
@@ -18,23 +21,73 @@ from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_writer
-from orchestration.cli.demo.live_view import PER_SECOND, show_arriving
-from orchestration.cli.demo.payments import WriteValue
-from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
-from orchestration.cli.demo.record_counts import StampedCounts, some_rows, stamped_counts, table_sums
-from orchestration.cli.demo.report import Demo, print_report
+from orchestration.cli.demo.payments import PaymentProducer, WriteValue, ensure_topic
+from orchestration.cli.demo.report import Demo, StampedCounts, print_report, some_rows, stamped_counts, table_sums
 from orchestration.cli.dev.command import local_services, stay
-from orchestration.cli.dev.graphql import FINISHED, AssetJob
-from orchestration.cli.dev.runs import why_failed
+from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
+from orchestration.cli.status.output import ago
+from orchestration.cli.status.stream_status import utc
 from orchestration.cli.terminal import landing_bar
+from orchestration.formatting import thousands
 from resources.deployment import Deployment
 
+PER_SECOND = 50
+_SHOW_SECONDS = 0.5
+_LINE_SECONDS = 10.0
 STREAM = "payments"
 _LOADED_SECONDS = 400.0
 _RUNS = 5
 _NOTHING_LANDS_SECONDS = 300.0
+
+
+def show_arriving(
+    console: Console,
+    store: StateStore,
+    producer: PaymentProducer,
+    check: Callable[[], None],
+    *,
+    until: float = float("inf"),
+) -> None:
+    """Produce slowly and show what the stream's driver says of itself, until an interrupt.
+
+    Args:
+        store: The stream's part of the state store.
+        producer: Not started yet; stopped on leaving.
+        check: Raises if a service has ended.
+        until: When to end, on the monotonic clock.
+    """
+    producer.start()
+    try:
+        if console.is_terminal:
+            with Live(console=console, refresh_per_second=4, transient=False) as live:
+                while time.monotonic() < until:
+                    check()
+                    live.update(Text(arriving(read_heartbeat(store), producer.acknowledged)))
+                    time.sleep(_SHOW_SECONDS)
+            return
+        told = 0.0
+        while time.monotonic() < until:
+            check()
+            if time.monotonic() - told >= _LINE_SECONDS:
+                told = time.monotonic()
+                console.print(arriving(read_heartbeat(store), producer.acknowledged), markup=False, soft_wrap=True)
+            time.sleep(_SHOW_SECONDS)
+    finally:
+        producer.stop()
+
+
+def arriving(beat: Heartbeat | None, produced: int) -> str:
+    """One line of the live view, on a stream that runs."""
+    if beat is None:
+        return f"{produced:,} more produced; the driver has not said anything yet"
+    work, state = beat.work, beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}"
+    return (
+        f"{produced:,} more produced; {state}: batch {thousands(work.batch)}, {work.landed:,} landed, "
+        f"{work.dead:,} dead, {work.recent.rate:,.0f}/s, lag {thousands(work.total_lag)}, "
+        f"last commit {ago(utc(work.last_commit_at))}"
+    )
 
 
 @click.command()

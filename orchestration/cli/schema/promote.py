@@ -28,15 +28,15 @@ from jobs.spec.settings import Settings
 from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
-from orchestration.cli.schema.diff import stream_table
-from orchestration.cli.schema.followers import (
+from orchestration.cli.schema.tables import (
     behind_own,
     follow_own,
     followers_of,
+    of_asked_table,
     refuse_backfill_of_several,
     refuse_behind,
+    stream_table,
 )
-from orchestration.cli.schema.tables_of_rows import of_asked_table
 from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 

@@ -7,7 +7,7 @@ import pytest
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.selection import parse_offsets
 from jobs.errors import FrazilError
-from jobs.preview.sample import MOST_RECORDS, newest_ranges, selected_ranges
+from jobs.preview.run import MOST_RECORDS, newest_ranges, selected_ranges
 
 P0, P1, Q0 = TopicPartition("p", 0), TopicPartition("p", 1), TopicPartition("q", 0)
 LOG = {P0: OffsetRange(10, 100), P1: OffsetRange(0, 5), Q0: OffsetRange(3, 3)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestration.cli.demo.record_counts import stamped_counts
+from orchestration.cli.demo.report import stamped_counts
 from tests.helpers.real_stream import RealStream
 from tests.helpers.stream_history import FAILED, ROW
 

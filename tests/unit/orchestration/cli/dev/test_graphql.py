@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.errors import FrazilError
-from orchestration.cli.dev.graphql import DagsterClient
+from orchestration.cli.dev.dagster_api import DagsterClient
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.system.ports import free_ports
-from orchestration.cli.dev.ports import PortClaim
+from orchestration.cli.dev.services import PortClaim
 
 
 @pytest.fixture(autouse=True)

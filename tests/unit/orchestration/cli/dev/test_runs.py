@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
-from orchestration.cli.dev.runs import end_runs, why_failed
+from orchestration.cli.dev.dagster_api import end_runs, why_failed
 
 HOME = Path("/home/of/dagster")
 STATUS = dg.DagsterRunStatus

@@ -16,7 +16,7 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.system.processes import is_alive, start_time
-from orchestration.cli.dev.services_lock import ServicesLock
+from orchestration.cli.dev.services import ServicesLock
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[5]
 CLAIMANT = textwrap.dedent("""
     import subprocess, sys, time
     from pathlib import Path
-    from orchestration.cli.dev.services_lock import ServicesLock
+    from orchestration.cli.dev.services import ServicesLock
     claim = ServicesLock(Path(sys.argv[1]))
     claim.acquire()
     claim.record_url("http://127.0.0.1:3000")

@@ -12,7 +12,7 @@ import yaml
 
 from jobs.spec.settings import load_settings
 from jobs.system.ports import free_ports
-from orchestration.cli.validate.cluster_checks import check_cluster
+from orchestration.cli.validate.service_checks import check_cluster
 
 S3 = {"name": "lake", "properties": {"type": "rest", "uri": "https://c", "warehouse": "s3://lake/w"}}
 KAFKA = {"bootstrap_servers": "k:9092"}

@@ -13,7 +13,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding
-from orchestration.cli.validate.registry_checks import check_registry
+from orchestration.cli.validate.service_checks import check_registry
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in

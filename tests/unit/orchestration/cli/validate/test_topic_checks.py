@@ -9,7 +9,7 @@ from typing import Any
 from jobs.commit.log_state import NO_ID
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.models import StreamSpec
-from orchestration.cli.validate.topic_checks import check_topics
+from orchestration.cli.validate.service_checks import check_topics
 from tests.unit.stream.test_runner import spec
 
 

@@ -13,7 +13,7 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
-from orchestration.cli.maintain.output import print_done
+from orchestration.cli.maintain import print_done
 from orchestration.jobs.maintain.metadata import outcome_metadata
 from orchestration.jobs.maintain.report import plan_rows, table_sentences
 from tests.helpers.lake import NAME, Lake
