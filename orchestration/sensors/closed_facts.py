@@ -74,7 +74,6 @@ def unreported(
     """The hours or days that have closed and were not reported, oldest first.
 
     Args:
-        event_time: The block of the stream's file.
         times: Its event times, as far as they are proven.
         through_ms: Up to where they are known to be reported.
         reported: The partitions that Dagster's record has.

@@ -24,7 +24,7 @@ from jobs.system.processes import session_members
 from jobs.time_travel.tags import tag_snapshot
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others

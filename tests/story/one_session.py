@@ -14,7 +14,7 @@ import jobs.spark.session
 import orchestration.cli.maintain
 import orchestration.cli.mirror.command
 import orchestration.cli.run.command
-import resources.spark
+import resources.services
 from jobs.spark.start import SessionStart
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ENDS = (
     jobs.spark.end,
     orchestration.cli.maintain,
     orchestration.cli.mirror.command,
-    resources.spark,
+    resources.services,
 )
 
 

@@ -18,8 +18,7 @@ from jobs.deadletter.masking import MARK
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import CHECKED_TAG, JOB
-from orchestration.sensors.contracts import SENSOR
-from orchestration.sensors.contracts_tick import ContractsCursor, run_contracts_tick
+from orchestration.sensors.contracts import SENSOR, ContractsCursor, run_contracts_tick
 from resources.deployment import Deployment
 from tests.helpers.check_world import CONTRACT, CheckWorld
 from tests.helpers.landed_table import NAME

@@ -19,7 +19,7 @@ from jobs.spec.models import StreamSpec
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import JOB
-from orchestration.sensors.contracts_tick import ContractsCursor, run_contracts_tick
+from orchestration.sensors.contracts import ContractsCursor, run_contracts_tick
 from resources.deployment import Deployment
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream

@@ -14,8 +14,7 @@ import pytest
 from jobs.publish.gated import release
 from orchestration.definitions import build_definitions
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG
-from orchestration.sensors.publications import SENSOR
-from orchestration.sensors.publications_tick import PublicationsCursor, run_publications_tick
+from orchestration.sensors.publications import SENSOR, PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_gated_publish import contract
 from tests.unit.orchestration.deployments import connections

@@ -14,9 +14,9 @@ from jobs.deadletter.selection import Selection
 from jobs.kafka.metadata import quick_kafka
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.system.boot import boot_clock
-from orchestration.reconcile import dead_letter_reports
+from orchestration.reconcile import table_reports
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import ReconcileTick, run_reconcile_tick
+from orchestration.sensors.reconcile import ReconcileTick, run_reconcile_tick
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, deployment_of
 from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in
@@ -137,9 +137,9 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     supervised: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    counts = dead_letter_reports.tally_dead_letters
-    monkeypatch.setattr(dead_letter_reports, "tally_dead_letters", lambda *given: go.wait(60) and counts(*given))
-    monkeypatch.setattr("orchestration.reconcile.dead_letter_reports.COUNT_SECONDS", 0.05)
+    counts = table_reports.tally_dead_letters
+    monkeypatch.setattr(table_reports, "tally_dead_letters", lambda *given: go.wait(60) and counts(*given))
+    monkeypatch.setattr("orchestration.reconcile.table_reports.COUNT_SECONDS", 0.05)
     supervised.world.add([GOOD] * 2)
     supervised.drive(NOW)
     (first,) = supervised.tick(NOW)

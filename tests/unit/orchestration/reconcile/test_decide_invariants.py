@@ -12,9 +12,7 @@ from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FINAL, LastError, Work
 from jobs.supervise.lease_holder import LeaseHolder
 from orchestration.reconcile.cursor import StreamCursor
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decide_restart import backoff_seconds, down_for
-from orchestration.reconcile.decision import KEEPER_SECONDS, Action
+from orchestration.reconcile.decide import KEEPER_SECONDS, Action, backoff_seconds, decide, down_for
 from tests.unit.orchestration.reconcile.sample_states import (
     GENERATION,
     NOW,

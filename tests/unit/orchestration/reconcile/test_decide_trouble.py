@@ -9,9 +9,8 @@ from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError
 from jobs.supervise.launches import failures_in_a_row
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decision import Action
-from orchestration.sensors.run_requests import control_run
+from orchestration.reconcile.decide import Action, decide
+from orchestration.sensors.reconcile import control_run
 from tests.unit.orchestration.reconcile.sample_states import (
     NOW,
     OTHER,

@@ -21,8 +21,7 @@ from jobs.verify.ledger_table import read_ledger
 from orchestration.definitions import build_definitions
 from orchestration.sensors import closed_facts
 from orchestration.sensors.closed_facts import unreported
-from orchestration.sensors.closed_partitions import closed_partitions_sensor
-from orchestration.sensors.closed_partitions_tick import ClosedCursor
+from orchestration.sensors.closed_partitions import ClosedCursor, closed_partitions_sensor
 from resources.deployment import Deployment
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
 from tests.unit.orchestration.deployments import connections

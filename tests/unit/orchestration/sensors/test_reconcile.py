@@ -15,7 +15,7 @@ from jobs.system.boot import boot_clock
 from orchestration.definitions import build_definitions
 from orchestration.jobs.runs import STREAM_TAG
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action
 from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat
 from tests.unit.orchestration.reconcile.sample_states import NOW
 from tests.unit.orchestration.reconcile.supervised_deployment import (
