@@ -65,7 +65,6 @@ def preview_stream(
     """What would become of records.
 
     Args:
-        spec: The stream.
         tables: Its tables, see `tables_as_written`.
         blocks: The records, with the parts that `asked_parts` names, or more.
         schemas: Finds the writer schemas of records that name theirs.

@@ -115,9 +115,6 @@ def previewed_records(
     """What became of each record of a task.
 
     Args:
-        plan: Of the task.
-        watched: The blocks that have passed its pipeline.
-        blocks: The records, as they were fetched.
         tables: The columns of each table of rows, by its name.
     """
     letters = _letters(plan, watched, blocks)

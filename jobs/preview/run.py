@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 
@@ -18,8 +18,9 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import read_split
 from jobs.kafka.records import FetchedBlock
 from jobs.kafka.topic_sample import sample_ranges
-from jobs.preview.lanes import LanePart, PreviewLanes, lanes_of, preview_lanes
-from jobs.preview.preview import asked_parts
+from jobs.pipeline.route_naming import naming_state
+from jobs.pipeline.topic_tables import topic_tables
+from jobs.preview.preview import asked_parts, preview_stream
 from jobs.preview.record import StreamPreview
 from jobs.preview.tables import TableAsWritten, tables_as_written
 from jobs.spec.mask import Mask
@@ -32,6 +33,7 @@ MOST_RECORDS = 100_000
 """That one preview looks at: it keeps them in memory, with their rows."""
 
 TopicLog = Mapping[TopicPartition, OffsetRange]
+NewTableColumns = Callable[[StreamSpec], NewColumns]
 
 
 def sample_log(settings: KafkaSettings, specs: Sequence[StreamSpec]) -> TopicLog:
@@ -136,9 +138,7 @@ def preview(
 
     Args:
         specs: The streams; one, or two to compare.
-        settings: Of the deployment.
         last: So many of the newest records, where no offsets are named.
-        selections: Offsets.
 
     Raises:
         FrazilError: Kafka, the catalog or the registry does not answer, there is nothing of what is asked for, or a
@@ -147,6 +147,10 @@ def preview(
     log = sample_log(settings.kafka, specs)
     ranges = selected_ranges(log, selections) if selections else newest_ranges(log, last)
     lookups = [schema_lookup(spec, settings) for spec in specs]
+
+    def new(of_table: StreamSpec) -> NewColumns:
+        return new_columns(of_table, settings, KafkaLog(settings.kafka).state(of_table.source))
+
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet:
@@ -154,32 +158,47 @@ def preview(
     with catalog or nullcontext():
         if catalog is not None:
             specs = all_with_named_tables(specs, catalog)
-        every = [_lanes(spec, settings, catalog, ranges) for spec in specs]
-    parts = frozenset[str]().union(*(asked_parts(each.spec, each.tables) for one in every for each in one.parts))
+        topics = sorted({each.topic for each in ranges})
+        every = [
+            part_with_tables(spec, [each for each in topics if spec.source.reads(each)], catalog, new) for spec in specs
+        ]
+    parts = frozenset[str]().union(*(asked_parts(part, tables) for part, tables in every))
     blocks = read_records(settings, specs[0].stream, ranges, parts)
     mask = joint_mask(specs)
-    streams = (
-        preview_lanes(lanes, blocks, schemas=lookup, mask=mask) for lanes, lookup in zip(every, lookups, strict=True)
-    )
+    streams = [
+        replace(preview_stream(part, tables, blocks, schemas=lookup, mask=mask), config=spec.config_hash)
+        for spec, (part, tables), lookup in zip(specs, every, lookups, strict=True)
+    ]
     return Previewed(ranges, tuple(streams))
 
 
-def _lanes(spec: StreamSpec, settings: Settings, catalog: Catalog | None, ranges: Ranges) -> PreviewLanes:
-    """The parts of a stream: one, unless each of its tables has columns of its own."""
-    if not spec.own_columns:
-        return PreviewLanes(spec, (LanePart(spec, _tables(spec, settings, catalog)),))
-    topics = sorted({each.topic for each in ranges if spec.source.reads(each.topic)})
+def part_with_tables(
+    spec: StreamSpec, topics: Sequence[str], catalog: Catalog | None, new: NewTableColumns
+) -> tuple[StreamSpec, tuple[TableAsWritten, ...]]:
+    """The stream whose preview is made, and its tables: if each table has columns of its own, that of the topics alone.
 
-    def new(of_table: StreamSpec) -> NewColumns:
-        return new_columns(of_table, settings, KafkaLog(settings.kafka).state(of_table.source))
+    Args:
+        topics: Of the sample.
+        catalog: None if there is none yet.
+        new: Gives the columns of a new table of a stream.
 
-    return lanes_of(spec, topics, catalog, new)
-
-
-def _tables(spec: StreamSpec, settings: Settings, catalog: Catalog | None) -> tuple[TableAsWritten, ...]:
-    return tables_as_written(
-        spec, catalog, lambda: new_columns(spec, settings, KafkaLog(settings.kafka).state(spec.source))
-    )
+    Raises:
+        FrazilError: The records go to no table or to several, or a table could not be made.
+    """
+    if spec.own_columns:
+        found = topic_tables(spec, topics, {*spec.target_names}, naming_state(spec, {}, decided=False))
+        refused = next((each.refused for each in found.values() if each.table is None), None)
+        tables = sorted({each.table for each in found.values() if each.table is not None})
+        if refused is not None or len(tables) != 1:
+            raise FrazilError(
+                f"stream {spec.stream}: each of its tables has columns of its own, and a preview is of one: "
+                + (refused or f"these records go to {', '.join(tables) or 'none'}")
+                + ".",
+                fix=f"frazil preview {spec.stream} --offsets TOPIC, with a topic of one table",
+            )
+        source = spec.source.model_copy(update={"topics": tuple(found), "topics_pattern": None})
+        spec = spec.for_table(tables[0]).model_copy(update={"source": source})
+    return spec, tables_as_written(spec, catalog, lambda: new(spec))
 
 
 def joint_mask(specs: Sequence[StreamSpec]) -> Mask:

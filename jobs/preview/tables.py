@@ -93,7 +93,6 @@ def new_named_tables(spec: StreamSpec, results: Sequence[TaskResult], own: Table
 
     Args:
         spec: The stream, with those that it has.
-        results: Of the task.
         own: Metadata of its own table, as the task has it.
     """
     route = spec.route
@@ -165,10 +164,7 @@ def followed_metadata(spec: StreamSpec, own: TableMetadata, follower: TableMetad
     """Metadata of a table that follows the stream's own one, once it has what it lacks.
 
     Args:
-        spec: The stream.
-        own: Metadata of its own table.
         follower: Metadata of the follower, which can take it.
-        name: Of the follower.
     """
     changes = following(spec, own, follower, name).changes
     return with_operation(follower, following_operation(spec, follower, changes)) if changes else follower
@@ -235,7 +231,6 @@ class EvolvingTable:
     """The stream's own table while the records of a sample are run: their needs are judged as a driver judges them.
 
     Args:
-        spec: The stream.
         metadata: Of its table as it is, or as it would be made.
         followers: Metadata of the tables that follow it, by name.
 

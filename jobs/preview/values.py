@@ -105,7 +105,6 @@ def decoded_hiding(mask: Mask, rows: Schema, columns: RecordColumns, names: Name
     """What is not shown of rows as they were decoded.
 
     Args:
-        mask: Of the stream's dead letters.
         rows: The columns of values.
         columns: Those that are not from the value.
         names: How fields of values are matched with columns.
@@ -130,7 +129,6 @@ def landed_hiding(
     """What is not shown of the rows of a table.
 
     Args:
-        before: Of the same rows as they were decoded.
         rows: All that the table has, each as it was decoded and as it landed.
         columns: Those that the rows have of Kafka's own.
         transformed: Whether steps lie between the two.

@@ -130,8 +130,6 @@ def tag_snapshot(
 
     Args:
         keep: How long from now on; None: until it is deleted.
-        note: Why.
-        by: Who.
 
     Returns:
         The tag, and whether anything was changed.

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -30,7 +29,7 @@ from jobs.verify.audit_text import (
     verdict_sentence,
 )
 from jobs.verify.ledger_row import WHOLE_TABLE
-from orchestration.cli.terminal import print_columns, print_json, stderr_console
+from orchestration.cli.terminal import print_columns, print_json, progress_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
 
@@ -50,6 +49,7 @@ _COLUMNS = (
 )
 _TEXT = {"table", "topic", "partitions"}
 _SHOWN_PROBLEMS = 20
+_PROGRESS = "{task.completed:,.0f} offsets looked at, {task.fields[rows]:,} rows read"
 
 
 def audit_facts(audit: StreamAudit) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def audit(
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:
         raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
-    with catalog, _bar() as bar:
+    with catalog, progress_bar(_PROGRESS, bar=True) as bar:
         task = bar.add_task(f"audit {stream}", total=None, rows=0)
 
         def show_progress(done: int, total: int, rows: int) -> None:
@@ -322,17 +322,3 @@ def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> No
     except (FrazilError, KafkaException) as problem:
         said = redacted(settings, problem.message if isinstance(problem, FrazilError) else str(problem))
         found.notes.append(f"Kafka could not be asked which records are missing: {said}")
-
-
-def _bar() -> Progress:
-    console = stderr_console()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} offsets looked at, {task.fields[rows]:,} rows read"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

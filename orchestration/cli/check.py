@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.contract.check import Check
@@ -15,23 +14,13 @@ from jobs.contract.check_result import CheckedRows, TableCheck
 from jobs.contract.check_rows import EngineName
 from jobs.contract.outcome import ExpectationOutcome, Sample
 from jobs.errors import FrazilError
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
-from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
 from jobs.translate import translate_errors
 from orchestration.cli.check_history import LAST, in_order, show_history
 from orchestration.cli.snapshot_selection import named_table
-from orchestration.cli.terminal import current_user, print_columns, print_json, stderr_console
+from orchestration.cli.sql_session import sql_session
+from orchestration.cli.terminal import current_user, print_columns, print_json, progress_bar
 from orchestration.formatting import percentage, thousands
 from resources.deployment import Deployment
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _COLUMNS = ("expectation", "severity", "result", "rows", "not accepted", "share", "observed")
 _TEXT = {"expectation", "severity", "result", "observed"}
@@ -223,29 +212,30 @@ def check(
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:
         raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
-    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
-    try:
-        with catalog, translate_errors(settings, stream), _progress() as progress:
-            task = progress.add_task(f"check {stream}", total=None, now="")
-            asked = Check(
-                spec=spec,
-                settings=settings,
-                catalog=catalog,
-                spark=session.get,
-                rows=CheckedRows.of(whole, where),
-                only=only,
-                engine=engine,
-                record=not dry_run,
-                by=current_user(),
-                on_progress=lambda said: progress.update(task, now=said),
-            )
-            targets = [
-                target for target in in_order(spec) if asked.expectations(target) and asked_for in (None, target.name)
-            ]
-            asked.refuse_unknown()
-            results = [asked.run(target) for target in targets]
-    finally:
-        end_spark()
+    with (
+        sql_session(settings, "check") as session,
+        catalog,
+        translate_errors(settings, stream),
+        progress_bar("{task.fields[now]}") as progress,
+    ):
+        task = progress.add_task(f"check {stream}", total=None, now="")
+        asked = Check(
+            spec=spec,
+            settings=settings,
+            catalog=catalog,
+            spark=session.get,
+            rows=CheckedRows.of(whole, where),
+            only=only,
+            engine=engine,
+            record=not dry_run,
+            by=current_user(),
+            on_progress=lambda said: progress.update(task, now=said),
+        )
+        targets = [
+            target for target in in_order(spec) if asked.expectations(target) and asked_for in (None, target.name)
+        ]
+        asked.refuse_unknown()
+        results = [asked.run(target) for target in targets]
     if not results:
         raise FrazilError(f"the contract of stream {stream} expects nothing of that.", fix=f"frazil check {stream}")
     if as_json:
@@ -254,25 +244,3 @@ def check(
         print_checks(results)
     if any(result.critical or result.unevaluated for result in results):
         raise SystemExit(1)
-
-
-def _start_spark(settings: Settings) -> SparkSession:
-    preflight()
-    console = stderr_console()
-    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-    log = settings.state / "spark" / "check.log"
-    with deferred_signals():
-        return start_session(settings, "frazil check", work="sql", output=log)
-
-
-def _progress() -> Progress:
-    console = stderr_console()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        TextColumn("{task.fields[now]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

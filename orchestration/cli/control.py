@@ -84,9 +84,6 @@ def carry_out_control(
 ) -> tuple[ActionResult, str | None]:
     """Carry a control action out, as a run if possible.
 
-    Args:
-        act: Carries it out.
-
     Returns:
         What it came to, and why there is no run of it; None if there is one.
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 from pyiceberg.schema import Schema
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
@@ -35,7 +34,7 @@ from jobs.spec.source import Source
 from jobs.spec.subjects import key_subjects, value_subjects
 from orchestration.cli.demo.payments import ensure_topic
 from orchestration.cli.schema.tables import stream_table
-from orchestration.cli.terminal import stderr_console
+from orchestration.cli.terminal import progress_bar
 from resources.deployment import Deployment
 
 _EACH_SECONDS = 0.02
@@ -121,8 +120,6 @@ class _Writers:
     """Finds writer schemas in a registry, or makes them.
 
     Args:
-        client: Of the registry.
-        stream: The stream's id.
         register: Whether a subject that is not there is made.
     """
 
@@ -271,8 +268,10 @@ def _produce(
     )
     kinds: Counter[str] = Counter()
     sent, began, shown = 0, time.monotonic(), 0.0
-    with _bar() as bar:
-        task: TaskID = bar.add_task("producing", total=count, bad=0, rate=0.0)
+    with progress_bar(
+        "{task.completed:,.0f} records", "{task.fields[rate]:,.0f}/s", "{task.fields[bad]:,} bad", bar=True
+    ) as bar:
+        task = bar.add_task("producing", total=count, bad=0, rate=0.0)
         try:
             while count is None or sent < count:
                 due = int((time.monotonic() - began) * rate) + 1
@@ -299,22 +298,6 @@ def _produce(
         else:
             left = producer.flush()
     return kinds, producer.refused or (f"{left:,} wait" if left else None)
-
-
-def _bar() -> Progress:
-    console = stderr_console()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} records"),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TextColumn("{task.fields[bad]:,} bad"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def _only_topic(spec: StreamSpec) -> str:

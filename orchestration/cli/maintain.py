@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.markup import escape
 
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.install.artifacts import resolve_jars
-from jobs.install.preflight import preflight
 from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.plan import ACTIONS, Plan
-from jobs.maintain.results import OnProgress
-from jobs.maintain.results import StepProgress as Told
 from jobs.maintain.table_selection import chosen_tables
-from jobs.spark.end import end_spark
-from jobs.spark.session import start_session
-from jobs.spark.start import SessionOnDemand
-from jobs.spec.settings import Settings
-from jobs.system.signals import deferred_signals
-from orchestration.cli.terminal import print_columns, print_error, print_json, stderr_console
+from orchestration.cli.sql_session import sql_session
+from orchestration.cli.terminal import print_columns, print_error, print_json, progress_bar
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     PLAN_COLUMNS,
@@ -37,40 +27,8 @@ from orchestration.jobs.maintain.report import (
 from orchestration.reconcile.stream_files import as_launched
 from resources.deployment import Deployment
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 _PLAN_TEXT = {"action", "where", "reason"}
 _SHOWN_STEPS = 20
-
-
-@contextlib.contextmanager
-def progress_bar(tables: int) -> Iterator[tuple[OnProgress, Callable[[MaintenanceOutcome], None]]]:
-    """A bar over tables on a terminal, on standard error, with the step under way; elsewhere nothing.
-
-    Returns:
-        What takes note of a step, and of a table that is done.
-    """
-    columns = (
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tables"),
-        TextColumn("{task.fields[step]}", style="dim", markup=False),
-        TimeElapsedColumn(),
-    )
-    console = stderr_console()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("maintain", total=tables, step="")
-
-        def step(told: Told) -> None:
-            bar.update(task, step=progress_sentence(told))
-
-        def done(outcome: MaintenanceOutcome) -> None:
-            bar.update(task, advance=1, step="")
-
-        yield step, done
 
 
 def print_plans(outcomes: Sequence[MaintenanceOutcome]) -> None:
@@ -140,27 +98,24 @@ def maintain(
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:
         raise NoCatalogYet(problem.message, fix="frazil run STREAM") from None
-    # A start that failed is not tried again: it would fail for the next table, too.
-    spark = SessionOnDemand(lambda: _start_spark(settings), again=False)
     outcomes: list[MaintenanceOutcome] = []
-    try:
-        with catalog:
-            chosen = chosen_tables(settings, specs, catalog, tables)
-            with progress_bar(len(chosen)) as (step, done):
-                for outcome in maintain_tables(
-                    catalog,
-                    settings,
-                    specs,
-                    chosen,
-                    spark=spark.get,
-                    dry_run=plan_only,
-                    only=frozenset(actions) or None,
-                    on_progress=step,
-                ):
-                    outcomes.append(outcome)
-                    done(outcome)
-    finally:
-        end_spark()
+    bar = progress_bar("{task.completed:,.0f} of {task.total:,.0f} tables", "[dim]{task.fields[step]}", bar=True)
+    with sql_session(settings, "maintain") as spark, catalog:
+        chosen = chosen_tables(settings, specs, catalog, tables)
+        with bar:
+            task = bar.add_task("maintain", total=len(chosen), step="")
+            for outcome in maintain_tables(
+                catalog,
+                settings,
+                specs,
+                chosen,
+                spark=spark.get,
+                dry_run=plan_only,
+                only=frozenset(actions) or None,
+                on_progress=lambda told: bar.update(task, step=escape(progress_sentence(told))),
+            ):
+                outcomes.append(outcome)
+                bar.update(task, advance=1, step="")
     if as_json:
         print_json({"dry_run": plan_only, "tables": [outcome_facts(outcome) for outcome in outcomes]})
     elif plan_only:
@@ -170,12 +125,3 @@ def maintain(
     print_problems(outcomes)
     if any(outcome.problems for outcome in outcomes):
         raise SystemExit(1)
-
-
-def _start_spark(settings: Settings) -> SparkSession:
-    preflight()
-    console = stderr_console()
-    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-    log = settings.state / "spark" / "maintain.log"
-    with deferred_signals():
-        return start_session(settings, "frazil maintain", work="sql", output=log)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from pyiceberg.catalog import Catalog
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import connect_catalog, find_table
 from jobs.commit.offsets import by_topic, describe_ranges
@@ -28,13 +27,11 @@ from jobs.publish.publishing import publish as publish_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.translate import translate_errors
-from orchestration.cli.terminal import current_user, print_json, stderr_console
+from orchestration.cli.terminal import current_user, print_json, progress_bar
 from orchestration.formatting import span
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from jobs.publish.discard_decision import DiscardResult
 
 
@@ -43,7 +40,6 @@ def published_facts(spec: StreamSpec, done: Published, gate: Gate | None = None,
 
     Args:
         gate: Of a gated stream, as it is now.
-        became: What came of the interval there.
     """
     found = done.interval
     return {
@@ -130,30 +126,12 @@ def publish_by_contract(
     """
     # Imported here: a stream without a gate has no use for it.
     from jobs.contract.gate_judge import ContractJudge
-    from jobs.spark.end import end_spark
-    from jobs.spark.start import SessionOnDemand
+    from orchestration.cli.sql_session import sql_session
 
-    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
     by = current_user()
-    judge = ContractJudge(spec, settings, catalog, session.get, by=by, on_progress=on_progress)
-    try:
+    with sql_session(settings, "publish") as session:
+        judge = ContractJudge(spec, settings, catalog, session.get, by=by, on_progress=on_progress)
         return publish_if_fit(spec, settings, catalog, by, judge, judge.judged_by)
-    finally:
-        end_spark()
-
-
-def _start_spark(settings: Settings) -> SparkSession:
-    from jobs.install.artifacts import resolve_jars
-    from jobs.install.preflight import preflight
-    from jobs.spark.session import start_session
-    from jobs.system.signals import deferred_signals
-
-    preflight()
-    console = stderr_console()
-    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-    log = settings.state / "spark" / "publish.log"
-    with deferred_signals():
-        return start_session(settings, "frazil publish", work="sql", output=log)
 
 
 @click.command()
@@ -186,7 +164,11 @@ def publish(
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     refuse_without_branch(spec)
     gate, became = None, ""
-    with translate_errors(settings, stream), connect_catalog(settings) as catalog, _publish_progress() as progress:
+    with (
+        translate_errors(settings, stream),
+        connect_catalog(settings) as catalog,
+        progress_bar("{task.fields[now]}") as progress,
+    ):
         task = progress.add_task(f"publish {stream}", total=None, now="")
         if answer is not None:
             note = f"{current_user()}: {reason or click.prompt('Why')}"
@@ -211,17 +193,6 @@ def publish(
             click.echo(line)
     if gate is not None and gate.held is not None and not dry_run:
         raise SystemExit(1)
-
-
-def _publish_progress() -> Progress:
-    console = stderr_console()
-    columns = (
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        TextColumn("{task.fields[now]}"),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @click.command()

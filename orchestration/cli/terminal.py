@@ -39,7 +39,6 @@ def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None
     """Rows below their names on standard output, no row cut off or folded.
 
     Args:
-        names: Of the columns.
         rows: Numbers get separators, None a dash.
         text: Names of the columns that begin at the left; the others end at the right.
     """
@@ -59,6 +58,26 @@ def visible(text: str, size: str = "") -> str:
     """
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_SHOWN_CHARACTERS])
     return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
+
+
+def progress_bar(*columns: str, bar: bool = False) -> Progress:
+    """Progress on standard error while that is a terminal, gone in the end; elsewhere nothing.
+
+    Args:
+        columns: What is shown beside the task's description and the time that has passed, as rich formats it.
+        bar: Whether the task has a total, and so a bar.
+    """
+    console = stderr_console()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        *([BarColumn()] if bar else []),
+        *map(TextColumn, columns),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 def landing_bar(console: Console) -> Progress:

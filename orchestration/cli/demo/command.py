@@ -20,8 +20,8 @@ from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_writer
-from orchestration.cli.demo.payments import PaymentProducer, WriteValue, ensure_topic
+from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
+from orchestration.cli.demo.payments import MakePayment, PaymentProducer, ensure_topic
 from orchestration.cli.demo.report import Demo, StampedCounts, print_report, some_rows, stamped_counts, table_sums
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed
@@ -53,9 +53,7 @@ def show_arriving(
     """Produce slowly and show what the stream's driver says of itself, until an interrupt.
 
     Args:
-        store: The stream's part of the state store.
         producer: Not started yet; stopped on leaving.
-        check: Raises if a service has ended.
         until: When to end, on the monotonic clock.
     """
     producer.start()
@@ -166,9 +164,9 @@ class _Landing:
             max(0, end - self._before.position.get(at, log.earliest[at])) for at, end in log.latest.items()
         )
         self._payments: int = payments
-        self._write: WriteValue | None = payment_writer(spec.decode.format, topic, settings)
+        self._make: MakePayment | None = payment_maker(spec, topic, settings)
         self._producer: PaymentProducer = PaymentProducer(
-            address, topic, sum(log.latest.values()), payments, write=self._write
+            address, topic, sum(log.latest.values()), payments, make=self._make
         )
         self._address: str = address
         self._topic: str = topic
@@ -218,7 +216,7 @@ class _Landing:
     def trickle(self) -> PaymentProducer:
         """More payments, slowly, without an end."""
         first = sum(self._kafka.state(self._spec.source).latest.values())
-        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, write=self._write)
+        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, make=self._make)
 
     def _drain(self, job: AssetJob, expected: int) -> None:
         for _ in range(_RUNS):

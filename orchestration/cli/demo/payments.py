@@ -26,9 +26,6 @@ BAD_SHARE = 0.01
 _TYPES = ("card", "transfer", "cash", "voucher")
 _WORDS = ("invoice", "order", "receipt", "refund", "subscription", "ticket")
 _DAYS = 3
-Record: TypeAlias = dict[str, object]
-WriteValue: TypeAlias = Callable[[Record, datetime, Kind, random.Random], bytes | None]
-"""Writes a payment, created at a time, as a value of some kind."""
 PARTITIONS = 4
 
 
@@ -39,34 +36,38 @@ class Payment:
     Attributes:
         key: The payer, so that a payer's payments stay in order.
         value: JSON of about 170 bytes, or what is bad in its place; None is a tombstone.
-        kind: What it is, for whoever counts.
+        kind: `good`, or what is bad about it.
     """
 
-    key: bytes
+    key: bytes | None
     value: bytes | None
-    kind: Kind
+    kind: str
 
 
-def payments(first: int, count: int, now: datetime, write: WriteValue | None = None) -> Iterator[Payment]:
+MakePayment: TypeAlias = Callable[[int, datetime], Payment]
+"""Makes the payment of a number, created at a time."""
+
+
+def payments(first: int, count: int, now: datetime, make: MakePayment | None = None) -> Iterator[Payment]:
     """Payments `first` to `first + count - 1`, created over the three days before `now`.
 
     Args:
         first: The number of the first one; the same number gives the same payment but for its time.
-        count: How many.
         now: The time that the newest one is created at, UTC.
-        write: Writes values; as JSON without it.
+        make: Makes each; as JSON without it.
     """
+    make = make or payment
     step = timedelta(days=_DAYS) / max(count, 1)
     begin = now.astimezone(UTC) - timedelta(days=_DAYS)
     for index in range(count):
-        yield payment(first + index, begin + step * (index + 1), write)
+        yield make(first + index, begin + step * (index + 1))
 
 
-def payment(number: int, created_at: datetime, write: WriteValue | None = None) -> Payment:
-    """The payment of a number."""
+def payment(number: int, created_at: datetime) -> Payment:
+    """The payment of a number, as JSON."""
     rng = random.Random(number)
     payer = f"payer-{rng.randrange(20_000):05d}"
-    record: Record = {
+    record: dict[str, object] = {
         "amount": round(rng.lognormvariate(3.5, 1.1), 2),
         "created_at": created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "document": f"{rng.choice(_WORDS)}-{rng.randrange(10**8):08d}",
@@ -75,11 +76,10 @@ def payment(number: int, created_at: datetime, write: WriteValue | None = None) 
         "type": rng.choice(_TYPES),
     }
     kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
-    return Payment(payer.encode(), (write or json_value)(record, created_at, kind, rng), kind)
+    return Payment(payer.encode(), _value(record, kind, rng), kind)
 
 
-def json_value(record: Record, _: datetime, kind: Kind, rng: random.Random) -> bytes | None:
-    """A payment as JSON, or what is bad in its place."""
+def _value(record: dict[str, object], kind: Kind, rng: random.Random) -> bytes | None:
     if kind == "tombstone":
         return None
     if kind == "empty_value":
@@ -113,12 +113,8 @@ class PaymentProducer(threading.Thread):
     """Produces payments in the background; `join` it, then `check` it.
 
     Args:
-        address: The broker.
-        topic: Where they go.
-        first: Number of the first payment.
-        count: How many.
         per_second: How fast; None as fast as the broker takes them.
-        write: Writes values; as JSON without it.
+        make: Makes each; as JSON without it.
     """
 
     def __init__(
@@ -128,11 +124,11 @@ class PaymentProducer(threading.Thread):
         first: int,
         count: int,
         per_second: float | None = None,
-        write: WriteValue | None = None,
+        make: MakePayment | None = None,
     ) -> None:
         super().__init__(name="payments", daemon=True)
         self._topic: str = topic
-        self._write: WriteValue | None = write
+        self._make: MakePayment | None = make
         self._first: int = first
         self._count: int = count
         self._pause: float = 1 / per_second if per_second else 0.0
@@ -154,7 +150,7 @@ class PaymentProducer(threading.Thread):
             self._problem = problem
 
     def _produce(self) -> None:
-        for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC), self._write)):
+        for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC), self._make)):
             if self._stop_early.wait(self._pause) if self._pause else self._stop_early.is_set():
                 break
             self._producer.produce(self._topic, payment.value, payment.key)

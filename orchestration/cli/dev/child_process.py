@@ -22,11 +22,7 @@ class Child:
     """A process in a session of its own, so that the terminal's Ctrl-C does not reach it before its owner has decided.
 
     Args:
-        name: What messages call it.
-        command: What to start.
         log: Where its output goes; begun anew, with the one before kept as `.previous`.
-        env: Environment variables on top of this process's own.
-        cwd: Its working folder.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:

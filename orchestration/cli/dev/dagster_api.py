@@ -46,11 +46,7 @@ class AssetJob:
 
 
 class DagsterClient:
-    """A running webserver.
-
-    Args:
-        url: Its address, without a path.
-    """
+    """A running webserver."""
 
     def __init__(self, url: str) -> None:
         self._url: str = url
@@ -129,12 +125,7 @@ class DagsterClient:
 
 
 def why_failed(home: Path, run_id: str) -> str:
-    """What a failed run says for itself.
-
-    Args:
-        home: Of the instance.
-        run_id: The run's.
-    """
+    """What a failed run says for itself."""
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -153,7 +144,6 @@ def end_runs(home: Path, sockets: Collection[str], since: float, deadline_second
     Runs of other code servers, as of a Dagster that shares the storage, are left alone.
 
     Args:
-        home: Of the instance.
         sockets: Of the code servers whose runs are meant.
         since: Runs that wait for a code server are meant if they were made after this; seconds since 1970.
         deadline_seconds: For all of it.

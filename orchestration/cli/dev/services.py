@@ -52,7 +52,6 @@ class PortClaim:
 
     Args:
         wanted: The port; None for the usual one, or the next free one if that is taken.
-        usual: The usual one.
 
     Raises:
         FrazilError: The port that is wanted is taken.
@@ -212,7 +211,6 @@ class DagsterServices:
     """The two services of one deployment.
 
     Args:
-        deployment: Whose streams they show.
         port: Of the web UI; None for 3000, or the next free one if that is taken.
     """
 

@@ -51,8 +51,6 @@ def preview_facts(found: StreamPreview, file: str, ranges: Ranges, rows: int) ->
     """A preview as JSON.
 
     Args:
-        file: That it is of.
-        ranges: The offsets that were looked at.
         rows: The most rows of each kind.
     """
     return {
@@ -301,11 +299,6 @@ def difference_facts(
     """The difference as JSON.
 
     Args:
-        now: By the stream's file.
-        then: By the other one.
-        files: The two.
-        ranges: The offsets that were looked at.
-        found: What is different.
         rows: The most records that are listed one by one.
     """
     return {

@@ -62,11 +62,6 @@ class LookedAtIds:
         """The stream of the topic, by what the registry knows of these ids.
 
         Args:
-            settings: Of the registry.
-            topic: Of the records.
-            end: Which records were looked at.
-            stream: Its id.
-            table: Where rows go.
             format_: What the records are said to be; None to take what most of them are.
 
         Raises:

@@ -88,7 +88,6 @@ def undeclarable(name: str, text: str) -> str | None:
     """Why a file cannot declare a column, nor say what is in it; None if it can.
 
     Args:
-        name: Of the column.
         text: The column as schema text.
     """
     if (why := ColumnNames().field_refusal((name,))) is not None:

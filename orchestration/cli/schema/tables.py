@@ -47,8 +47,6 @@ def refuse_unknown(stream: str, renames: Sequence[RenamedColumn], schemas: Itera
     """Refuse renames of columns that are nowhere, under neither name: those done before are none of these.
 
     Args:
-        stream: Its id.
-        renames: What was asked for.
         schemas: Of the stream's tables, and the one that its file declares.
 
     Raises:
@@ -213,8 +211,6 @@ def of_asked_table(spec: StreamSpec, settings: Settings, table: str | None, topi
     """The stream as the rows of the table are made that is asked about; of another stream, itself.
 
     Args:
-        spec: The stream.
-        settings: Of the deployment.
         table: The table's name, if it is given.
         topic: One of the table's, if it is known.
 

@@ -135,7 +135,6 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
     """Check streams against broker, catalog and registry, each asked once and given some seconds to answer.
 
     Args:
-        specs: The streams.
         names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
     """
     yield from check_state(settings)

@@ -34,7 +34,6 @@ def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[F
     """What a table lacks of what the steps of a stream make, whose file does not declare all columns.
 
     Args:
-        spec: The stream.
         metadata: Of its table, which is there.
 
     Returns:
@@ -71,9 +70,7 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
     """What stands in the way of a table that follows the own one; what it only lacks, the next start gives it.
 
     Args:
-        spec: The stream.
         own: Metadata of its own table, as it is.
-        catalog: Where its tables are.
     """
     if spec.problems_with(own.schema(), own.properties):
         # It is told of the own table.

@@ -1,12 +1,14 @@
-"""Previews of a stream each of whose tables has columns of its own."""
+"""Previews of a stream each of whose tables has columns of its own: of one table at a time."""
 
 from __future__ import annotations
 
+import pytest
 from pyiceberg.schema import Schema
 
-from jobs.preview.lanes import lanes_of, preview_lanes
+from jobs.errors import FrazilError
+from jobs.preview.preview import preview_stream
+from jobs.preview.run import part_with_tables
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.stream.first_records import RecordsAwaitedError
@@ -24,56 +26,40 @@ def new(of_table: StreamSpec) -> NewColumns:
     return NewColumns(rows)
 
 
-def test_each_topic_is_shown_by_the_columns_of_its_table() -> None:
+def test_the_records_of_one_table_are_shown_by_its_columns() -> None:
+    tables = [{"match": "a", "table": "lake.a", "columns": {"drop": ["left"]}}, {"match": "b", "table": "lake.b"}]
+    spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}))
+    part, written = part_with_tables(spec, ["a"], None, new)
+    records = [{"id": 1, "left": 1}, {"id": "no number"}, {"id": 2, "more": "m"}]
+    found = preview_stream(part, written, [block_of(records, topic="a"), block_of([{"id": "x"}], topic="b")])
+    assert [each.outcome for each in found.records.values()] == ["landed", "dead", "landed", "not_read"]
+    assert {each.name: each.rows for each in found.tables} == {"lake.a": 2, DEAD: 1}
+    rows = [each.rows["lake.a"] for each in found.records.values() if each.rows]
+    assert [(row["id"], row.get("more")) for row in rows] == [(1, None), (2, "m")] and "left" not in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"),
+    [
+        (["a", "b"], "these records go to lake.a, lake.b"),
+        (["d"], "needs a topic that a table of the route takes, found 'd'"),
+        (["c"], "its topics hold no record yet"),
+    ],
+)
+def test_records_of_several_tables_or_of_none_are_refused(topics: list[str], said: str) -> None:
     tables = [{"match": each, "table": f"lake.{each}"} for each in "abc"]
     spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}))
-    lanes = lanes_of(spec, ["a", "b", "c", "d"], None, new)
-    assert set(lanes.unrouted) == {"c", "d"} and len(lanes.parts) == 2
-    blocks = [
-        block_of([{"id": 1}, {"id": "no number"}, {"id": 2, "more": "m"}], topic="a"),
-        block_of([{"id": "x"}, None], topic="b"),
-        block_of([{}], topic="c"),
-        block_of([{"id": 1}, None], topic="d"),
-    ]
-    found = preview_lanes(lanes, blocks)
-    outcomes = {(at.topic, at.offset): each.outcome for at, each in found.records.items()}
-    assert outcomes == {
-        ("a", 0): "landed",
-        ("a", 1): "dead",
-        ("a", 2): "landed",
-        ("b", 0): "landed",
-        ("b", 1): "tombstone",
-        ("c", 0): "dead",
-        ("d", 0): "dead",
-        ("d", 1): "tombstone",
-    }
-    assert {each.name: each.rows for each in found.tables} == {"lake.a": 2, "lake.b": 1, DEAD: 1}
-    row = found.records[Coordinates("a", 0, 2)].rows["lake.a"]
-    assert (row["id"], row["more"], row["_kafka_offset"]) == (2, "m", 2)
-    assert found.changes.made == ("lake.a: add column more string",)
-    letter = found.records[Coordinates("d", 0, 0)].letter
-    assert letter is not None and letter.message == "needs a topic that a table of the route takes, found 'd'"
-    letter = found.records[Coordinates("c", 0, 0)].letter
-    assert letter is not None and "lake.c is not made yet: its topics hold no record yet" in str(letter.message)
-    assert found.config == spec.config_hash
-
-
-def test_a_table_is_shown_with_the_columns_that_it_keeps() -> None:
-    tables = [{"match": "a", "table": "lake.a", "columns": {"drop": ["more"]}}]
-    spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}))
-    lanes = lanes_of(spec, ["a"], None, new)
-    found = preview_lanes(lanes, [block_of([{"id": 1, "more": "m"}, {"id": 2, "new": 1}], topic="a")])
-    rows = [each.rows["lake.a"] for each in found.records.values()]
-    assert [(row["id"], row.get("more"), row.get("new")) for row in rows] == [(1, None, None), (2, None, 1)]
-    assert "more" not in rows[0] and any("new" in each for each in found.changes.made)
+    with pytest.raises(FrazilError) as refused:
+        part_with_tables(spec, topics, None, new)
+    assert said in refused.value.message
 
 
 def test_the_table_of_late_rows_is_shown_as_it_would_be_made_and_judges_none() -> None:
     tables = [{"match": "a", "table": "lake.a"}]
     event_time = {"column": "_kafka_timestamp", "late": "table"}
     spec = StreamSpec.model_validate(document({"by": "topic", "tables": tables}, event_time=event_time))
-    lanes = lanes_of(spec, ["a"], None, new)
-    found = preview_lanes(lanes, [block_of([{"id": 1}, {"id": 2, "more": "m"}], topic="a")])
+    part, written = part_with_tables(spec, ["a"], None, new)
+    found = preview_stream(part, written, [block_of([{"id": 1}, {"id": 2, "more": "m"}], topic="a")])
     shown = {each.name: each for each in found.tables}
     assert {name: each.rows for name, each in shown.items()} == {"lake.a": 2, DEAD: 0, "lake.a_late": 0}
     assert shown["lake.a_late"].schema.column_names == shown["lake.a"].schema.column_names

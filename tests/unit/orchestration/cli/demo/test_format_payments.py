@@ -1,45 +1,21 @@
-"""Payments in formats with a schema: what the stream's own decoder makes of them."""
+"""Payments in formats with a schema: the home of each, and what is produced there."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from jobs.formats.decoder_spec import DecoderSpec, TableSchema
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.connection import RegistryConnection
-from jobs.registry.lookup import RegistryLookup
-from orchestration.cli.demo.format_payments import _FORMATS, DEMO_FORMATS, format_deployment, format_writer
+from jobs.generate.derived_schema import derived_schema
+from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import payments
 from resources.deployment import Deployment
+from tests.helpers.registry_server import RegistryServer, serving
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
-
-
-@pytest.mark.parametrize("name", DEMO_FORMATS)
-def test_good_ones_are_rows_and_bad_ones_fail(name: str) -> None:
-    demo, format_ = _FORMATS[name], FORMATS[name]
-    writer = WriterSchema(demo.schema)
-    assert format_.writer_rows is not None
-    rows = format_.writer_rows(writer, {})
-    known = {SchemaId(7): RegistrySchema(format_.registry_kind or "", writer)}
-    lookup = RegistryLookup(RegistryConnection("a", "a", 1.0, 1.0, {}), known)
-    spec = DecoderSpec(name, TableSchema(rows.model_dump_json()), {"unknown_fields": "ignore"}, lookup)
-    made = list(payments(0, 2000, NOW, format_writer(name, 7)))
-    decoded = format_.block(spec).decode(pa.array([each.value for each in made], pa.binary()))
-    good = [number for number, each in enumerate(made) if each.kind == "good"]
-    assert set(good) <= set(decoded.positions.tolist())
-    assert len(decoded.tombstones) == sum(each.kind == "tombstone" for each in made)
-    failed = {failure.row for failure in decoded.failures}
-    assert failed >= {n for n, each in enumerate(made) if each.kind in ("missing_field", "wrong_type", "empty_value")}
-    assert len(decoded.positions) + len(failed) + len(decoded.tombstones) == len(made)
-    first = decoded.rows.slice(0, 1).to_pylist()[0]
-    assert first["payer"].encode() == made[good[0]].key
-    assert first["created_at"].tzinfo is not None
 
 
 @pytest.mark.parametrize("name", DEMO_FORMATS)
@@ -50,3 +26,18 @@ def test_its_home_has_its_stream_and_the_local_registry_if_it_needs_one(tmp_path
     assert spec.decode.format == name
     assert spec.decode.needs_registry == (name != "connect_json")
     assert (deployment.settings().registry is not None) == spec.decode.needs_registry
+
+
+@pytest.mark.parametrize("name", DEMO_FORMATS)
+def test_most_of_its_payments_are_good_and_some_are_bad(tmp_path: Path, name: str) -> None:
+    columns = Deployment.at(tmp_path)
+    deployment = format_deployment(columns, name)
+    spec, kind = deployment.stream("payments"), FORMATS[name].registry_kind
+    declared = format_deployment(columns, "connect_json").stream("payments").table_schema.fields
+    with serving(RegistryServer()) as server:
+        server.newest["payments-value"] = (kind or "", derived_schema(name, declared[:6], "payment"))
+        (deployment.home / "frazil.yaml").write_text(f"registry: {{url: '{server.url}', timeout: 5s}}\n")
+        make = payment_maker(spec, "payments", deployment.settings())
+    assert make is not None
+    kinds = Counter(each.kind for each in payments(0, 5_000, NOW, make))
+    assert len(kinds) > 2 and 4_900 < kinds["good"] < 5_000
