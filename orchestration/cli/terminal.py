@@ -80,22 +80,6 @@ def progress_bar(*columns: str, bar: bool = False) -> Progress:
     )
 
 
-def landing_bar(console: Console) -> Progress:
-    """A bar for records on their way: give it the fields `rate`, `lag` and `note` with every update."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TextColumn("lag {task.fields[lag]:,}"),
-        TextColumn("[dim]{task.fields[note]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-
-
 def print_error(problem: FrazilError) -> None:
     """Print an error on standard error, and what to do next."""
     click.secho("Error: ", fg="red", bold=True, nl=False, err=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import click
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
@@ -29,7 +26,6 @@ from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.status.output import ago
 from orchestration.cli.status.stream_status import utc
-from orchestration.cli.terminal import landing_bar
 from orchestration.formatting import thousands
 from resources.deployment import Deployment
 
@@ -58,13 +54,6 @@ def show_arriving(
     """
     producer.start()
     try:
-        if console.is_terminal:
-            with Live(console=console, refresh_per_second=4, transient=False) as live:
-                while time.monotonic() < until:
-                    check()
-                    live.update(Text(arriving(read_heartbeat(store), producer.acknowledged)))
-                    time.sleep(_SHOW_SECONDS)
-            return
         told = 0.0
         while time.monotonic() < until:
             check()
@@ -127,7 +116,6 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
         print_report(console, facts, services.url, landing.beat())
         if once:
             click.get_current_context().exit(0 if facts.right else 1)
-        services.came_up()
         if not spec.continuous:
             console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
             stay(services)
@@ -179,17 +167,13 @@ class _Landing:
         """Produce and land everything, and count it."""
         self._producer.start()
         expected = self._waiting_before + self._payments
-        progress = landing_bar(self._console)
-        task = progress.add_task("payments", total=expected, rate=0.0, lag=expected, note="Dagster starts")
-        self._progress = (progress, task)
         try:
-            with progress:
-                job = self._wait_for_dagster()
-                if self._spec.continuous:
-                    self._follow(self._services.api.launch(job, self._keys))
-                    self._wait_until_landed(expected)
-                else:
-                    self._drain(job, expected)
+            job = self._wait_for_dagster()
+            if self._spec.continuous:
+                self._follow(self._services.api.launch(job, self._keys))
+                self._wait_until_landed(expected)
+            else:
+                self._drain(job, expected)
         finally:
             self._producer.stop()
         self._producer.check()
@@ -287,11 +271,6 @@ class _Landing:
             (before, less), (last, more) = self._seen[-2:]
             rate = (more - less) / max(last - before, 1e-9)
         produced = self._waiting_before + self._producer.acknowledged
-        if not self._console.is_terminal:
-            if (note, done) != self._told:
-                self._told = (note, done)
-                self._console.print(f"{note}: {done:,} of {produced:,} records landed, {rate:,.0f}/s", markup=False)
-            return
-        progress, task = self._progress
-        values: dict[str, Any] = {"completed": done, "rate": rate, "lag": max(0, produced - done), "note": note}
-        progress.update(task, **values)
+        if (note, done) != self._told:
+            self._told = (note, done)
+            self._console.print(f"{note}: {done:,} of {produced:,} records landed, {rate:,.0f}/s", markup=False)

@@ -1,4 +1,4 @@
-"""Services of Dagster on a deployment, webserver and daemon: started, restarted when they end, and ended together.
+"""Services of Dagster on a deployment, webserver and daemon: started, and ended together.
 
 One `frazil dev` runs them at a time: it locks a file in which it notes who it is. The lock goes with the process, and
 what a killed one has left running is ended by the next.
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,10 +37,6 @@ PORT = 3000
 _NEAR = 100
 FILE = "services.json"
 _END_SECONDS = 10.0
-MOST_FAILURES = 6
-# A service that ran for so long starts the count anew.
-STEADY_SECONDS = 300.0
-_LONGEST_PAUSE_SECONDS = 30.0
 
 
 class PortClaim:
@@ -220,8 +215,6 @@ class DagsterServices:
         self._deployment: Deployment = deployment
         self._children: list[Child] = []
         self._serving: dict[str, Child] = {}
-        self._restarts: dict[str, Restarts] = {}
-        self._up: bool = False
         self._since: float = time.time()
         self._wanted_port: int | None = port
         self._port_claim: PortClaim | None = None
@@ -266,17 +259,13 @@ class DagsterServices:
         self.start_daemon()
 
     def start_webserver(self) -> Child:
-        """Start the webserver, the first time or in place of one that has ended."""
+        """Start the webserver."""
         command = ["dagster_webserver", *self.code(), "-h", "127.0.0.1", "-p", str(self._port())]
         return self._start("webserver", command)
 
     def start_daemon(self) -> Child:
-        """Start the daemon, the first time or in place of one that has ended."""
+        """Start the daemon."""
         return self._start("daemon", ["dagster._daemon", "run", *self.code()])
-
-    def came_up(self) -> None:
-        """They have answered: from now on one that ends is started again, instead of an error."""
-        self._up = True
 
     def code(self) -> list[str]:
         """Where the code is: as the deployment says, else as it was set up, else by the module's name."""
@@ -285,36 +274,17 @@ class DagsterServices:
         return ["-w", str(found)] if found is not None else ["-m", "orchestration.definitions"]
 
     def check(self) -> None:
-        """Look after both: one that has ended is started again, after a pause that grows.
+        """Raise if one of them has ended.
 
         Raises:
-            FrazilError: One has ended before they came up, or too often since; with the end of its log.
+            FrazilError: With the end of its log.
         """
-        for name, child in list(self._serving.items()):
-            how = child.ending()
-            if how is None:
-                continue
-            if not self._up:
-                child.check()
-            restarts = self._restarts.setdefault(name, Restarts())
-            if restarts.take_due(time.monotonic()):
-                (self.start_daemon if name == "daemon" else self.start_webserver)()
-            elif restarts.due is None:
-                self._ended(child, how, restarts)
-
-    def _ended(self, child: Child, how: str, restarts: Restarts) -> None:
-        pause = restarts.ended(child.ran_seconds, time.monotonic())
-        if pause is None:
-            raise FrazilError(
-                f"{child.name} {how}, for the {restarts.failures}th time in a row, so it is not started again. The "
-                f"streams run on, but nobody supervises them; {child.last_words()}",
-                fix=f"read {child.log}; then frazil dev",
-            )
-        click.echo(
-            f"{child.name} {how}; it is started again in {pause:.0f} s, and the streams run on meanwhile. Its log: "
-            f"{child.log}.previous",
-            err=True,
-        )
+        for child in self._serving.values():
+            if (how := child.ending()) is not None:
+                raise FrazilError(
+                    f"{child.name} {how}. Streams that run go on, but nobody supervises them; {child.last_words()}",
+                    fix=f"read {child.log}; then frazil dev",
+                )
 
     def stop(self) -> None:
         """End the runs of these services that are under way, then both services, and whatever they started."""
@@ -362,43 +332,3 @@ class DagsterServices:
 def _python_path() -> str:
     root = str(Path(orchestration.__path__[0]).resolve().parent)
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-
-
-@dataclass(slots=True)
-class Restarts:
-    """What is known of one service's ends; asks no clock and starts nothing.
-
-    Attributes:
-        failures: Ends in a row, none of them after a steady time.
-        due: When it is to be started again, on the caller's clock; None while it runs.
-        first_pause_seconds: Before the first start in a row; each further one doubles it.
-    """
-
-    failures: int = 0
-    due: float | None = None
-    first_pause_seconds: float = 1.0
-
-    def ended(self, ran_seconds: float, now: float) -> float | None:
-        """The service has ended.
-
-        Args:
-            ran_seconds: For how long it ran.
-            now: On the caller's clock.
-
-        Returns:
-            The pause before its next start, in seconds; None if it has ended too often.
-        """
-        self.failures = 1 if ran_seconds >= STEADY_SECONDS else self.failures + 1
-        if self.failures >= MOST_FAILURES:
-            self.due = None
-            return None
-        pause = min(self.first_pause_seconds * 2 ** (self.failures - 1), _LONGEST_PAUSE_SECONDS)
-        self.due = now + pause
-        return pause
-
-    def take_due(self, now: float) -> bool:
-        """Whether it is to be started now; says so once."""
-        if self.due is None or now < self.due:
-            return False
-        self.due = None
-        return True

@@ -27,7 +27,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import read_control
 from jobs.translate import translate_errors
-from orchestration.cli.run.measurement import Meter, print_summary, progress_on, run_facts, why_nothing_landed
+from orchestration.cli.run.measurement import BatchLines, Meter, print_summary, run_facts, why_nothing_landed
 from orchestration.cli.terminal import print_columns, print_doubts, print_error, print_json, stderr_console
 from orchestration.cli.unexpected_error import is_interrupt, unexpected_error
 from resources.deployment import Deployment
@@ -207,7 +207,8 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, 
     # Imported here: while the JVM starts, this process imports PyIceberg.
     from jobs.stream.drain import drain
 
-    with progress_on(console, meter) as watcher, translate_errors(settings, spec.stream):
+    watcher = BatchLines(console, meter)
+    with translate_errors(settings, spec.stream):
         drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
     return run_facts(drained, meter)
 

@@ -16,7 +16,6 @@ from jobs.commit.lateness import LATENESS_NAMES
 from jobs.commit.offsets import by_topic
 from jobs.errors import FrazilError
 from jobs.system.cpu import tree_cpu_seconds
-from orchestration.cli.terminal import landing_bar
 from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:
@@ -211,23 +210,12 @@ def _per(records: int, seconds: float | None) -> int | None:
     return round(records / seconds) if seconds else None
 
 
-def progress_on(console: Console, meter: Meter) -> Bar | Lines:
-    """A bar on a terminal, lines elsewhere; the meter is told of every batch."""
-    return Bar(console, meter) if console.is_terminal else Lines(console, meter)
-
-
-class Lines:
-    """One line per batch, where there is no terminal."""
+class BatchLines:
+    """A line for each batch, of which the meter takes a sample."""
 
     def __init__(self, console: Console, meter: Meter) -> None:
         self._console: Console = console
         self._meter: Meter = meter
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
 
     def opened(self, stream: OpenStream, total: int) -> None:
         self._console.print(f"{stream.spec.stream}: {total:,} records wait; epoch {stream.epoch}", markup=False)
@@ -242,39 +230,6 @@ class Lines:
             + f"{batch.seconds:.1f} s, "
             f"commit {batch.commit_seconds * 1000:.0f} ms, {self._meter.recent_rate():,.0f}/s",
             markup=False,
-        )
-
-
-class Bar:
-    """A progress bar, on a terminal."""
-
-    def __init__(self, console: Console, meter: Meter) -> None:
-        self._bar = landing_bar(console)
-        self._meter: Meter = meter
-        self._task = self._bar.add_task("opening", total=0, rate=0.0, lag=0, note="")
-
-    def __enter__(self) -> Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._bar.stop()
-
-    def opened(self, stream: OpenStream, total: int) -> None:
-        self._bar.update(
-            self._task, description=stream.spec.stream, total=total, lag=total, note="Spark starts" if total else ""
-        )
-
-    def progressed(self, progress: DrainProgress) -> None:
-        self._meter.sample(progress)
-        waiting = max(0, progress.total - progress.counts.read)
-        self._bar.update(
-            self._task,
-            completed=progress.counts.read,
-            total=max(progress.total, progress.counts.read),
-            rate=self._meter.recent_rate(),
-            lag=max(waiting, sum(progress.batch.lag.values())),
-            note=f"batch {progress.batch.batch}",
         )
 
 

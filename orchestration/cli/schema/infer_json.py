@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -17,11 +16,11 @@ from jobs.formats.json.inference import (
     inferred,
     most_frequent_kind,
 )
-from jobs.formats.json.seen_values import NUMBER, WHOLE, Place, SeenValues, TextForm, example_values, parsed
+from jobs.formats.json.seen_values import NUMBER, WHOLE, SeenValues, TextForm, example_values, parsed
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import Primitive, StructType
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts
 
 _LONGEST_VALUE = 40
 _MOST_DECIMAL = 38
@@ -186,24 +185,20 @@ class LookedAtJson:
         self.seen: SeenValues = SeenValues()
         self.examples: dict[str, list[Any]] = {}
         self._show_values: bool = show_values
-        self._records: int = 0
-        self._tombstones: int = 0
-        self._others: int = 0
-        self._first_other: SampleRecord | None = None
+        self._counts: SampleCounts = SampleCounts()
+        self._bytes_of_other: int = 0
 
     def add(self, records: Iterable[SampleRecord]) -> None:
         """Look at some records."""
-        for record in records:
-            self._records += 1
-            if record.value is None:
-                self._tombstones += 1
-            elif (value := parsed(record.value)) is not None:
-                self.seen.add(value, Place(record.partition.topic, record.partition.partition, record.offset))
+        for place, data in self._counts.values(records):
+            if (value := parsed(data)) is not None:
+                self.seen.add(value, place)
                 if self._show_values:
                     example_values(value, self.examples)
             else:
-                self._others += 1
-                self._first_other = self._first_other or record
+                if self._counts.first_other is None:
+                    self._bytes_of_other = len(data)
+                self._counts.add_other(place)
 
     def stream(self, topic: str, end: str, stream: str, table: str, rules: InferenceRules) -> NewStream:
         """The stream of the topic.
@@ -222,25 +217,15 @@ class LookedAtJson:
     def _require(self, topic: str) -> None:
         if self.seen.count:
             return
-        first = self._first_other
+        first = self._counts.first_other
         if first is None:
             raise FrazilError(f"topic {topic} has no record with a value.", fix=f"frazil schema infer {topic} --oldest")
-        where = f"the first one at {Place(topic, first.partition.partition, first.offset)}"
         raise FrazilError(
-            f"topic {topic}: no value is a JSON object; {where} has {len(first.value or b''):,} bytes.",
+            f"topic {topic}: no value is a JSON object; the first one at {first} has {self._bytes_of_other:,} bytes.",
             fix="write the stream with another decode.value, such as string or bytes",
         )
 
     def _told(self, topic: str, end: str) -> Iterator[str]:
-        yield (
-            f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self._records:,} records of topic {topic}, "
-            f"of which {self.seen.count:,} are JSON objects."
-        )
-        if self._tombstones:
-            yield f"Tombstones: {self._tombstones:,}; they are counted and not landed."
-        if first := self._first_other:
-            yield (
-                f"Of another form: {self._others:,}, which would become dead letters; the first at "
-                f"{Place(topic, first.partition.partition, first.offset)}."
-            )
+        yield self._counts.opening(topic, end, f"{self.seen.count:,} are JSON objects")
+        yield from self._counts.sentences()
         yield "Records that were not looked at may differ. `not null` behind a column refuses records without it."
