@@ -24,14 +24,13 @@ from jobs.spec.targets import TargetSpec
 from jobs.spec.validation import suggestion
 from jobs.state.stream_folder import stream_folder
 from orchestration.cli.terminal import print_columns, print_json
-from orchestration.formatting import bar, percentage, sparkline
+from orchestration.formatting import percentage, sparkline
 from resources.deployment import Deployment
 
 LAST = 30
 """So many checks of each expectation are shown."""
-_BAR = 20
 _OVERVIEW = ("expectation", "severity", "checks", "failed", "share over time", "greatest", "last", "result")
-_DETAIL = ("began", "rows of", "by", "rows", "not accepted", "share", "", "result", "observed")
+_DETAIL = ("began", "rows of", "by", "rows", "not accepted", "share", "result", "observed")
 
 
 def show_history(
@@ -180,7 +179,6 @@ def _print_checks(console: Console, history: ExpectationHistory) -> None:
     _, newest = history.results[-1]
     gone = "" if history.expected else "; the contract has it no longer"
     console.print(f"{history.name}: {newest.type}, {newest.severity}{gone}", markup=False)
-    greatest = max((result.share or 0.0 for _, result in history.results), default=0.0)
     rows = [
         (
             f"{check.at:%Y-%m-%d %H:%M:%S}",
@@ -189,13 +187,12 @@ def _print_checks(console: Console, history: ExpectationHistory) -> None:
             result.elements,
             result.unexpected,
             percentage(result.share),
-            bar(result.share or 0.0, greatest, _BAR).ljust(_BAR),
             _verdict(result),
             result.problem or result.observed or "–",
         )
         for check, result in history.results
     ]
-    print_columns(_DETAIL, rows, text={"began", "rows of", "by", "", "result", "observed"})
+    print_columns(_DETAIL, rows, text={"began", "rows of", "by", "result", "observed"})
 
 
 def _extent(check: KeptCheck) -> str:

@@ -19,7 +19,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import MakePayment, PaymentProducer, ensure_topic
-from orchestration.cli.demo.report import Demo, StampedCounts, print_report, some_rows, stamped_counts, table_sums
+from orchestration.cli.demo.report import Demo, StampedCounts, print_report, stamped_counts, table_sums
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed
 from orchestration.cli.dev.services import DagsterServices
@@ -185,8 +185,6 @@ class _Landing:
             dead=now.totals.dead - self._before.totals.dead,
             tombstones=now.totals.tombstones - self._before.totals.tombstones,
             tables=table_sums(self._catalog, self._spec, self._kafka),
-            rows=some_rows(self._catalog, self._spec, 5),
-            table=self._spec.table.name,
             asset=self._keys[0],
             stream=self._spec.stream,
             first_row_seconds=self._first_row_seconds,

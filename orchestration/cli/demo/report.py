@@ -1,11 +1,9 @@
-"""Report of the demo: sums of the stamps and of the tables' own rows, a few rows, and where to look next."""
+"""Report of the demo: sums of the stamps and of the tables' own rows, and where to look next."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -20,7 +18,6 @@ from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.kafka.metadata import KafkaLog
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
@@ -107,11 +104,6 @@ def table_sums(catalog: Catalog, spec: StreamSpec, kafka: KafkaLog) -> TableSums
     )
 
 
-def some_rows(catalog: Catalog, spec: StreamSpec, count: int) -> list[dict[str, Any]]:
-    """A few rows of the stream's table."""
-    return stream_table(catalog, spec, spec.table.name).scan(limit=count).to_arrow().to_pylist()
-
-
 def _scan(table: IcebergTable, columns: tuple[str, ...]) -> pa.Table:
     scan = table.scan(selected_fields=columns) if columns else table.scan()
     return scan.to_arrow()
@@ -126,7 +118,6 @@ class Demo:
         waiting_before: Records that waited in the topic when it began.
         landed, dead, tombstones: Records of this demo, by the stamps.
         tables: What the tables hold, all demos together.
-        rows: A few rows of the table.
         asset: The table's key in Dagster.
         first_row_seconds: From the start of the command to the first commit of records.
     """
@@ -137,8 +128,6 @@ class Demo:
     dead: int
     tombstones: int
     tables: TableSums
-    rows: list[dict[str, Any]]
-    table: str
     asset: list[str]
     stream: str
     first_row_seconds: float | None
@@ -151,9 +140,8 @@ class Demo:
 
 
 def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None) -> None:
-    """The sums, a few rows, the dead letters by reason, and where to look next."""
+    """The sums, the dead letters by reason, and where to look next."""
     _print_sums(console, demo)
-    _print_rows(console, demo)
     if demo.tables.reasons:
         reasons = Table(
             title="dead letters by reason", title_justify="left", title_style="bold", box=None, pad_edge=False
@@ -212,26 +200,3 @@ def _print_sums(console: Console, demo: Demo) -> None:
     )
     console.print(verdict)
     console.print()
-
-
-def _print_rows(console: Console, demo: Demo) -> None:
-    if not demo.rows:
-        return
-    # What fits a terminal of 80 columns.
-    left_out = {KAFKA_COLUMNS.topic, KAFKA_COLUMNS.timestamp, "document", "type"}
-    names = [name for name in demo.rows[0] if name not in left_out]
-    kafka = {column.name: column.part for column in KAFKA_COLUMNS.columns}
-    table = Table(title=f"{demo.table}, a few rows", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(kafka.get(name, name), justify="right" if name in kafka else "left")
-    for row in demo.rows:
-        table.add_row(*(_cell(row[name]) for name in names))
-    console.print(table)
-    console.print()
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    text = "–" if value is None else str(value)
-    return text if len(text) <= 14 else text[:12] + "…"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run 
 @pytest.fixture
 def world(tmp_path: Path) -> BranchWorld:
     return BranchWorld(tmp_path / "home", contract=contract(3), publish={"gate": "contract", "every": "5m"})
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def published(world: BranchWorld, instance: dg.DagsterInstance) -> dg.AssetCheckEvaluation:

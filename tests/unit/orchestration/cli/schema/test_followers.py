@@ -19,6 +19,7 @@ from orchestration.cli.main import main
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding
 from resources.deployment import Deployment
+from tests.helpers.command import frazil as run
 from tests.helpers.evolving_stream import SINK, EvolvingStream, rows_of
 from tests.helpers.lane_stream import OWN, LaneStream, Log
 
@@ -39,10 +40,6 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
     made.land(1)
     assert {each for _, each in made.letters()} == {2, 3}
     return made
-
-
-def run(one: LaneStream, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(one.home), *arguments])
 
 
 def test_a_proposed_change_is_made_in_every_table_and_finished_by_the_same_command(one: LaneStream) -> None:
