@@ -184,9 +184,10 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
 
         try:
             current = deployment.current(spec)
-            table = find_table(catalog.quick(), current.table.name)
-        except NoCatalogYet:
-            table = None
+            try:
+                table = find_table(catalog.quick(), current.table.name)
+            except NoCatalogYet:
+                table = None
         except FrazilError as problem:
             raise failure(problem) from None
         subjects, unasked = asked_subjects(current, table, registry.quick)

@@ -20,7 +20,7 @@ from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import MakePayment, PaymentProducer, ensure_topic
 from orchestration.cli.demo.report import Demo, StampedCounts, print_report, stamped_counts, table_sums
-from orchestration.cli.dev.command import local_services, stay
+from orchestration.cli.dev.command import local_services
 from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
@@ -34,7 +34,6 @@ _SHOW_SECONDS = 0.5
 _LINE_SECONDS = 10.0
 STREAM = "payments"
 _LOADED_SECONDS = 400.0
-_RUNS = 5
 _NOTHING_LANDS_SECONDS = 300.0
 
 
@@ -108,6 +107,11 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
             f"The demo produces made-up payments, and the settings name brokers: {settings.kafka.bootstrap_servers}.",
             fix="run it in a folder without frazil.yaml: it then uses a local broker",
         )
+    if not spec.continuous:
+        raise FrazilError(
+            f"The demo follows a stream that runs all the time, and stream {STREAM} is drained on request.",
+            fix=f"write trigger: {{every: 10s}} into streams/{STREAM}.yaml",
+        )
     console = Console(highlight=False)
     with Interrupts() as interrupts, local_services(deployment, port, interrupts, end_streams=True) as services:
         console.print(f"Broker at {settings.kafka.require_bootstrap()}; Dagster starts at {services.url}")
@@ -116,9 +120,6 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
         print_report(console, facts, services.url, landing.beat())
         if once:
             click.get_current_context().exit(0 if facts.right else 1)
-        if not spec.continuous:
-            console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
-            stay(services)
         console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
         show_arriving(console, landing.store, landing.trickle(), services.check)
 
@@ -169,11 +170,8 @@ class _Landing:
         expected = self._waiting_before + self._payments
         try:
             job = self._wait_for_dagster()
-            if self._spec.continuous:
-                self._follow(self._services.api.launch(job, self._keys))
-                self._wait_until_landed(expected)
-            else:
-                self._drain(job, expected)
+            self._follow(self._services.api.launch(job, self._keys))
+            self._wait_until_landed(expected)
         finally:
             self._producer.stop()
         self._producer.check()
@@ -199,14 +197,6 @@ class _Landing:
         """More payments, slowly, without an end."""
         first = sum(self._kafka.state(self._spec.source).latest.values())
         return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, make=self._make)
-
-    def _drain(self, job: AssetJob, expected: int) -> None:
-        for _ in range(_RUNS):
-            self._follow(self._services.api.launch(job, self._keys))
-            # A run lands what the topic holds when it begins; the producer may have been slower.
-            self._producer.join()
-            if self._now().passed - self._before.passed >= expected:
-                break
 
     def _wait_until_landed(self, expected: int) -> None:
         """Follow the stream until all is landed.

@@ -21,9 +21,8 @@ from jobs.spec.models import StreamSpec
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
 from orchestration.definitions import build_definitions
-from orchestration.sensors import closed_facts
-from orchestration.sensors.closed_facts import unreported
-from orchestration.sensors.closed_partitions import ClosedCursor, closed_partitions_sensor
+from orchestration.sensors import closed_partitions
+from orchestration.sensors.closed_partitions import ClosedCursor, closed_partitions_sensor, unreported
 from resources.deployment import Deployment
 from tests.helpers.closed_tick import tick
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
@@ -118,7 +117,7 @@ def test_what_was_reported_and_not_noted_is_not_reported_again(place: Place) -> 
 
 
 def test_a_quarter_is_caught_up_a_part_at_each_tick(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_facts, "MOST_PER_TICK", 20)
+    monkeypatch.setattr(closed_partitions, "MOST_PER_TICK", 20)
     place.stream.land([hour(0), hour(50)], hour(50))
     spec = place.spec.event_time
     assert spec is not None
