@@ -13,10 +13,8 @@ from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
+from resources.services import CatalogResource, KafkaResource
 
 if TYPE_CHECKING:
     from jobs.verify.audit_result import StreamAudit
@@ -26,12 +24,7 @@ _SHOWN_PROBLEMS = 50
 
 
 def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """The check of a stream's table.
-
-    Args:
-        spec: The stream.
-        key: Of its table.
-    """
+    """The check of a stream's table."""
 
     @dg.multi_asset_check(
         name=dagster_names.op_name(spec).replace("drain_", "audit_", 1),
@@ -62,22 +55,12 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
         progress, settings = _Progress(context), deployment.settings()
         try:
             with catalog.catalog() as connected:
-                found = audit(
-                    _as_it_is_now(deployment, spec), settings, connected, kafka=kafka.quick, on_progress=progress
-                )
+                found = audit(deployment.current(spec), settings, connected, kafka=kafka.quick, on_progress=progress)
         except FrazilError as problem:
             raise failure(problem) from None
         yield audit_check_result(found, key)
 
     return audit_stream
-
-
-def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
-    try:
-        return deployment.stream(spec.stream)
-    except SpecError:
-        # Its file broke: it runs on as it was launched.
-        return spec
 
 
 def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:

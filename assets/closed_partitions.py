@@ -17,9 +17,8 @@ from jobs.errors import FrazilError
 from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from jobs.verify.closed_periods import LateRows
@@ -94,10 +93,7 @@ def closed_check(spec: StreamSpec, settings: Settings) -> dg.AssetChecksDefiniti
         from jobs.commit.publications import publication_id
         from jobs.verify.closed_periods import LateRowsOfTables
 
-        try:
-            current = deployment.stream(spec.stream)
-        except SpecError:
-            current = spec
+        current = deployment.current(spec)
         event_time = current.event_time or spec.event_time
         assert event_time is not None
         late: list[LateRows] = []

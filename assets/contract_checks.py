@@ -12,7 +12,6 @@ from pydantic import Field
 
 from assets import dagster_names
 from assets.audit_check import EXACTLY_ONCE
-from assets.contract_metadata import outcome_metadata
 from assets.dead_letters import LETTERS_WAITING, REPLAY_WOULD_HELP
 from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
@@ -24,15 +23,15 @@ from jobs.errors import FrazilError
 from jobs.spec.contract import Expectation
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec
-from jobs.spec.validation import SpecError
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
     from jobs.contract.check_result import TableCheck
     from jobs.contract.outcome import ExpectationOutcome
 
+
+_SHOWN_RANGES = 100
 # The checks that tables and dead letters have anyway.
 _TAKEN = frozenset(
     {*DESCRIPTIONS, ADDS_UP, EXACTLY_ONCE, PUBLISHED, SCHEMA_CONTRACT, TABLE_HEALTH, LETTERS_WAITING, REPLAY_WOULD_HELP}
@@ -40,6 +39,72 @@ _TAKEN = frozenset(
 _PREFIXES = {"rows": "check_", "dead_letters": "dead_check_"}
 _CRITICAL = "critical"
 _MOST_TEXT = 300
+
+
+def outcome_metadata(found: "TableCheck", outcome: "ExpectationOutcome") -> dict[str, Any]:
+    """What there is to say of an expectation's outcome.
+
+    Args:
+        outcome: Its samples are masked already.
+    """
+    told: dict[str, Any] = {"rows_checked": found.rows}
+    if outcome.elements is not None:
+        told["elements"] = outcome.elements
+    if outcome.unexpected is not None:
+        told["unexpected_rows"] = outcome.unexpected
+    if outcome.share is not None:
+        told["unexpected_share"] = round(outcome.share, 9)
+    told |= {
+        "check_seconds": round(found.seconds, 3),
+        "severity": outcome.severity,
+        "expectation": outcome.type,
+        "rows_of": found.extent,
+        "engine": found.engine or "none",
+        "counts_as_checked": found.recorded,
+    }
+    if outcome.arguments:
+        told["arguments"] = ", ".join(f"{name}: {each}" for name, each in outcome.arguments.items())
+    if outcome.observed is not None:
+        told["observed"] = outcome.observed
+    if outcome.problem is not None:
+        told["problem"] = outcome.problem
+    told |= {f"meta_{name}": str(each) for name, each in outcome.meta.items()}
+    told |= _extent(found)
+    if outcome.samples:
+        told["samples"] = dg.MetadataValue.table(
+            [
+                dg.TableRecord({**{name: _scalar(each) for name, each in one.coordinates.items()}, "value": one.value})
+                for one in outcome.samples
+            ]
+        )
+    if (sql := found.sql.get(outcome.name)) is not None:
+        told["rows_sql"] = dg.MetadataValue.md(f"```sql\n{sql}\n```")
+    return told
+
+
+def _extent(found: "TableCheck") -> dict[str, Any]:
+    increment = found.found
+    if increment is None or increment.head is None:
+        return {}
+    # As text: a snapshot id is greater than what JavaScript can count to.
+    told: dict[str, Any] = {"snapshot_id": str(increment.head.snapshot_id)}
+    if found.asked.scope != "increment":
+        return told
+    told["snapshots_checked"] = len(increment.snapshots)
+    if increment.begin is not None:
+        told["since_snapshot_id"] = str(increment.begin)
+    if increment.first_at is not None and increment.last_at is not None:
+        told["first_commit"] = dg.MetadataValue.timestamp(increment.first_at)
+        told["last_commit"] = dg.MetadataValue.timestamp(increment.last_at)
+    ranges = [(str(source), *each) for source, spans in sorted(increment.ranges.items()) for each in spans]
+    if ranges:
+        shown = [{"partition": name, "start": start, "end": end} for name, start, end in ranges[:_SHOWN_RANGES]]
+        told["offsets"] = dg.MetadataValue.json(shown)
+    return told
+
+
+def _scalar(value: object) -> str | int | float | bool | None:
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
 class ContractConfig(dg.Config):
@@ -53,11 +118,7 @@ class ContractConfig(dg.Config):
 def expectations_by_key(
     spec: StreamSpec, keys: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetCheckKey, tuple[TargetSpec, Expectation]]:
-    """The expectations of a stream's contract, by the check that each is.
-
-    Args:
-        keys: Of the stream's targets, in their order.
-    """
+    """The expectations of a stream's contract, by the check that each is."""
     contract = spec.contract
     if contract is None:
         return {}
@@ -74,11 +135,7 @@ def check_name(expectation: Expectation) -> str:
 
 
 def contract_checks(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks of a stream's contract, of each of its tables apart; none without one.
-
-    Args:
-        keys: Of the stream's targets, in their order.
-    """
+    """The checks of a stream's contract, of each of its tables apart; none without one."""
     every = expectations_by_key(spec, keys)
     for target in spec.targets:
         mine = {key: expectation for key, (of, expectation) in every.items() if of == target}
@@ -111,7 +168,7 @@ def _target_checks(
         from jobs.contract.check_result import CheckedRows
         from jobs.translate import translate_errors
 
-        settings, now = deployment.settings(), _as_it_is_now(deployment, spec)
+        settings, now = deployment.settings(), deployment.current(spec)
         there = _still_expected(now, target, selected)
         if not there:
             yield from _as_before(context, spec, selected)
@@ -160,14 +217,6 @@ def _check_spec(key: dg.AssetCheckKey, expectation: Expectation) -> dg.AssetChec
             **{f"meta_{name}": str(each) for name, each in expectation.meta.items()},
         },
     )
-
-
-def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
-    try:
-        return deployment.stream(spec.stream)
-    except SpecError:
-        # Its file broke: what was expected when it was launched still is.
-        return spec
 
 
 def _still_expected(now: StreamSpec, target: TargetSpec, mine: Mapping[dg.AssetCheckKey, Expectation]) -> list[str]:

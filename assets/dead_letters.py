@@ -18,9 +18,9 @@ from jobs.deadletter.tally import WAITING, DeadLetterTally, KnownFiles, tally_de
 from jobs.spec.error_handling import DEFAULT_STOP, exceeds_ratio
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 LETTERS_WAITING = "letters_waiting"
 REPLAY_WOULD_HELP = "replay_would_help"
@@ -89,7 +89,6 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
     """The outcome of the check whether too many dead letters wait.
 
     Args:
-        counted: The stream's letters.
         read: Records that the stream has read since its first run.
         at: When they stood so; seconds since 1970, None for now.
     """
@@ -140,9 +139,6 @@ def report_dead_letters(
     """Tell Dagster how the letters stand, as the supervisor does: as reports without a run.
 
     So the check is read as evaluated, whichever run materialized the asset.
-
-    Args:
-        more: Further metadata.
     """
     counted = tally_dead_letters(dead, spec.stream, KNOWN_FILES)
     key = dagster_names.table_key(settings, spec.dead_letter_table)
@@ -178,9 +174,6 @@ def dead_letter_checks(
     """The checks of a stream's dead letters, as executed from the UI; the sensors report the same by themselves.
 
     Args:
-        spec: The stream.
-        key: Of its dead letters.
-        table_key: Of its table.
         judge: Looks at the letters now, and says what each of the named checks says of them.
     """
 

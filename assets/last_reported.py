@@ -34,9 +34,6 @@ def last_check_result(
     Without it the check would read as skipped from this run on.
 
     Args:
-        key: Of the asset.
-        name: Of the check.
-        fix: The command that counts anew.
         why: It is not evaluated now.
     """
     history = context.instance.event_log_storage.get_asset_check_execution_history(

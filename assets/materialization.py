@@ -22,11 +22,13 @@ from assets.metadata import (
     freshness_metadata,
     instant,
     landed_metadata,
+    landed_rows,
     look_up_metadata,
+    routed_drain_metadata,
+    routed_running_metadata,
     table_metadata,
 )
 from assets.named_tables import report_drained
-from assets.routed_metadata import landed_rows, routed_drain_metadata, routed_running_metadata
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.commit.branch import TableOnBranch, on_branch
@@ -41,10 +43,8 @@ from jobs.stream.source_topics import parked_tables
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import LATENESS, OF_WORK
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, KafkaResource, SparkResource
 
 _PARKED = "parked: its records wait among the dead letters; `frazil accept {stream} --unpark {name}`, then replay them"
 _NOT_MADE = "no record has come for it yet: it is made with the columns of its first records"
@@ -69,7 +69,6 @@ def materialize(
 
     Args:
         spec: The stream as this code location has loaded it; its file may be newer.
-        keys: Of its targets, in their order.
 
     Raises:
         dg.Failure: With the next command.
@@ -241,7 +240,6 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
 
     Args:
         sentence: What seeing to it came to.
-        beat: The driver's newest heartbeat.
     """
     metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:

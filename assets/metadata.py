@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,14 +18,18 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from jobs.commit.branch import TableOnBranch
 from jobs.commit.event_times import as_datetime
 from jobs.commit.offsets import by_topic
+from jobs.commit.stamp_history import stamps_along_main
+from jobs.commit.stamps import Stamp
 from jobs.publish.main_freshness import MainFreshness, main_freshness
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.spec.models import StreamSpec
+from jobs.spec.targets import TargetSpec
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.supervise.measures import EVENT_TIMES, LATENESS, Measure
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained
+
 
 _MEANINGS = {
     "topic": "The topic that the record was read from.",
@@ -45,7 +50,6 @@ def column_schema(schema: Schema, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dg.
     """An Iceberg schema as Dagster shows it.
 
     Args:
-        schema: Of a table.
         kafka: Those columns of it that are Kafka's own.
     """
     meanings = {each.name: _MEANINGS[each.part] for each in kafka.columns}
@@ -102,8 +106,6 @@ def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUM
     """What there is to say of any table after a commit.
 
     Args:
-        table: As it is now.
-        name: Its full name.
         kafka: Those of its columns that are Kafka's own.
     """
     snapshot = table.current_snapshot()
@@ -281,7 +283,6 @@ def as_main_has_it(
         table: As the stream's branch has it.
         told: Of that branch.
         through_ms: Through when the branch is complete; milliseconds since 1970, as the next one.
-        watermark_ms: The branch's watermark.
     """
     if spec.publish is None or not isinstance(table, TableOnBranch):
         return told
@@ -316,3 +317,58 @@ def snapshot_metadata(snapshot_id: int | None) -> dict[str, str]:
 def snapshot_tags(snapshot_id: int | None) -> dict[str, str]:
     """The data version that an event about this snapshot has."""
     return {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}
+
+
+def routed_table_metadata(spec: StreamSpec, target: TargetSpec, table: Table) -> dict[str, Any]:
+    """What there is to say of a table of a stream's rows as it is now."""
+    head = table.current_snapshot()
+    told = table_metadata(table, target.name, spec.kafka_columns)
+    return told | look_up_metadata(spec.stream, head.snapshot_id if head else None)
+
+
+def landed_rows(stream: str, table: Table, epoch: int) -> dict[str, int]:
+    """How many rows of a stream a table got under an epoch, and by how many batches, as metadata; by its stamps.
+
+    Batches that a former driver left to be completed are among them. What has expired since is not.
+    """
+    stamps = takewhile(
+        lambda each: each.epoch >= epoch, (each for _, each in stamps_along_main(table.metadata, stream))
+    )
+    rows = [_rows(stamp) for stamp in stamps if stamp.kind == "batch" and stamp.epoch == epoch]
+    return {"rows_landed": sum(rows), "batches": sum(1 for each in rows if each)}
+
+
+def _rows(stamp: Stamp) -> int:
+    """The rows of a batch that the stamped table got itself."""
+    return stamp.counts.landed - sum(part.elsewhere for part in stamp.parts.values())
+
+
+def routed_drain_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
+    """What a drain did to a table of a route that is not the stream's own."""
+    told: dict[str, Any] = {
+        **routed_table_metadata(spec, target, table),
+        **landed_rows(spec.stream, table, drained.epoch),
+        "offsets": dg.MetadataValue.json(by_topic(drained.positions)),
+        "epoch": drained.epoch,
+        "config_hash": spec.config_hash,
+    }
+    return told | freshness_metadata(drained.valid_through_ms, drained.watermark_ms)
+
+
+def routed_running_metadata(
+    spec: StreamSpec, target: TargetSpec, sentence: str, work: Work | None, table: Table | None
+) -> dict[str, Any]:
+    """What there is to say of a table of a route, other than the stream's own, while a driver runs.
+
+    Args:
+        sentence: What seeing to the driver came to.
+        work: Of its newest heartbeat; None without one.
+        table: As it is now; None if the driver has not made it yet.
+    """
+    told: dict[str, Any] = {"done": sentence}
+    if table is not None:
+        told |= routed_table_metadata(spec, target, table)
+    if work is not None:
+        told |= {"offsets": dg.MetadataValue.json(work.position)}
+        told |= freshness_metadata(work.valid_through_ms, work.watermark_ms)
+    return told

@@ -19,9 +19,8 @@ from jobs.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
     from jobs.mirror.consistency import Consistency

@@ -12,8 +12,7 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 
 from assets import dagster_names
-from assets.metadata import column_schema, snapshot_tags
-from assets.routed_metadata import routed_drain_metadata
+from assets.metadata import column_schema, routed_drain_metadata, snapshot_tags
 from jobs.commit.branch import on_branch
 from jobs.commit.named_tables import with_named_tables
 from jobs.spec.models import StreamSpec
@@ -85,13 +84,6 @@ def report_drained(
     """Tell of the tables that values name and that a drain has given rows, under their own names and as partitions.
 
     Where none got any, all of them are told of together: they are complete.
-
-    Args:
-        context: Of the run that has drained the stream.
-        spec: The stream as its file says.
-        settings: Say what assets are called.
-        catalog: Where the tables are.
-        drained: What the drain did.
     """
     key = named_tables_key(spec, settings)
     if key is None:

@@ -12,10 +12,8 @@ from assets.failures import failure
 from assets.last_reported import is_driver_only, last_check_result
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.validation import SpecError
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, SparkResource
 
 if TYPE_CHECKING:
     from jobs.publish.gated import GateResult
@@ -24,11 +22,7 @@ PUBLISHED = "published"
 
 
 def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChecksDefinition]:
-    """The check of a gated stream's table; none of another stream.
-
-    Args:
-        key: Of its table.
-    """
+    """The check of a gated stream's table; none of another stream."""
     if spec.publish is None:
         return
 
@@ -51,7 +45,7 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
         catalog: CatalogResource,
         spark: SparkResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        now = _as_it_is_now(deployment, spec)
+        now = deployment.current(spec)
         if is_driver_only(context, spec, key) or now.publish is None:
             kept = last_check_result(context, key, PUBLISHED, f"frazil publish {spec.stream}")
             if kept is not None:
@@ -74,14 +68,6 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
         yield published_result(now, found, key)
 
     yield publish_stream
-
-
-def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
-    try:
-        return deployment.stream(spec.stream)
-    except SpecError:
-        # Its file broke: it is judged by what it was launched with.
-        return spec
 
 
 def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:

@@ -22,11 +22,9 @@ from jobs.schema_contract.sentences import listed, renames_sentence, subject_sen
 from jobs.schema_contract.subjects import key_subjects_of, subjects_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
 from jobs.write.table_remaking import is_as_made
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.registry import RegistryResource
+from resources.services import CatalogResource, RegistryResource
 
 if TYPE_CHECKING:
     from jobs.registry.client import RegistryClient
@@ -53,9 +51,7 @@ def contract_outcome(
     """What the check says of a stream.
 
     Args:
-        spec: As its file is now.
         table: Of its rows, as it is now; None if it is not there yet.
-        downstream: Assets that are made from it.
         subjects: The newest versions of the subjects that its records are of.
         proposed: Changes that somebody has to decide about.
         unasked: Why the registry could not be asked, if it could not.
@@ -187,11 +183,7 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
         from jobs.catalog import NoCatalogYet, find_table
 
         try:
-            try:
-                current = deployment.stream(spec.stream)
-            except SpecError:
-                # Its file broke: it runs on as it was launched.
-                current = spec
+            current = deployment.current(spec)
             try:
                 table = find_table(catalog.quick(), current.table.name)
             except NoCatalogYet:
@@ -244,7 +236,6 @@ def downstream_of(graph: Any, keys: Sequence[dg.AssetKey]) -> list[str]:
     """Assets that are made from a stream's tables, directly or not, as far as this code location knows; in order.
 
     Args:
-        graph: Dagster's graph of assets.
         keys: Of the stream's targets, in their order: its own table, its dead letters, which are no others' work, and
             the other tables of rows, those that values have named among them.
     """

@@ -15,10 +15,9 @@ from assets.metadata import instant
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import as_written, history
 from jobs.spec.models import StreamSpec
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
+from resources.services import CatalogResource, KafkaResource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -157,8 +156,6 @@ def stream_checks(spec: StreamSpec, key: dg.AssetKey, evaluate: CheckEvaluator) 
     """The checks of a stream, as they are executed from the UI; the reconcile sensor reports the same by itself.
 
     Args:
-        spec: The stream.
-        key: Of its table.
         evaluate: Looks at the stream now, and says what each check says of it.
     """
 

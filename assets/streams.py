@@ -14,10 +14,8 @@ from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, KafkaResource, SparkResource
 
 _DRAINS = "Materialize to land everything its topics hold, once."
 _RUNS = (

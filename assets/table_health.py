@@ -2,32 +2,39 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dagster as dg
 
 from assets import dagster_names
 from assets.failures import failure
-from assets.health_markdown import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
 from assets.last_reported import is_driver_only, last_check_result
+from assets.metadata import cell
 from jobs.errors import FrazilError
-from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintain.text import size_text
 from jobs.spec.maintained_tables import maintained_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.table_health import RED_BELOW
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from jobs.maintain.plan import Plan
 
+
+_SHOWN_PARTITIONS = 10
+_SHOWN_STEPS = 20
+_SIZES = tuple(mebibytes * 1024**2 for mebibytes in (0, 1, 4, 16, 64, 256))
 TABLE_HEALTH = "table_health"
 DESCRIPTION = (
     "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of "
@@ -37,11 +44,70 @@ WARN_BELOW = 70
 ERROR_BELOW = RED_BELOW
 
 
+def histogram_markdown(partitions: Sequence[PartitionFacts]) -> str:
+    """How many data files there are of which size, as a table in Markdown."""
+    counts, sums = [0] * len(_SIZES), [0] * len(_SIZES)
+    for size in (size for partition in partitions for size in partition.sizes):
+        at = bisect_right(_SIZES, size) - 1
+        counts[at] += 1
+        sums[at] += size
+    labels = [f"{size_text(low)} – {size_text(high)}" for low, high in pairwise(_SIZES)]
+    labels[0] = f"below {size_text(_SIZES[1])}"
+    labels.append(f"{size_text(_SIZES[-1])} and more")
+    rows = [f"| {label} | {n:,} | {size_text(sum_)} |" for label, n, sum_ in zip(labels, counts, sums, strict=True)]
+    return "\n".join(["| size | data files | in all |", "|---|---:|---:|", *rows])
+
+
+def partitions_markdown(partitions: Sequence[PartitionFacts], small_below: float) -> str:
+    """The partitions with the most small files and deletes; empty in a table that has none, or no partitions."""
+    ranked = sorted(
+        ((len(partition.smaller(small_below)), partition) for partition in partitions if partition.name),
+        key=lambda item: (-item[0] - item[1].delete_files, item[1].name),
+    )
+    worst = [(small, partition) for small, partition in ranked if small > 1 or partition.delete_files]
+    if not worst:
+        return ""
+    lines = ["| partition | small | data files | in all | delete files |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {cell(partition.name)} | {small:,} | {partition.files:,} | {size_text(partition.bytes)} | "
+        f"{partition.delete_files:,} |"
+        for small, partition in worst[:_SHOWN_PARTITIONS]
+    ]
+    if len(worst) > _SHOWN_PARTITIONS:
+        lines.append(f"| {len(worst) - _SHOWN_PARTITIONS:,} more | | | | |")
+    return "\n".join(lines)
+
+
+def plan_markdown(plan: "Plan") -> str:
+    """The maintenance plan of a table as Markdown: what would be done, in its order."""
+    lines = ["| action | where | why | files | bytes |", "|---|---|---|---:|---:|"]
+    lines += [
+        f"| {step.action} | {cell(step.scope)} | {cell(step.reason)} | "
+        f"{step.files_before:,} → {step.files_after:,} | {size_text(step.bytes)} |"
+        for step in plan.steps[:_SHOWN_STEPS]
+    ]
+    if len(plan.steps) > _SHOWN_STEPS:
+        lines.append(f"| {len(plan.steps) - _SHOWN_STEPS:,} more | | | | |")
+    return "\n".join(lines)
+
+
+def left_markdown(plan: "Plan") -> str:
+    """What maintenance leaves as it is and why, and what of the policy cannot be kept, as Markdown; or empty."""
+    said = [*plan.warnings, *plan.branches, *(_left(skip.action, skip.scope, skip.reason) for skip in plan.skips)]
+    lines = [f"- {cell(each)}" for each in said[:_SHOWN_STEPS]]
+    if len(said) > _SHOWN_STEPS:
+        lines.append(f"- {len(said) - _SHOWN_STEPS:,} more")
+    return "\n".join(lines)
+
+
+def _left(action: str, scope: str, reason: str) -> str:
+    return f"{action.replace('_', ' ')}{f' of {scope}' if scope else ''}: {reason}"
+
+
 def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None) -> dict[str, Any]:
     """A table's health as metadata: each number every time, under a stable key, so that it plots.
 
     Args:
-        facts: As measured.
         scored: What they come to.
         plan: What would be done now; left out where nobody planned.
     """
@@ -141,12 +207,7 @@ def health_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
 
 
 def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.AssetChecksDefinition:
-    """The checks of a stream's targets, as they are executed from the UI: they start no JVM.
-
-    Args:
-        spec: The stream.
-        target_keys: Of its targets, in their order.
-    """
+    """The checks of a stream's targets, as they are executed from the UI: they start no JVM."""
     keys = dict(zip(spec.target_names, target_keys, strict=True))
 
     @dg.multi_asset_check(

@@ -24,8 +24,7 @@ import yaml
 from confluent_kafka import Producer
 
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.payments import payment
-from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.demo.payments import ensure_topic, payment
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 SHARES = {"clean": 0, "1 %": 100, "10 %": 10}

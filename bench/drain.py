@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
+from orchestration.cli.demo.payments import PaymentProducer, ensure_topic
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 

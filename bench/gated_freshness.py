@@ -24,9 +24,9 @@ from jobs.publish.main_freshness import main_freshness
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.stream_control import StreamControl
-from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
-from orchestration.sensors.publications import INTERVAL_SECONDS
-from orchestration.sensors.publications_tick import PublicationsCursor, run_publications_tick
+from orchestration.cli.demo.payments import PaymentProducer, ensure_topic
+from orchestration.sensors.due_runs import INTERVAL_SECONDS
+from orchestration.sensors.publications import PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:

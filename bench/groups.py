@@ -42,7 +42,7 @@ from jobs.supervise.groups import DriverGroup
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.demo.payments import ensure_topic
 
 GROUP = "small"
 SCHEMA = "id string not null, n long, amount double, note string"

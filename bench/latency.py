@@ -34,7 +34,7 @@ from bench.latency_records import Latency, Place, Sender, latencies
 from bench.latency_sides import SIDES
 from bench.versus.deployment import TABLE
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.demo.payments import ensure_topic
 
 Load: TypeAlias = Literal["steady", "singles"]
 

@@ -34,7 +34,7 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
-from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
+from orchestration.cli.demo.payments import PaymentProducer, ensure_topic
 
 STREAM = "payments"
 TABLE = "orders.payments"

@@ -35,7 +35,7 @@ from jobs.kafka.record_producer import RecordProducer
 from jobs.local_broker.broker import LocalBroker
 from jobs.system.processes import start_time, stop_process
 from jobs.write.table_creation import create_table_properties
-from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.demo.payments import ensure_topic
 from orchestration.cli.interrupts import Interrupts
 
 STREAM = "events"

@@ -28,7 +28,7 @@ from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import run_reconcile_tick
+from orchestration.sensors.reconcile import run_reconcile_tick
 from resources.deployment import Deployment
 
 _SCHEMA = "id string not null, n long, at timestamptz, amount decimal(12,2)"

@@ -61,12 +61,9 @@ from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
 from orchestration.sensors.schemas import schema_sensor
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
-from resources.registry import RegistryResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, KafkaResource, RegistryResource, SparkResource
 
 
 def build_definitions(deployment: Deployment) -> dg.Definitions:

@@ -9,7 +9,6 @@ from typing import Any
 from jobs.commit.lateness import LATENESS_NAMES, Lateness
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
-_WIDTHS = "▏▎▍▌▋▊▉█"
 
 
 def span(seconds: float) -> str:
@@ -36,15 +35,6 @@ def sparkline(shares: Sequence[float | None]) -> str:
     return "".join(
         "?" if each is None else _HEIGHTS[math.ceil(each / greatest * steps) if each > 0 else 0] for each in shares
     )
-
-
-def bar(share: float, greatest: float, width: int) -> str:
-    """A bar of a share, as wide as `width` characters for the greatest; never empty but for none of it."""
-    if share <= 0 or greatest <= 0:
-        return ""
-    eighths = max(round(min(share / greatest, 1.0) * width * 8), 1)
-    whole, rest = divmod(eighths, 8)
-    return _WIDTHS[-1] * whole + (_WIDTHS[rest - 1] if rest else "")
 
 
 def percentage(share: float | None) -> str:

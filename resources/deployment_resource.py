@@ -9,6 +9,7 @@ from pydantic import Field
 
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from resources.deployment import Deployment
 
 
@@ -38,3 +39,10 @@ class DeploymentResource(dg.ConfigurableResource):
     def stream(self, name: str) -> StreamSpec:
         """A stream's spec as it is now."""
         return self.deployment().stream(name)
+
+    def current(self, spec: StreamSpec) -> StreamSpec:
+        """A stream as its file says now; if its file broke, as it was launched."""
+        try:
+            return self.stream(spec.stream)
+        except SpecError:
+            return spec

@@ -15,7 +15,7 @@ from bench.versus.topic_load import PRODUCER, Load
 from jobs.install.coordinates import BROKER, CONNECT, REGISTRY, SPARK, Coordinate
 from jobs.install.preflight import check_java
 from jobs.write.table_creation import create_table_properties
-from orchestration.cli.demo.producer import PARTITIONS
+from orchestration.cli.demo.payments import PARTITIONS
 
 FAVOURS: Mapping[str, Sequence[str]] = {
     "frazil": (

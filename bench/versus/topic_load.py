@@ -15,7 +15,7 @@ from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
 from jobs.state.durable_files import write_durably
-from orchestration.cli.demo.producer import PARTITIONS, ensure_topic
+from orchestration.cli.demo.payments import PARTITIONS, ensure_topic
 
 _FLUSH_SECONDS = 120.0
 _PATIENCE_SECONDS = 20.0

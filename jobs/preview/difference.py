@@ -125,10 +125,6 @@ class PreviewDifference:
 def difference(now: StreamPreview, then: StreamPreview) -> PreviewDifference:
     """What another file would make otherwise of the same records.
 
-    Args:
-        now: By the stream's file.
-        then: By the other one.
-
     Raises:
         ValueError: They are of other records.
     """

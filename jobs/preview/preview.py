@@ -21,9 +21,7 @@ from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import RowSteps, prepare_steps, row_steps_of
-from jobs.preview.evolving import EvolvingTable
-from jobs.preview.hiding import Hiding, decoded_hiding, landed_hiding
-from jobs.preview.previewed_records import previewed_records, unread_records
+from jobs.preview.previewed_records import Watch, previewed_records, unread_records
 from jobs.preview.record import (
     PartitionValue,
     PreviewedPartition,
@@ -32,8 +30,8 @@ from jobs.preview.record import (
     Row,
     StreamPreview,
 )
-from jobs.preview.tables import TableAsWritten, followed_metadata, new_named_tables
-from jobs.preview.watched_pipeline import Watch
+from jobs.preview.tables import EvolvingTable, TableAsWritten, followed_metadata, new_named_tables
+from jobs.preview.values import Hiding, decoded_hiding, landed_hiding
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
@@ -67,7 +65,6 @@ def preview_stream(
     """What would become of records.
 
     Args:
-        spec: The stream.
         tables: Its tables, see `tables_as_written`.
         blocks: The records, with the parts that `asked_parts` names, or more.
         schemas: Finds the writer schemas of records that name theirs.

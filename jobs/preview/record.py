@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
 from pyiceberg.schema import Schema
 
-from jobs.preview.hiding import NOTHING_HIDDEN, Hiding
-from jobs.preview.values import Row
+from jobs.deadletter.page import Cause
+from jobs.formats.problems import without_value
+from jobs.preview.values import NOTHING_HIDDEN, Hiding, Row
 from jobs.schema.needs import Coordinates
 from jobs.spec.targets import Role
 
@@ -20,6 +22,7 @@ Outcome: TypeAlias = Literal["landed", "dead", "filtered", "tombstone", "not_rea
 TableState: TypeAlias = Literal["there", "new", "differs"]
 """Of a table: it is there and is written as it is; it would be made; it is there and cannot hold the rows, which are
 shown as a table would have them that was made now."""
+_INDEX = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +191,13 @@ class StreamPreview:
             for name in each.warned:
                 found[name] = found.get(name, 0) + 1
         return found
+
+
+def letter_causes(records: Iterable[PreviewedRecord]) -> dict[Cause, list[PreviewedRecord]]:
+    """The records that would be dead letters, by their cause; the most frequent first."""
+    found: dict[Cause, list[PreviewedRecord]] = {}
+    for each in records:
+        if (letter := each.letter) is not None:
+            field, needs = _INDEX.sub("[]", letter.field or ""), without_value(letter.message or "") or ""
+            found.setdefault(Cause(letter.error_class, letter.stage, field, needs), []).append(each)
+    return dict(sorted(found.items(), key=lambda each: (-len(each[1]), each[0])))

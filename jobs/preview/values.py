@@ -1,19 +1,36 @@
-"""Values of previewed rows: compared, and as JSON has them."""
+"""Values of previewed rows: compared, as JSON has them, and without what is masked.
+
+What dead letters do not keep of a record is not shown of its rows either. Before the transforms a masked field is known
+by its column. Behind them it may stand under any name: there only what is the same as an unmasked column before them is
+shown, and of other columns the kind of each value.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, TypeAlias
+
+from pyiceberg.schema import Schema
+
+from jobs.deadletter.masking import MARK
+from jobs.formats.record_columns import RecordColumns
+from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.name_matching import NameRule
+from jobs.schema.needs import Path
+from jobs.schema.rescued_data import EXTRA_COLUMN, text_column
+from jobs.spec.mask import Mask
 
 Row: TypeAlias = Mapping[str, Any]
 """Values of Python by column, as Arrow gives them."""
 
 LONGEST_TEXT = 1_024
 """Characters of one value that are shown."""
+_COORDINATES = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 
 
 def same_value(first: Any, second: Any) -> bool:
@@ -53,3 +70,102 @@ def json_value(value: Any) -> Any:
             return [json_value(each) for each in value]
         case _:
             return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """What is not shown of rows.
+
+    Attributes:
+        masked: Paths of fields that are masked; they reach through lists.
+        derived: Columns of which only the kinds of values are shown.
+    """
+
+    masked: tuple[Path, ...] = ()
+    derived: frozenset[str] = frozenset()
+
+    def shown(self, row: Row) -> Row:
+        """The row as it may be shown."""
+        if not self.masked and not self.derived:
+            return row
+        shown: dict[str, Any] = dict(row)
+        for path in self.masked:
+            shown = _hidden(shown, path)
+        return {name: kind_of(value) if name in self.derived else value for name, value in shown.items()}
+
+    def hides(self, column: str) -> bool:
+        """Whether anything of a column of the table's top is hidden."""
+        return column in self.derived or any(path[0].casefold() == column.casefold() for path in self.masked)
+
+
+NOTHING_HIDDEN = Hiding()
+
+
+def decoded_hiding(mask: Mask, rows: Schema, columns: RecordColumns, names: NameRule) -> Hiding:
+    """What is not shown of rows as they were decoded.
+
+    Args:
+        rows: The columns of values.
+        columns: Those that are not from the value.
+        names: How fields of values are matched with columns.
+    """
+    record = rows.as_struct()
+    paths = {spelt for path in mask.paths for spelt in names.spellings(path, record)}
+    if paths:
+        # What clashes with a masked column stands beside it, and what has no column may be masked.
+        paths |= {text_column(path) for path in paths} | {(EXTRA_COLUMN,)}
+    masked_names = {path[0] for path in mask.paths}
+    if mask.key or masked_names & columns.key_names:
+        paths |= {(name,) for name in columns.key_names}
+    of_headers = [each.name for each in columns.headers if each.header in mask.headers or each.name in masked_names]
+    if of_headers or mask.headers:
+        paths |= {(name,) for name in (*of_headers, *([columns.kafka.headers] if columns.kafka.headers else []))}
+    return Hiding(tuple(sorted(paths)))
+
+
+def landed_hiding(
+    before: Hiding, rows: Iterable[tuple[Row, Row]], columns: KafkaColumns, *, transformed: bool
+) -> Hiding:
+    """What is not shown of the rows of a table.
+
+    Args:
+        rows: All that the table has, each as it was decoded and as it landed.
+        columns: Those that the rows have of Kafka's own.
+        transformed: Whether steps lie between the two.
+    """
+    if not before.masked or not transformed:
+        return before
+    kafka = {name for part, name in columns.columns if part in _COORDINATES}
+    found: dict[str, bool] = {}
+    for decoded, landed in rows:
+        for name, value in landed.items():
+            same = name in kafka or (name in decoded and same_value(decoded[name], value))
+            found[name] = found.get(name, True) and same
+    return Hiding(before.masked, frozenset(name for name, same in found.items() if not same))
+
+
+def _hidden(value: Any, path: Path) -> Any:
+    match value:
+        case None:
+            return None
+        case list() if value and isinstance(value[0], tuple):
+            # A map, whose keys may be what is masked.
+            return MARK
+        case list():
+            return [_hidden(each, path) for each in value]
+        case Mapping():
+            return {name: _inner(each, path, name) for name, each in value.items()}
+        case _:
+            # A text of JSON, perhaps: the field may be anywhere in it.
+            return MARK
+
+
+def _inner(value: Any, path: Path, name: str) -> Any:
+    if name.casefold() != path[0].casefold():
+        return value
+    return MARK if len(path) == 1 else _hidden(value, path[1:])
+
+
+def kind_of(value: Any) -> Any:
+    """Of a value only what kind it is; null stays null."""
+    return None if value is None else f"({type(value).__name__})"

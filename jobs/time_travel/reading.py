@@ -1,4 +1,4 @@
-"""Reading of a table as it was: whether a snapshot is there, what has its rows if not, and how to ask for it. Pure.
+"""Readings of a table as it was: which snapshot has a commit's rows, whether main has it, how to ask for it. Pure.
 
 The commands are for people to copy: SQL of Spark, and a line of PyIceberg.
 """
@@ -15,7 +15,9 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors
+from jobs.commit.publications import THROUGH, branch_through, publication_id, published_through, through
 from jobs.commit.reissue import reissued
+from jobs.commit.stamp_history import stamped_snapshots
 
 Condition = tuple[str, str | int]
 """A column, and the value that it has to have."""
@@ -136,3 +138,44 @@ def _pyiceberg_name(name: str) -> str:
 
 def _literal(value: str | int) -> str:
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Whether main has a commit of the branch.
+
+    Attributes:
+        reading: The first snapshot of main with it; not exact if that has expired, and None if main lacks it.
+    """
+
+    in_main: bool
+    reading: Reading | None
+
+
+def published(metadata: TableMetadata, stream: str, branch: str, sequence: int) -> Published:
+    """Whether main has the commit with this sequence number.
+
+    Args:
+        metadata: As the table is, not as a branch has it.
+        branch: That the commit was made to.
+    """
+    sequence = _number_now(metadata, branch, sequence)
+    if (published_through(metadata, stream, branch) or 0) < sequence:
+        return Published(in_main=False, reading=None)
+    for snapshot, stamp in stamped_snapshots(metadata, publication_id(stream)):
+        own = branch_through(stamp, branch) == through(stamp)
+        if stamp.kind == "batch" and own and stamp.start.get(THROUGH, 0) < sequence <= through(stamp):
+            return Published(in_main=True, reading=reading(metadata, snapshot.snapshot_id, 0))
+    # The publication has expired: all that is left came after it.
+    oldest = list(ancestors(metadata))[-1:]
+    return Published(in_main=True, reading=reading(metadata, 0, oldest[0].sequence_number or 0) if oldest else None)
+
+
+def _number_now(metadata: TableMetadata, branch: str, sequence: int) -> int:
+    """The sequence number of a commit on a branch; another one than it had, if main lacked it when that was remade."""
+    ref = metadata.refs.get(branch)
+    for each in ancestors(metadata, ref.snapshot_id) if ref else ():
+        mark = reissued(each)
+        if mark is not None and mark.seq == sequence and not mark.published:
+            return each.sequence_number or 0
+    return sequence

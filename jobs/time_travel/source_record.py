@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +10,6 @@ from typing import Literal
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
-from jobs.spec.secrets import REFERENCE, Secret
-from jobs.spec.security import KafkaSecurity
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
 
@@ -30,7 +27,7 @@ class SourceRecord:
             somebody deleted records; `not written`: it ends before, or there is no such partition; `another`: the topic
             or its log is another one since, so that the offset is of another record; `unknown`: see `why`.
         command: Reads it with kcat, whose format prints the offset that was read: a topic that is compacted may give
-            the next one. Secrets stand in it as variables or files, and reach kcat by its standard input.
+            the next one.
         first, end: Where the log begins and ends; None if it is not known.
         why: What is to be said beside: why nothing is known, or that there is no such partition.
     """
@@ -102,51 +99,15 @@ def _partitions(topic: str, numbers: Collection[int]) -> str:
 
 
 def read_command(settings: KafkaSettings, partition: TopicPartition, offset: int) -> str:
-    """The command that prints one record of Kafka as it is; it needs kcat on the machine."""
+    """The command that prints one record of Kafka as it is; it needs kcat on the machine.
+
+    What secured brokers want stands in a file of librdkafka's options that the user has: no secret is printed.
+    """
     try:
         servers = settings.require_bootstrap()
     except FrazilError:
         servers = _NO_BROKERS
-    told = _options(settings.security)
-    plain = {name: value for name, value in told.items() if isinstance(value, str)}
-    options = "".join(f" -X {shlex.quote(f'{name}={value}')}" for name, value in plain.items())
-    secret = " ".join(_shell_word(name, value) for name, value in told.items() if not isinstance(value, str))
-    # `printf` is the shell's own: no other user's list of processes shows what it prints.
-    before, given = (f"printf '%s\\n' {secret} | ", " -F /dev/stdin") if secret else ("", "")
+    secured = settings.security is not None and settings.security.protocol != "PLAINTEXT"
+    options = " -F kcat.conf" if secured else ""
     place = f"-t {shlex.quote(partition.topic)} -p {partition.partition} -o {offset} -c 1"
-    return f"{before}kcat -C -e -q{given} -b {shlex.quote(servers)}{options} {place} -f {shlex.quote(_FORMAT)}"
-
-
-def _options(security: KafkaSecurity | None) -> dict[str, str | Secret]:
-    """Those of librdkafka, with secrets as they are written."""
-    if security is None or security.protocol == "PLAINTEXT":
-        return {}
-    told: dict[str, str | Secret | None] = {"security.protocol": security.protocol}
-    told |= {"sasl.mechanism": security.mechanism, "sasl.username": security.user, "sasl.password": security.password}
-    if security.oauth:
-        told |= security.oauth.unrevealed()
-    if security.kerberos:
-        told |= security.kerberos.librdkafka()
-    if security.uses_tls:
-        told |= {
-            "ssl.ca.location": str(security.ca) if security.ca else None,
-            "ssl.certificate.location": str(security.certificate) if security.certificate else None,
-            "ssl.key.location": str(security.key or security.certificate) if security.certificate else None,
-            "ssl.key.password": security.key_password,
-            "ssl.endpoint.identification.algorithm": None if security.verify_hostname else "none",
-        }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _shell_word(name: str, secret: Secret) -> str:
-    # Within double quotes a shell puts what a variable or a command holds in the place of its name, and no more.
-    text, at = "", 0
-    for match in REFERENCE.finditer(secret.template):
-        text += _escaped(secret.template[at : match.start()])
-        text += f"${{{match[1]}}}" if match[1] else f"$(cat {shlex.quote(match[2])})"
-        at = match.end()
-    return f'"{name}={text}{_escaped(secret.template[at:])}"'
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r'([\\"$`])', r"\\\1", text)
+    return f"kcat -C -e -q{options} -b {shlex.quote(servers)} {place} -f {shlex.quote(_FORMAT)}"

@@ -15,7 +15,6 @@ def local_broker(deployment: Deployment, *, detached: bool = False) -> LocalBrok
     """The deployment's local broker, whether it runs or not.
 
     Args:
-        deployment: Whose broker.
         detached: If it is started, let it outlive this process.
 
     Raises:

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from jobs.certify.certificate import Certificate, new_id
@@ -109,17 +108,17 @@ def certify(
     with Interrupts() as interrupts, _broker(deployment, interrupts):
         settings = deployment.prepared_settings()
         console.print(f"certificate {run}: {len(scenarios)} trials, seed {seed}", markup=False)
-        with _Progress(console, scenarios) as progress:
-            done = carry_out(
-                settings,
-                run,
-                scenarios,
-                seed=seed,
-                records=records,
-                keep=keep,
-                on_progress=progress.show,
-                on_cleaning=interrupts.ignore,
-            )
+        progress = _Progress(console, scenarios)
+        done = carry_out(
+            settings,
+            run,
+            scenarios,
+            seed=seed,
+            records=records,
+            keep=keep,
+            on_progress=progress.show,
+            on_cleaning=interrupts.ignore,
+        )
         repeat = _repeat(steps, runs, seed, records, settings_file)
         facts = report_facts(
             done.outcome,
@@ -156,47 +155,23 @@ def _broker(deployment: Deployment, interrupts: Interrupts) -> Iterator[None]:
 
 
 class _Progress:
-    """A bar on a terminal; elsewhere a line per scenario."""
+    """A line for each trial, with about how long it all takes."""
 
     def __init__(self, console: Console, scenarios: list[Scenario]) -> None:
         self._console: Console = console
         self._count: int = len(scenarios)
         self._told: int = 0
         self._began: float = time.monotonic()
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("trial {task.fields[number]} of {task.total}"),
-            BarColumn(),
-            TextColumn("[bold]{task.fields[step]}"),
-            TextColumn("[dim]{task.fields[waits_for]}"),
-            TimeElapsedColumn(),
-            TextColumn("of about"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=self._count, number=1, step="", waits_for="topic and tables are made")
 
-    def __enter__(self) -> _Progress:
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._console.is_terminal:
-            self._bar.stop()
-
-    def show(self, number: int, step: str, waits_for: str) -> None:
+    def show(self, number: int, step: str, _waits_for: str) -> None:
         """Show what is under way."""
-        if self._console.is_terminal:
-            values: dict[str, Any] = {"number": min(number, self._count), "step": step, "waits_for": waits_for}
-            self._bar.update(self._task, completed=number - 1, **values)
-        elif number != self._told:
-            self._told = number
-            elapsed = time.monotonic() - self._began
-            which = f"trial {number} of {self._count}: {step}" if number <= self._count else step
-            left = f", about {elapsed / (number - 1) * (self._count + 1 - number):.0f} s left" if number > 1 else ""
-            self._console.print(f"{which} ({elapsed:.0f} s{left})", markup=False)
+        if number == self._told:
+            return
+        self._told = number
+        elapsed = time.monotonic() - self._began
+        which = f"trial {number} of {self._count}: {step}" if number <= self._count else step
+        left = f", about {elapsed / (number - 1) * (self._count + 1 - number):.0f} s left" if number > 1 else ""
+        self._console.print(f"{which} ({elapsed:.0f} s{left})", markup=False)
 
 
 def _repeat(steps: str, runs: int, seed: int, records: int, settings_file: Path | None) -> str:

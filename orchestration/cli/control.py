@@ -15,9 +15,12 @@ from jobs.spec.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
+from jobs.supervise.flush_wait import FLUSH_SECONDS
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult
+from jobs.supervise.stream_control import StreamControl
 from jobs.system.threads import background_thread
+from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.terminal import current_user, print_doubts, print_error, print_json
 from orchestration.jobs.control import (
@@ -80,9 +83,6 @@ def carry_out_control(
     ledger: RunRecorder, config: ControlConfig, act: Act = perform_control
 ) -> tuple[ActionResult, str | None]:
     """Carry a control action out, as a run if possible.
-
-    Args:
-        act: Carries it out.
 
     Returns:
         What it came to, and why there is no run of it; None if there is one.
@@ -196,3 +196,38 @@ stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch
 pause = _command(StreamAction.pause, "Let the drivers of STREAMS stay and read nothing, until resumed.")
 resume = _command(StreamAction.resume, "Let paused or stopped STREAMS go on.")
 restart = _command(StreamAction.restart, "End the drivers of STREAMS after their batch, and start others.")
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
+@click.option(
+    "--timeout",
+    default=f"{FLUSH_SECONDS:.0f}s",
+    show_default=True,
+    callback=seconds_of,
+    help="How long to wait for it; the driver goes on with it afterwards.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what has landed as one JSON document.")
+@click.pass_obj
+def flush(deployment: Deployment, stream: str, reason: str, timeout: float, as_json: bool) -> None:
+    """Land now what STREAM's topics hold, without waiting for the pause of its trigger; ends once it has landed.
+
+    The stream's driver does it, in one batch or several, and goes on as before. What comes in meanwhile waits for the
+    next batch.
+    """
+    config = ControlConfig(stream=stream, action=StreamAction.flush, reason=reason, by=current_user())
+
+    def act(paths: Deployment, asked: ControlConfig) -> ActionResult:
+        control = StreamControl(paths.home, paths.settings_file, asked.stream)
+        return control.flush(asked.reason, asked.by, seconds=timeout, say=lambda line: click.echo(line, err=True))
+
+    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(int(timeout) + 300)}
+    with open_recorder(deployment) as ledger:
+        done, problem = ledger.run(control_job_of, act, config, control_run_config(config), tags)
+    if problem:
+        click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+    if as_json:
+        print_json({"stream": stream, "sentence": done.sentence, **done.facts, "kept_as_run": problem is None})
+    else:
+        click.echo(done.sentence)

@@ -48,7 +48,6 @@ class RunRecorder:
 
         Args:
             job_of: The job whose op carries out what it is given.
-            act: The action.
             config: What is asked of it; `run_config` and `tags` are those of the run.
 
         Returns:

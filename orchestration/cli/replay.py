@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import rich.progress
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import connect_catalog
 from jobs.deadletter.selection import parse_selection
@@ -26,7 +24,7 @@ from jobs.spec.correction import Correction, load_correction
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
-from orchestration.cli.terminal import current_user, print_json, stderr_console
+from orchestration.cli.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment
 
 
@@ -125,15 +123,7 @@ def _kinds(by_kind: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Callable[[ReplayProgress], None]]:
     """A bar on a terminal, on standard error; elsewhere nothing."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-        TextColumn("{task.fields[failed]:,} failed"),
-        TimeElapsedColumn(),
-    )
-    with rich.progress.Progress(*columns, console=stderr_console(), transient=True) as bar:
+    with progress_bar("{task.completed:,.0f} of {task.total:,.0f}", "{task.fields[failed]:,} failed", bar=True) as bar:
         shown = bar.add_task(what, total=0, failed=0)
         yield lambda now: bar.update(shown, total=now.total, completed=now.done, failed=now.failed)
 

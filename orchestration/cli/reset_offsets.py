@@ -9,8 +9,16 @@ from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.cli.terminal import current_user, print_columns, print_json, stderr_console
-from orchestration.jobs.reset import ResetConfig, perform_reset, reset_job_of, reset_run_config, reset_tags
-from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
+from orchestration.jobs.reset import (
+    ResetConfig,
+    perform_reset,
+    reset_facts,
+    reset_job_of,
+    reset_rows,
+    reset_run_config,
+    reset_sentences,
+    reset_tags,
+)
 from resources.deployment import Deployment
 
 _TEXT = {"partition", "what", "kept by Kafka"}

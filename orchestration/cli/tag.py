@@ -14,8 +14,7 @@ from jobs.time_travel.reading import reading, spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant
 from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
-from jobs.time_travel.tagging import check_tag_name, delete_tag, tag_snapshot
-from jobs.time_travel.tags import Tag, tags_of
+from jobs.time_travel.tags import Tag, check_tag_name, delete_tag, tag_snapshot, tags_of
 from jobs.translate import translate_errors
 from orchestration.cli.at.command import opened_catalog
 from orchestration.cli.snapshot_selection import SnapshotSelection, parse_snapshot_selection, selecting_snapshot

@@ -39,7 +39,6 @@ def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None
     """Rows below their names on standard output, no row cut off or folded.
 
     Args:
-        names: Of the columns.
         rows: Numbers get separators, None a dash.
         text: Names of the columns that begin at the left; the others end at the right.
     """
@@ -61,19 +60,23 @@ def visible(text: str, size: str = "") -> str:
     return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"
 
 
-def landing_bar(console: Console) -> Progress:
-    """A bar for records on their way: give it the fields `rate`, `lag` and `note` with every update."""
+def progress_bar(*columns: str, bar: bool = False) -> Progress:
+    """Progress on standard error while that is a terminal, gone in the end; elsewhere nothing.
+
+    Args:
+        columns: What is shown beside the task's description and the time that has passed, as rich formats it.
+        bar: Whether the task has a total, and so a bar.
+    """
+    console = stderr_console()
     return Progress(
         SpinnerColumn(),
         TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
-        TextColumn("lag {task.fields[lag]:,}"),
-        TextColumn("[dim]{task.fields[note]}"),
+        *([BarColumn()] if bar else []),
+        *map(TextColumn, columns),
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
 
 

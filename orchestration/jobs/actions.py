@@ -36,11 +36,7 @@ ACTIONS = {
 
 
 def action_jobs(specs: Sequence[StreamSpec]) -> list[dg.JobDefinition]:
-    """A job for each action, whose launchpad opens filled in.
-
-    Args:
-        specs: The streams that it offers.
-    """
+    """A job for each action, whose launchpad opens filled in."""
     values = [dg.EnumValue(spec.stream, description=spec.description or spec.table.name) for spec in specs]
     # Dagster keeps one type per name in a process, so the name says which streams are meant; one of nothing is none.
     which = crc32(" ".join(sorted(spec.stream for spec in specs)).encode())
@@ -53,8 +49,6 @@ def opened_with(job: dg.JobDefinition, op: str, config: dict[str, Any]) -> dg.Jo
     """The job of an action, whose launchpad opens with these fields instead of every default of every resource.
 
     Args:
-        job: Of one op.
-        op: The op's name.
         config: What it is to be asked; has to be valid as it stands.
     """
     return job.graph.to_job(

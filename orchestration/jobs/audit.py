@@ -11,8 +11,8 @@ from assets.audit_check import EXACTLY_ONCE
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.reconcile.stream_files import as_launched
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 AUDIT_JOB = "frazil_audit"
 LEDGER_JOB = "frazil_ledger"
@@ -23,11 +23,7 @@ HOURLY = "47 * * * *"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def audit_job(tables: Sequence[dg.AssetKey]) -> Any:
-    """One run that audits every stream: each is a step of its own, so that one that fails hides no other.
-
-    Args:
-        tables: Of the streams.
-    """
+    """One run that audits every stream: each is a step of its own, so that one that fails hides no other."""
     return dg.define_asset_job(
         AUDIT_JOB,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(key, EXACTLY_ONCE) for key in tables)),

@@ -19,11 +19,7 @@ Keys = Mapping[str, Sequence[dg.AssetCheckKey]]
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def contract_job(keys: Keys) -> Any | None:
-    """One run that checks contracts; a run of a single stream's names its checks. None where no stream has one.
-
-    Args:
-        keys: The checks of each stream's contract.
-    """
+    """One run that checks contracts; a run of a single stream's names its checks. None where no stream has one."""
     every = [key for of_stream in keys.values() for key in of_stream]
     if not every:
         return None

@@ -9,8 +9,8 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

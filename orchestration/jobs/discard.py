@@ -9,8 +9,8 @@ from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.discard_report import discard_document
 from orchestration.jobs.runs import action_tags, tag_run
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 JOB = "frazil_discard"
 OP = "discard"

@@ -17,11 +17,7 @@ PUBLISHED_TAG = "frazil/published"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def publish_job(tables: Sequence[dg.AssetKey]) -> Any | None:
-    """One run that publishes gated streams; a run of one names its check. None where no stream has a gate.
-
-    Args:
-        tables: Of the gated streams.
-    """
+    """One run that publishes gated streams; a run of one names its check. None where no stream has a gate."""
     if not tables:
         return None
     return dg.define_asset_job(
@@ -35,7 +31,6 @@ def publish_run(stream: str, table: dg.AssetKey, run_key: str, reason: str, by: 
     """The request for a run that publishes a stream.
 
     Args:
-        table: The stream's.
         run_key: Which no earlier run has.
     """
     return dg.RunRequest(

@@ -9,8 +9,8 @@ from assets.failures import failure
 from jobs.commit.offsets import by_topic
 from jobs.errors import FrazilError
 from orchestration.jobs.runs import action_tags, tag_run
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from jobs.publish.gated import GateResult

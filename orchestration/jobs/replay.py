@@ -11,8 +11,8 @@ from assets.metadata import counts_table
 from jobs.errors import FrazilError
 from jobs.replay.result import ReplayProgress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -42,9 +42,6 @@ def action_tags(action: str, reason: str, by: str, *, stream: str = "", request:
     """The tags of a run, those that say nothing left out.
 
     Args:
-        action: What it does.
-        reason: Why.
-        by: Who asked for it.
         stream: With it the supervisor leaves the stream alone meanwhile.
         request: The number of a request that no person made.
     """

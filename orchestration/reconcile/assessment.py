@@ -21,8 +21,7 @@ from jobs.supervise.launches import launched_file
 from jobs.supervise.observation import Observation, observe
 from orchestration.reconcile.check_outcomes import check_outcomes, settings_outcome
 from orchestration.reconcile.cursor import StreamCursor, due
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decision import Decision
+from orchestration.reconcile.decide import Decision, decide
 from orchestration.reconcile.lag import Lag, lag_by_heartbeat
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files
@@ -71,7 +70,6 @@ def assess(observed: Observation, now: float, clock: float, memory: StreamCursor
 
     Args:
         now: Seconds since 1970.
-        clock: The boot clock.
         memory: What the supervisor remembers of it; without it the wall clock says how long things have been so.
     """
     if memory is not None:

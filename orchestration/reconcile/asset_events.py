@@ -27,12 +27,11 @@ from jobs.supervise.measures import EVENT_TIMES, LATENESS, PROGRESS
 from orchestration.reconcile.assessment import Assessment
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
-from orchestration.reconcile.dead_letter_reports import dead_letter_events
 from orchestration.reconcile.lag import Lag, by_event_time
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
-from orchestration.reconcile.routed_reports import reported_freshness, routed_events
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
+from orchestration.reconcile.table_reports import dead_letter_events, reported_freshness, routed_events
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
@@ -66,7 +65,6 @@ def stream_events(
         stands: Its state, which every report of its tables carries.
         lag: How far it is behind, as its driver says or as it was looked up.
         found: What its checks say, but for whether its records add up.
-        remote: Where a table's rows are asked for.
         now: Seconds since 1970.
     """
     observed = assessed.observed

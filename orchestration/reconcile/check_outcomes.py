@@ -17,7 +17,7 @@ from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import SILENT_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.stall import find_stall
-from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
+from orchestration.reconcile.decide import UNHELD_SECONDS, Action, Decision
 from orchestration.reconcile.lag import Lag, by_event_time
 
 DEFAULT_LAG_TIME = timedelta(minutes=15)
@@ -37,7 +37,6 @@ def check_outcomes(
     """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`; that of a gate comes first.
 
     Args:
-        decision: What `decide` says to the same facts.
         unknown: Keys that the schema does not declare, as the newest configuration met them.
         lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
         now: Seconds since 1970.

@@ -6,9 +6,11 @@ is reported once more, checks are too, and delays begin anew.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Self
+from typing import Generic, Self, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -17,14 +19,37 @@ from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.supervise.actual import ActualState
 from jobs.system.boot import boot_id
-from orchestration.reconcile.streams_cursor import StreamsCursor
+from jobs.system.typed_json import decode_json
 
+M = TypeVar("M")
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
 # What flaps is told this often at most.
 CHANGED_SECONDS = 30
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
+
+
+class StreamsCursor(msgspec.Struct, Generic[M], omit_defaults=True):
+    """What a sensor remembers, by stream. It is short, since Dagster keeps a copy with every tick."""
+
+    streams: dict[str, M] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def from_cursor(cls, cursor: str | None) -> Self:
+        """What a cursor holds; nothing of one that cannot be read."""
+        with contextlib.suppress(msgspec.DecodeError):
+            return decode_json(cursor or "{}", cls)
+        return cls()
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+    def keep_only(self, streams: Collection[str]) -> None:
+        """Forget all but these streams."""
+        for stream in set(self.streams) - set(streams):
+            del self.streams[stream]
 
 
 class StreamCursor(msgspec.Struct, omit_defaults=True):
@@ -93,7 +118,6 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
 
         Args:
             actual: The facts; their times may have been told by a clock that jumps.
-            clock: The boot clock now.
         """
         attempt = actual.launch.attempt if actual.launch else 0
         if attempt != self.attempt:
@@ -150,7 +174,6 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
 
         Args:
             action: What is to be done; empty if nothing is.
-            clock: The boot clock now.
         """
         if not action:
             return False

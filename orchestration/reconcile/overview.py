@@ -13,7 +13,7 @@ from assets.metadata import cell, instant
 from assets.stream_checks import CheckOutcome
 from jobs.supervise.heartbeat import Heartbeat
 from orchestration.reconcile.cursor import checksum
-from orchestration.reconcile.decision import Action, Decision
+from orchestration.reconcile.decide import Action, Decision
 from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.stream_state import StreamState
 
@@ -70,11 +70,7 @@ def stream_row(
     letters: int | None,
     found: Sequence[CheckOutcome],
 ) -> StreamRow:
-    """The row of the overview for a stream that was looked at.
-
-    Args:
-        found: What its checks say.
-    """
+    """The row of the overview for a stream that was looked at."""
     # That keys are left out is what the stream's file says, or says nothing against: a report, and no trouble.
     wrong = [verdict for verdict in found if not verdict.passed and verdict.name != "unknown_fields"]
     need = need_of(decision, wrong)

@@ -59,7 +59,6 @@ class RemoteQueries:
     """The queries of one tick. Whichever of catalog and Kafka did not answer once is not asked again in it.
 
     Args:
-        catalog: Connects to the catalog.
         kafka: Connects to Kafka; None if it is not to be asked at all.
     """
 

@@ -32,12 +32,7 @@ def _parked(work: Work) -> dict[str, Any]:
 
 
 def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any]:
-    """The metadata of a stream's state, which every report carries.
-
-    Args:
-        stands: How the stream stands.
-        beat: The newest heartbeat.
-    """
+    """The metadata of a stream's state, which every report carries."""
     told: dict[str, Any] = {"state": stands.state}
     if stands.since is not None:
         told["state_since"] = instant(stands.since)

@@ -9,7 +9,7 @@ from jobs.supervise.driver import Driver
 from jobs.supervise.launches import LaunchedProcess
 from jobs.supervise.observation import Observation
 from jobs.supervise.stall import find_stall
-from orchestration.reconcile.decision import Action, Decision
+from orchestration.reconcile.decide import Action, Decision
 
 # Between two batches and in one: no news.
 _AT_WORK = frozenset({"running", "waiting"})
@@ -77,7 +77,6 @@ def state_word(now: Observation, decided: str | None = None) -> str:
     `never ran`.
 
     Args:
-        now: The stream as it was observed.
         decided: What the supervisor's last tick decided; None while nobody supervises.
     """
     beat, launch, driver = now.heartbeat, now.actual.launch, now.driver

@@ -37,11 +37,7 @@ class SupervisorHeartbeat(msgspec.Struct, frozen=True):
 
 
 def read_supervisor_heartbeat(store: StateStore) -> SupervisorHeartbeat | None:
-    """The newest tick's note; None if there never was one.
-
-    Args:
-        store: The deployment's.
-    """
+    """The newest tick's note; None if there never was one."""
     with contextlib.suppress(OSError, *DAMAGED):
         return decode_json(store.get(KEY) or b"", SupervisorHeartbeat)
     return None

@@ -2,62 +2,117 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
-import time
+import math
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING
 
 import dagster as dg
+import msgspec
 
 from assets import dagster_names
 from assets.contract_checks import expectations_by_key
-from jobs.errors import FrazilError
+from jobs.catalog import find_table
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from orchestration.jobs.contract import CHECKED_TAG, JOB, check_run
-from orchestration.jobs.runs import runs_under_way
-from orchestration.sensors.contracts_tick import ContractsCursor, run_contracts_tick
-from resources.catalog import CatalogResource
-from resources.deployment_resource import DeploymentResource
+from orchestration.reconcile.cursor import StreamsCursor
+from orchestration.sensors.due_runs import DueRuns, due_runs, due_runs_sensor
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+# What a run left unchecked is asked for again after so long, and after twice as long each time it changes nothing.
+AGAIN_SECONDS = 60
+LONGEST_AGAIN_SECONDS = 3600
 SENSOR = "frazil_contracts"
-INTERVAL_SECONDS = 30
+
+
+class CheckedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor remembers of one stream.
+
+    Attributes:
+        at: When it was looked at; seconds since 1970.
+        asked_at: When a check was asked for; `asks`: how often, while nothing was recorded as checked.
+        position: What was recorded then.
+        silent_at: When a check was asked for because nothing came.
+    """
+
+    at: int = msgspec.field(default=0, name="a")
+    asked_at: int = msgspec.field(default=0, name="q")
+    asks: int = msgspec.field(default=0, name="n")
+    position: tuple[int, ...] = msgspec.field(default=(), name="p")
+    silent_at: int = msgspec.field(default=0, name="s")
+
+    def rests(self, position: tuple[int, ...], now: float) -> bool:
+        """Whether a check that was asked for has come to nothing, and it is too early to ask again."""
+        if not self.asks or position != self.position:
+            return False
+        return now - self.asked_at < min(LONGEST_AGAIN_SECONDS, AGAIN_SECONDS * 2.0 ** (self.asks - 1))
+
+    def note(self, position: tuple[int, ...], now: float) -> None:
+        """Remember that a check is asked for."""
+        self.asks = self.asks + 1 if position == self.position else 1
+        self.position, self.asked_at = position, math.floor(now)
+
+
+class ContractsCursor(StreamsCursor[CheckedStream]):
+    """The cursor of the sensor. Where it is lost, what is due is asked for once more."""
+
+
+def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: CheckedStream, now: float) -> None:
+    # Imported here: a code server that only loads has no use for it.
+    from jobs.contract.check import contract_of
+    from jobs.contract.check_due import due_check
+
+    asked = [each.name for each in spec.targets if contract_of(spec, each)]
+    tables = {name: table.metadata for name in asked if (table := find_table(catalog, name)) is not None}
+    found = due_check(spec, tables, now)
+    every = spec.contract.check.every if spec.contract is not None and spec.contract.check is not None else None
+    quiet_since = max(known.silent_at, known.asked_at)
+    if found.silent and every is not None and now - quiet_since >= every.total_seconds():
+        known.silent_at = math.floor(now)
+        tick.start.append((spec, "nothing came for as long as it is checked after"))
+    elif not found.due:
+        tick.sentences[spec.stream] = f"{found.sentence}"
+    elif known.rests(found.position, now):
+        tick.sentences[spec.stream] = f"{found.sentence}; the last check of them did not count, see its run"
+    else:
+        known.note(found.position, now)
+        tick.start.append((spec, found.sentence))
+
+
+def _by_rows(spec: StreamSpec) -> bool:
+    check = spec.contract.check if spec.contract is not None else None
+    return check is not None and check.schedule is None
+
+
+run_contracts_tick = partial(due_runs, wanted=_by_rows, remember=CheckedStream, busy="it is being checked", look=_look)
+"""Looks for streams whose contract is to be checked now; reads metadata only of those that may have to be."""
 
 
 def contract_sensor() -> dg.SensorDefinition:
     """The sensor; it reads tables' metadata and no row."""
-
-    @dg.sensor(
+    return due_runs_sensor(
         name=SENSOR,
-        job_name=JOB,
-        minimum_interval_seconds=INTERVAL_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        job=JOB,
+        tag=CHECKED_TAG,
         description=(
             "Starts the checks of a stream's contract as soon as contract.check of its file says so: after so many "
             "snapshots that were not checked, or when the first of them has waited for so long."
         ),
+        nothing="No stream is to be checked by what is new.",
+        cursor=ContractsCursor,
+        tick=run_contracts_tick,
+        request=_request,
     )
-    def frazil_contracts(
-        context: dg.SensorEvaluationContext, deployment: DeploymentResource, catalog: CatalogResource
-    ) -> dg.SensorResult:
-        memory, now = ContractsCursor.from_cursor(context.cursor), time.time()
-        repository = context.repository_def
-        loaded = set(repository.asset_graph.asset_check_keys) if repository is not None else set()
-        under_way = {run.tags.get(CHECKED_TAG, "") for run in runs_under_way(context.instance, job=JOB)}
-        try:
-            settings = deployment.settings()
-            tick = run_contracts_tick(deployment.deployment(), catalog.quick, memory, under_way, now)
-        except FrazilError as problem:
-            return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
-        requests: list[dg.RunRequest] = []
-        for spec, why in tick.start:
-            keys = [
-                key for key in expectations_by_key(spec, dagster_names.target_keys(settings, spec)) if key in loaded
-            ]
-            if keys:
-                requests.append(check_run(spec.stream, keys, f"{spec.stream}:check:{now:.0f}", why, SENSOR))
-            else:
-                tick.sentences[spec.stream] = "its contract is new: reload the code location"
-        told = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else told or "No stream is to be checked by what is new.",
-            cursor=memory.to_cursor(),
-        )
 
-    return frazil_contracts
+
+def _request(
+    spec: StreamSpec, settings: Settings, loaded: Collection[dg.AssetCheckKey], why: str, now: float
+) -> dg.RunRequest | str:
+    expected = expectations_by_key(spec, dagster_names.target_keys(settings, spec))
+    if keys := [key for key in expected if key in loaded]:
+        return check_run(spec.stream, keys, f"{spec.stream}:check:{now:.0f}", why, SENSOR)
+    return "its contract is new: reload the code location"

@@ -9,8 +9,8 @@ import dagster as dg
 from assets.mirrors import last_merged
 from jobs.errors import FrazilError
 from orchestration.sensors.mirrors_tick import MirrorsCursor, run_mirrors_tick
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
 SENSOR = "frazil_mirrors"
 INTERVAL_SECONDS = 60

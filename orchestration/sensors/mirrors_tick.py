@@ -20,9 +20,8 @@ from jobs.errors import FrazilError
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from orchestration.reconcile.cursor import checksum, due
+from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files
-from orchestration.reconcile.streams_cursor import StreamsCursor
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:

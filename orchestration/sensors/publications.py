@@ -2,60 +2,111 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
-import time
+import math
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING
 
 import dagster as dg
+import msgspec
 
 from assets import dagster_names
 from assets.published_check import PUBLISHED
-from jobs.errors import FrazilError
+from jobs.catalog import find_table
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG, publish_run
-from orchestration.jobs.runs import runs_under_way
-from orchestration.sensors.publications_tick import PublicationsCursor, run_publications_tick
-from resources.catalog import CatalogResource
-from resources.deployment_resource import DeploymentResource
+from orchestration.reconcile.cursor import StreamsCursor
+from orchestration.sensors.due_runs import DueRuns, due_runs, due_runs_sensor
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 SENSOR = "frazil_publications"
-INTERVAL_SECONDS = 30
+
+
+class PublishedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor remembers of one stream.
+
+    Attributes:
+        at: When it was looked at; seconds since 1970.
+        asked_at: When a publication was asked for.
+        held: Whether something was held then.
+    """
+
+    at: int = msgspec.field(default=0, name="a")
+    asked_at: int = msgspec.field(default=0, name="q")
+    held: bool = msgspec.field(default=False, name="h")
+
+
+class PublicationsCursor(StreamsCursor[PublishedStream]):
+    """The cursor of the sensor. Where it is lost, what has landed is published a little earlier."""
+
+
+def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: PublishedStream, now: float) -> None:
+    # Imported here: a code server that only loads has no use for it.
+    from jobs.contract.check import contract_of
+    from jobs.contract.check_result import contract_digest
+    from jobs.publish.ahead import branch_ahead
+
+    table = find_table(catalog, spec.table.name)
+    ahead = branch_ahead(table.metadata, spec.stream, table=spec.table.name) if table is not None else None
+    if ahead is None:
+        tick.sentences[spec.stream] = "it has landed nothing yet"
+        return
+    if ahead.problem is not None:
+        raise ahead.problem
+    held, was_held = ahead.held, known.held
+    known.held = held is not None
+    judged = held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0]))
+    # What could not be evaluated is judged again, as often as it would be published.
+    if held is not None and judged and not held.unevaluated and known.asked_at:
+        tick.sentences[spec.stream] = f"{held.rows:,} rows are held: frazil release {spec.stream}"
+        return
+    if not ahead.snapshots and not was_held:
+        tick.sentences[spec.stream] = "main has all of it"
+        return
+    every = spec.publish.every if spec.publish else None
+    wait = known.asked_at + (every.total_seconds() if every else 0) - now
+    changed = was_held != known.held or (held is not None and not judged)
+    if wait > 0 and not changed:
+        tick.sentences[spec.stream] = f"{ahead.rows:,} rows are published in {wait:,.0f} s"
+        return
+    known.asked_at = math.floor(now)
+    tick.start.append((spec, f"{ahead.rows:,} rows on {ahead.branch} are not in main"))
+
+
+def _by_itself(spec: StreamSpec) -> bool:
+    return spec.publish is not None and spec.publish.every is not None
+
+
+run_publications_tick = partial(
+    due_runs, wanted=_by_itself, remember=PublishedStream, busy="it is being published", look=_look
+)
+"""Looks for gated streams that are to be published now; reads metadata only."""
 
 
 def publication_sensor() -> dg.SensorDefinition:
     """The sensor; it reads tables' metadata and no row."""
-
-    @dg.sensor(
+    return due_runs_sensor(
         name=SENSOR,
-        job_name=JOB,
-        minimum_interval_seconds=INTERVAL_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        job=JOB,
+        tag=PUBLISHED_TAG,
         description=(
             "Has what a gated stream has landed judged and published, as often as publish.every of its file says; what "
             "is held is judged again once its contract is another."
         ),
+        nothing="No stream has a gate that is looked at by itself.",
+        cursor=PublicationsCursor,
+        tick=run_publications_tick,
+        request=_request,
     )
-    def frazil_publications(
-        context: dg.SensorEvaluationContext, deployment: DeploymentResource, catalog: CatalogResource
-    ) -> dg.SensorResult:
-        memory, now = PublicationsCursor.from_cursor(context.cursor), time.time()
-        repository = context.repository_def
-        loaded = set(repository.asset_graph.asset_check_keys) if repository is not None else set()
-        under_way = {run.tags.get(PUBLISHED_TAG, "") for run in runs_under_way(context.instance, job=JOB)}
-        try:
-            settings = deployment.settings()
-            tick = run_publications_tick(deployment.deployment(), catalog.quick, memory, under_way, now)
-        except FrazilError as problem:
-            return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
-        requests: list[dg.RunRequest] = []
-        for spec, why in tick.start:
-            table = dagster_names.target_keys(settings, spec)[0]
-            if dg.AssetCheckKey(table, PUBLISHED) in loaded:
-                requests.append(publish_run(spec.stream, table, f"{spec.stream}:publish:{now:.0f}", why, SENSOR))
-            else:
-                tick.sentences[spec.stream] = "its gate is new: reload the code location"
-        told = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
-        return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else told or "No stream has a gate that is looked at by itself.",
-            cursor=memory.to_cursor(),
-        )
 
-    return frazil_publications
+
+def _request(
+    spec: StreamSpec, settings: Settings, loaded: Collection[dg.AssetCheckKey], why: str, now: float
+) -> dg.RunRequest | str:
+    table = dagster_names.target_keys(settings, spec)[0]
+    if dg.AssetCheckKey(table, PUBLISHED) in loaded:
+        return publish_run(spec.stream, table, f"{spec.stream}:publish:{now:.0f}", why, SENSOR)
+    return "its gate is new: reload the code location"

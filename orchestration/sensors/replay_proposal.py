@@ -94,7 +94,6 @@ def propose_replay(
     """Try some of the letters of earlier configurations, the oldest of each reason; changes nothing.
 
     Args:
-        counted: The stream's letters.
         schemas: Finds the writer schemas of records that name theirs.
 
     Raises:
@@ -162,9 +161,6 @@ def _told(reasons: list[Tried] | tuple[Tried, ...]) -> str:
 
 def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Catalog]) -> Proposal:
     """What a replay of the letters of earlier configurations would come to, by a sample; changes nothing.
-
-    Args:
-        catalog: Connects to the catalog.
 
     Raises:
         FrazilError: The catalog does not answer, or the tables are not fit for a replay.

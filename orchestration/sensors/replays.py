@@ -3,19 +3,168 @@
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
 import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 
 import dagster as dg
+import msgspec
+from pyiceberg.catalog import Catalog
 
+from assets import dagster_names
+from assets.stream_checks import evaluation
 from jobs.errors import FrazilError
+from jobs.spec.generation import generation
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.actual import read_actual
+from jobs.supervise.control_request import read_control
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags
 from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
-from orchestration.sensors.replay_proposal import Proposal
-from orchestration.sensors.replays_tick import ReplaysCursor, run_replays_tick
-from resources.catalog import CatalogResource
+from orchestration.reconcile.background_query import BackgroundQuery
+from orchestration.reconcile.cursor import StreamsCursor, checksum, due
+from orchestration.reconcile.stream_files import read_files
+from orchestration.sensors.replay_proposal import Proposal, find_proposal, proposal_outcome
+from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 
+# A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.
+BUDGET_SECONDS = 15.0
+# What is proposed, or could not be found out, is looked at again after so long.
+AGAIN_SECONDS = 600
+_LOOKING = BackgroundQuery()
 SENSOR = "frazil_replays"
 INTERVAL_SECONDS = 60
+
+
+class JudgedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor of replays remembers of one stream from tick to tick.
+
+    Attributes:
+        config: The hash of the configuration for which its letters were looked at.
+        at: When; seconds since 1970.
+        proposed: Whether a replay would help.
+        failed: The hash of the configuration for which they could not be looked at, at that time.
+        told: A checksum of what the check said last.
+    """
+
+    config: str = msgspec.field(default="", name="c")
+    at: int = msgspec.field(default=0, name="a")
+    proposed: bool = msgspec.field(default=False, name="p")
+    failed: str = msgspec.field(default="", name="f")
+    told: int = msgspec.field(default=0, name="t")
+
+    def rests(self, config: str, now: float) -> bool:
+        """Whether there is nothing to look at now."""
+        if self.config == config and not self.proposed:
+            return True
+        return config in (self.config, self.failed) and not due(now, self.at, AGAIN_SECONDS)
+
+
+class ReplaysCursor(StreamsCursor[JudgedStream]):
+    """The cursor of the sensor of replays. Where it is lost, letters are looked at once more, none replayed twice."""
+
+
+@dataclass(slots=True)
+class ReplaysTick:
+    """What a tick of the sensor of replays comes to.
+
+    Attributes:
+        start: The replays to start, if they were not started for the same configuration before.
+        sentences: By stream, what is to be said.
+    """
+
+    start: list[Proposal] = field(default_factory=list)
+    events: list[dg.AssetCheckEvaluation] = field(default_factory=list)
+    sentences: dict[str, str] = field(default_factory=dict)
+
+
+def run_replays_tick(
+    deployment: Deployment,
+    catalog: Callable[[], Catalog],
+    memory: ReplaysCursor,
+    under_way: Collection[str],
+    replayed_for: Callable[[str], str],
+    now: float,
+    budget: float = BUDGET_SECONDS,
+) -> ReplaysTick:
+    """Look for replays to propose in streams whose configuration has changed; asks nobody for any other.
+
+    Args:
+        replayed_for: The hash of the configuration that a stream's newest automatic replay was for; empty without one.
+        now: Seconds since 1970.
+        budget: Seconds to wait for what is looked at; what takes longer goes on for a later tick.
+    """
+    tick, began = ReplaysTick(), time.monotonic()
+    files = read_files(deployment)
+    settings = deployment.settings()
+    for spec in files.specs.values():
+        judged = memory.streams.setdefault(spec.stream, JudgedStream())
+        if judged.rests(spec.config_hash, now):
+            continue
+        try:
+            if waits := _waits(spec, settings, under_way):
+                tick.sentences[spec.stream] = waits
+                continue
+            left = max(0.0, budget - (time.monotonic() - began))
+            key = (str(deployment.home), spec.stream, spec.config_hash)
+            found = _LOOKING.ask(key, left, lambda spec=spec: find_proposal(spec, settings, catalog))
+            if found is None:
+                tick.sentences[spec.stream] = "its letters are being looked at"
+                continue
+            _conclude(tick, spec, settings, found, judged, replayed_for, now)
+        except Exception as problem:
+            # One stream's trouble is none of the others'.
+            judged.at, judged.failed = int(now), spec.config_hash
+            tick.sentences[spec.stream] = str(problem) if isinstance(problem, FrazilError) else type(problem).__name__
+    if not files.absence:
+        memory.keep_only([*files.specs, *files.claimed])
+    return tick
+
+
+def _conclude(
+    tick: ReplaysTick,
+    spec: StreamSpec,
+    settings: Settings,
+    found: Proposal,
+    judged: JudgedStream,
+    replayed_for: Callable[[str], str],
+    now: float,
+) -> None:
+    starts = bool(found.helping) and _may_start(spec, settings) and replayed_for(spec.stream) != spec.config_hash
+    said = proposal_outcome(found, "A replay has been started, as errors.replay.automatic says." if starts else "")
+    if starts:
+        tick.start.append(found)
+    judged.config, judged.failed, judged.at = spec.config_hash, "", int(now)
+    # Also of a replay that was started: if its run fails, somebody has to be told.
+    judged.proposed = bool(found.helping)
+    tick.sentences[spec.stream] = said.sentence
+    told = checksum(f"{said.code}{said.sentence}")
+    # What is proposed is told each time: a run that materializes the letters makes the check read as not evaluated.
+    if told != judged.told or judged.proposed:
+        judged.told = told
+        tick.events.append(evaluation(said, dagster_names.table_key(settings, spec.dead_letter_table)))
+
+
+def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> str:
+    """Why nothing can be said yet; empty if it can."""
+    if spec.stream in under_way:
+        return "its letters are being replayed"
+    actual = read_actual(stream_folder(settings, spec.stream).store, spec.stream)
+    if actual.heartbeat is None or not (actual.driver_lives and actual.fresh):
+        return ""
+    if actual.heartbeat.generation == generation(spec, settings):
+        return ""
+    # It may still write letters of the former configuration, which would be left behind.
+    return "its driver still runs the former configuration"
+
+
+def _may_start(spec: StreamSpec, settings: Settings) -> bool:
+    """Whether a replay may start by itself: not into a table that an operator wants left alone."""
+    if not spec.errors.replay.automatic:
+        return False
+    return read_control(stream_folder(settings, spec.stream).store).mode == "running"
 
 
 def replay_sensor() -> dg.SensorDefinition:

@@ -2,19 +2,161 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
+import contextlib
+import math
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import dagster as dg
+import msgspec
 
-from assets.schema_contract import downstream_of
+from assets import dagster_names
+from assets.schema_contract import asked_subjects, contract_outcome, downstream_of, open_proposals
+from assets.stream_checks import evaluation
+from jobs.catalog import NoCatalogYet, find_table
+from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
-from orchestration.sensors.schemas_tick import SchemasCursor, refusal_sentence, run_schemas_tick
-from resources.catalog import CatalogResource
+from jobs.spec.models import StreamSpec
+from orchestration.reconcile.cursor import StreamsCursor, checksum, due
+from orchestration.reconcile.stream_files import read_files
+from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.registry import RegistryResource
+from resources.services import CatalogResource, RegistryResource
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from jobs.registry.client import RegistryClient
+    from jobs.schema_contract.subjects import SubjectContract
+
+
+# A tick looks at as many tables as it can in so long, those that it looked at longest ago first.
+BUDGET_SECONDS = 1.5
+# What has not changed is told again after so long, so that the page does not call it stale.
+AGAIN_SECONDS = 1800
 SENSOR = "frazil_schemas"
 INTERVAL_SECONDS = 30
+
+
+class ComparedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor remembers of one stream.
+
+    Attributes:
+        config: A checksum of its configuration hash when it was last looked at.
+        at: When it was; seconds since 1970.
+        told: A checksum of what the check said last; `told_at`: when.
+    """
+
+    config: int = msgspec.field(default=0, name="c")
+    at: int = msgspec.field(default=0, name="a")
+    told: int = msgspec.field(default=0, name="t")
+    told_at: int = msgspec.field(default=0, name="ta")
+
+
+class SchemasCursor(StreamsCursor[ComparedStream]):
+    """The cursor of the sensor. Where it is lost, everything is told once more."""
+
+
+@dataclass(slots=True)
+class SchemasTick:
+    """What a tick comes to.
+
+    Attributes:
+        looked_at: Streams that it has looked at.
+        sentence: What is said of it.
+        unasked: Why the registry could not be asked, if it could not.
+    """
+
+    events: list[dg.AssetCheckEvaluation] = field(default_factory=list)
+    looked_at: list[str] = field(default_factory=list)
+    sentence: str = ""
+    unasked: str | None = None
+
+
+def run_schemas_tick(
+    deployment: Deployment,
+    catalog: "Callable[[], Catalog]",
+    registry: "Callable[[], RegistryClient]",
+    memory: SchemasCursor,
+    downstream: Callable[[Sequence[dg.AssetKey]], Sequence[str]],
+    now: float,
+    budget: float = BUDGET_SECONDS,
+) -> SchemasTick:
+    """Hold streams against their tables: those whose files have changed first, then those not looked at for longest.
+
+    A catalog or a registry that does not answer makes no check fail: it is said, and asked again by the next tick. Each
+    subject of a stream is asked for once where the stream is looked at.
+
+    Args:
+        registry: Connects to the schema registry; asked only for streams whose records name schemas of it.
+        downstream: The assets that are made from a stream's table, by the keys of its targets.
+        now: Seconds since 1970.
+        budget: Seconds after which no other table is asked for.
+    """
+    tick, began = SchemasTick(), time.monotonic()
+    files, settings = read_files(deployment), deployment.settings()
+    connected: Catalog | None = None
+    subjects_by = _Subjects(registry)
+    with contextlib.suppress(NoCatalogYet):
+        connected = catalog()
+    for spec in _in_turn(list(files.specs.values()), memory):
+        if tick.looked_at and time.monotonic() - began > budget:
+            break
+        table = find_table(connected, spec.table.name) if connected is not None else None
+        subjects, unasked = subjects_by(spec, table)
+        keys = dagster_names.target_keys(settings, spec)
+        proposed = open_proposals(spec, settings, table)
+        targets = dagster_names.target_keys(settings, with_told_tables(spec, table and table.metadata))
+        said = contract_outcome(spec, table, downstream(targets), subjects, proposed, unasked)
+        known = memory.streams.setdefault(spec.stream, ComparedStream())
+        known.config, known.at = checksum(spec.config_hash), math.floor(now)
+        tick.looked_at.append(spec.stream)
+        if unasked is not None:
+            # What was told before stays.
+            tick.unasked = unasked
+            continue
+        told = checksum(f"{said.code}{said.sentence}")
+        if told != known.told or due(now, known.told_at, AGAIN_SECONDS):
+            known.told, known.told_at = told, math.floor(now)
+            tick.events.append(evaluation(said, keys[0]))
+    if not files.absence:
+        memory.keep_only([*files.specs, *files.claimed])
+    changed = f"{len(tick.events)} told" if tick.events else "nothing new"
+    tick.sentence = f"{len(tick.looked_at)} of {len(files.specs)} streams held against their tables; {changed}."
+    if tick.unasked is not None:
+        tick.sentence += f" Not asked: {tick.unasked}"
+    return tick
+
+
+class _Subjects:
+    """Asks the registry for the subjects of streams; once it has not answered, not again in the same tick."""
+
+    def __init__(self, registry: "Callable[[], RegistryClient]") -> None:
+        self._registry: Callable[[], RegistryClient] = registry
+        self._unasked: str | None = None
+
+    def __call__(self, spec: StreamSpec, table: "Table | None") -> "tuple[list[SubjectContract], str | None]":
+        if self._unasked is not None and spec.decode.needs_registry:
+            return [], self._unasked
+        found, unasked = asked_subjects(spec, table, self._registry)
+        self._unasked = self._unasked or unasked
+        return found, unasked
+
+
+def _in_turn(specs: Sequence[StreamSpec], memory: SchemasCursor) -> list[StreamSpec]:
+    def place(spec: StreamSpec) -> tuple[bool, int, str]:
+        known = memory.streams.get(spec.stream, ComparedStream())
+        return known.config == checksum(spec.config_hash), known.at, spec.stream
+
+    return sorted(specs, key=place)
+
+
+def refusal_sentence(problem: FrazilError) -> str:
+    """What a tick says that could ask nobody."""
+    return f"Nothing was compared: {problem}"
 
 
 def schema_sensor() -> dg.SensorDefinition:

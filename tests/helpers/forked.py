@@ -25,8 +25,7 @@ from typing import Any
 import pyiceberg.catalog.sql
 import pyiceberg.io.pyarrow  # noqa: F401
 
-import orchestration.cli.publish.command
-import orchestration.cli.publish.release
+import orchestration.cli.publish
 import orchestration.cli.replay
 import orchestration.cli.tag  # noqa: F401
 from jobs import steps

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from jobs.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from orchestration.cli.dev.graphql import DagsterClient
-from orchestration.cli.dev.services_lock import FILE, Claim
+from orchestration.cli.dev.dagster_api import DagsterClient
+from orchestration.cli.dev.services import FILE, Claim
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
 from tests.integration.pipeline import Pipeline, payment

@@ -47,7 +47,7 @@ def by_name(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def shared_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check in this process leaves the JVM that tests share alone."""
-    monkeypatch.setattr("orchestration.cli.check.command.end_spark", lambda: None)
+    monkeypatch.setattr("orchestration.cli.sql_session.end_spark", lambda: None)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from jobs.errors import FrazilError
-from orchestration.jobs import history_deletion
-from orchestration.jobs.history import OP, history_job
-from orchestration.jobs.history_deletion import Deleted, delete_history
+from orchestration.jobs import history as history_jobs
+from orchestration.jobs.history import OP, Deleted, delete_history, history_job
 from tests.helpers.dagster_database import PASSWORD_VARIABLE, dagster_storage
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 
@@ -138,7 +137,7 @@ def test_tables_of_another_release_are_left_alone_and_the_job_says_how_much_it_d
         delete_history(storage.instance, datetime.now(UTC), [])
     assert caught.value.fix == "stop Dagster's services, then dagster instance migrate"
     with monkeypatch.context() as patch:
-        patch.setattr(history_deletion, "LINE", "1.12")
+        patch.setattr(history_jobs, "LINE", "1.12")
         with pytest.raises(FrazilError, match=r"the tables of 1\.12 are those that frazil knows"):
             delete_history(storage.instance, datetime.now(UTC), [])
     assert storage.count("event_logs") == rows

@@ -11,7 +11,7 @@ from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
-from orchestration.cli.demo.record_counts import table_sums
+from orchestration.cli.demo.report import table_sums
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked

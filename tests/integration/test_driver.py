@@ -21,10 +21,10 @@ from jobs.supervise.actual import SILENT_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import observe
 from jobs.system.processes import session_members
-from jobs.time_travel.tagging import tag_snapshot
+from jobs.time_travel.tags import tag_snapshot
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others

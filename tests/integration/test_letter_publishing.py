@@ -17,7 +17,7 @@ from jobs.deadletter.outbox.topic import OutboxError
 from jobs.local_broker.broker import LocalBroker
 from jobs.spec.security import librdkafka_options
 from jobs.stream.outbox_thread import OutboxState, OutboxThread
-from orchestration.cli.validate.topic_checks import check_letter_topic
+from orchestration.cli.validate.service_checks import check_letter_topic
 from tests.helpers.secure_listener import make_user, secure_listener
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for

@@ -33,7 +33,7 @@ from jobs.schema_contract.alteration import alter_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
-from jobs.time_travel.tagging import delete_tag, tag_snapshot
+from jobs.time_travel.tags import delete_tag, tag_snapshot
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.write.target_writer import TargetWriter

@@ -25,8 +25,7 @@ from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
 from jobs.supervise.termination import Timeouts
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decision import Action, Decision
+from orchestration.reconcile.decide import Action, Decision, decide
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.fake_kubernetes import FakeKubernetes, fake_kubernetes

@@ -24,8 +24,7 @@ from jobs.supervise.launchers.spark_submit import SparkSubmissions
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.observation import Observation
 from jobs.system.processes import session_members
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action, decide
 from tests.helpers.catalogs import database_catalog
 from tests.helpers.database_server import PASSWORD, DatabaseServer
 from tests.helpers.services import database_state

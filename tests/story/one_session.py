@@ -11,10 +11,10 @@ import pytest
 
 import jobs.spark.end
 import jobs.spark.session
-import orchestration.cli.maintain.command
+import orchestration.cli.maintain
 import orchestration.cli.mirror.command
 import orchestration.cli.run.command
-import resources.spark
+import resources.services
 from jobs.spark.start import SessionStart
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _STARTS = (
     jobs.spark.session,
-    orchestration.cli.maintain.command,
+    orchestration.cli.maintain,
     orchestration.cli.mirror.command,
     orchestration.cli.run.command,
 )
 _ENDS = (
     jobs.spark.end,
-    orchestration.cli.maintain.command,
+    orchestration.cli.maintain,
     orchestration.cli.mirror.command,
-    resources.spark,
+    resources.services,
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,6 @@ from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.epochs import has_exact_file, read_file
-from jobs.time_travel.git_versions import find_git_version
 from jobs.time_travel.reading import spark_sql
 from jobs.time_travel.record_lookup import look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_instant, look_up_snapshot
@@ -21,10 +19,16 @@ from jobs.time_travel.source_record import source_logs
 from jobs.time_travel.stored_rows import rows_at
 from jobs.time_travel.stream_tables import StreamTables, load_stream_tables
 from jobs.translate import translate_errors
-from orchestration.cli.at.facts import instant_facts, record_facts, snapshot_facts
-from orchestration.cli.at.output import print_instant, print_record, print_snapshot
+from orchestration.cli.at.output import (
+    instant_facts,
+    print_instant,
+    print_record,
+    print_snapshot,
+    record_facts,
+    snapshot_facts,
+)
 from orchestration.cli.snapshot_selection import SnapshotSelection, parse_snapshot_selection, selecting_snapshot
-from orchestration.cli.terminal import print_json, stderr_console
+from orchestration.cli.terminal import print_json
 from resources.deployment import Deployment
 
 _MOST_ROWS = 5
@@ -38,7 +42,7 @@ _MOST_ROWS = 5
     "--config",
     "show_config",
     is_flag=True,
-    help="Print the stream's file as it was then; where it is not kept, as Git has it.",
+    help="Print the stream's file as it was then.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
@@ -58,7 +62,7 @@ def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, 
         tables = load_stream_tables(spec, settings, catalog, asked=selection.table, branch=selection.branch)
         found = _found(tables, selection, row)
     if show_config:
-        _print_config(tables, found, deployment.streams_folder)
+        _print_config(tables, found)
     elif as_json:
         print_json(found[0] if row is None else found)
     else:
@@ -140,8 +144,12 @@ def _print(stream: str, facts: dict[str, Any]) -> None:
         print_snapshot(stream, facts)
 
 
-def _print_config(tables: StreamTables, found: list[dict[str, Any]], folder: Path) -> None:
-    """The stream's file as it was when what was found was made: as it was kept, or else as Git has it."""
+def _print_config(tables: StreamTables, found: list[dict[str, Any]]) -> None:
+    """Print the stream's file as it was kept when what was found was made.
+
+    Raises:
+        FrazilError: The stream made nothing of what was found, or the file is not kept.
+    """
     first = found[0]
     commit = first.get("landing") if "fate" in first else first.get("complete") if "timestamp" in first else first
     if not commit or not commit["config_hash"]:
@@ -149,37 +157,12 @@ def _print_config(tables: StreamTables, found: list[dict[str, Any]], folder: Pat
     config, generation = commit["config_hash"], commit["generation"] or ""
     text = read_file(tables.store, config, generation)
     if text is None:
-        click.echo(_of_git(tables, config, generation, commit["committed_at"], folder), nl=False)
-        return
+        stream = tables.spec.stream
+        raise FrazilError(
+            f"the file of stream {stream} with the configuration {config} is not kept: it ran before files were, or "
+            "the state folder is a new one.",
+            fix=f"git log -p -- streams/{stream}.yaml, around {commit['committed_at']}",
+        )
     if not has_exact_file(tables.store, config, generation):
         click.echo(f"# The file that made the same rows; that of generation {generation} is not kept.", err=True)
     click.echo(text, nl=not text.endswith("\n"))
-
-
-def _of_git(tables: StreamTables, config: str, generation: str, committed_at: str, folder: Path) -> str:
-    """The file of these hashes in the history of the streams' folder; tells on standard error where it is.
-
-    Raises:
-        FrazilError: It is not there.
-    """
-    stream, console = tables.spec.stream, stderr_console()
-    console.print(
-        f"# The file with the configuration {config} is not kept: Git is looked through for it.", markup=False
-    )
-    with console.status("") as status:
-        told = (lambda said: status.update(f"Git: {said}")) if console.is_terminal else (lambda _: None)
-        searched = find_git_version(folder, stream, config, generation, tables.settings, on_progress=told)
-    version = searched.found
-    if version is None:
-        raise FrazilError(
-            f"the file of stream {stream} with the configuration {config} is not kept: it ran before files were, or "
-            f"the state folder is a new one. {searched.said[0].upper()}{searched.said[1:]}.",
-            fix=f"git log -p -- streams/{stream}.yaml, around {committed_at}",
-        )
-    console.print(f"# Commit {version.commit} of {version.at:%Y-%m-%d %H:%M %z}: {version.subject}", markup=False)
-    console.print(f"# {version.command}", markup=False)
-    if generation and not version.exact:
-        console.print(
-            f"# It made the same rows; whether it is that of generation {generation} is not known.", markup=False
-        )
-    return version.text if version.text.endswith("\n") else f"{version.text}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
 
 import click
 from rich.console import Console
@@ -17,24 +17,63 @@ from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_writer
-from orchestration.cli.demo.live_view import PER_SECOND, show_arriving
-from orchestration.cli.demo.payments import WriteValue
-from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
-from orchestration.cli.demo.record_counts import StampedCounts, some_rows, stamped_counts, table_sums
-from orchestration.cli.demo.report import Demo, print_report
-from orchestration.cli.dev.command import local_services, stay
-from orchestration.cli.dev.graphql import FINISHED, AssetJob
-from orchestration.cli.dev.runs import why_failed
+from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
+from orchestration.cli.demo.payments import MakePayment, PaymentProducer, ensure_topic
+from orchestration.cli.demo.report import Demo, StampedCounts, print_report, stamped_counts, table_sums
+from orchestration.cli.dev.command import local_services
+from orchestration.cli.dev.dagster_api import FINISHED, AssetJob, why_failed
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
-from orchestration.cli.terminal import landing_bar
+from orchestration.cli.status.output import ago
+from orchestration.cli.status.stream_status import utc
+from orchestration.formatting import thousands
 from resources.deployment import Deployment
 
+PER_SECOND = 50
+_SHOW_SECONDS = 0.5
+_LINE_SECONDS = 10.0
 STREAM = "payments"
 _LOADED_SECONDS = 400.0
-_RUNS = 5
 _NOTHING_LANDS_SECONDS = 300.0
+
+
+def show_arriving(
+    console: Console,
+    store: StateStore,
+    producer: PaymentProducer,
+    check: Callable[[], None],
+    *,
+    until: float = float("inf"),
+) -> None:
+    """Produce slowly and show what the stream's driver says of itself, until an interrupt.
+
+    Args:
+        producer: Not started yet; stopped on leaving.
+        until: When to end, on the monotonic clock.
+    """
+    producer.start()
+    try:
+        told = 0.0
+        while time.monotonic() < until:
+            check()
+            if time.monotonic() - told >= _LINE_SECONDS:
+                told = time.monotonic()
+                console.print(arriving(read_heartbeat(store), producer.acknowledged), markup=False, soft_wrap=True)
+            time.sleep(_SHOW_SECONDS)
+    finally:
+        producer.stop()
+
+
+def arriving(beat: Heartbeat | None, produced: int) -> str:
+    """One line of the live view, on a stream that runs."""
+    if beat is None:
+        return f"{produced:,} more produced; the driver has not said anything yet"
+    work, state = beat.work, beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}"
+    return (
+        f"{produced:,} more produced; {state}: batch {thousands(work.batch)}, {work.landed:,} landed, "
+        f"{work.dead:,} dead, {work.recent.rate:,.0f}/s, lag {thousands(work.total_lag)}, "
+        f"last commit {ago(utc(work.last_commit_at))}"
+    )
 
 
 @click.command()
@@ -68,6 +107,11 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
             f"The demo produces made-up payments, and the settings name brokers: {settings.kafka.bootstrap_servers}.",
             fix="run it in a folder without frazil.yaml: it then uses a local broker",
         )
+    if not spec.continuous:
+        raise FrazilError(
+            f"The demo follows a stream that runs all the time, and stream {STREAM} is drained on request.",
+            fix=f"write trigger: {{every: 10s}} into streams/{STREAM}.yaml",
+        )
     console = Console(highlight=False)
     with Interrupts() as interrupts, local_services(deployment, port, interrupts, end_streams=True) as services:
         console.print(f"Broker at {settings.kafka.require_bootstrap()}; Dagster starts at {services.url}")
@@ -76,10 +120,6 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
         print_report(console, facts, services.url, landing.beat())
         if once:
             click.get_current_context().exit(0 if facts.right else 1)
-        services.came_up()
-        if not spec.continuous:
-            console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
-            stay(services)
         console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
         show_arriving(console, landing.store, landing.trickle(), services.check)
 
@@ -113,9 +153,9 @@ class _Landing:
             max(0, end - self._before.position.get(at, log.earliest[at])) for at, end in log.latest.items()
         )
         self._payments: int = payments
-        self._write: WriteValue | None = payment_writer(spec.decode.format, topic, settings)
+        self._make: MakePayment | None = payment_maker(spec, topic, settings)
         self._producer: PaymentProducer = PaymentProducer(
-            address, topic, sum(log.latest.values()), payments, write=self._write
+            address, topic, sum(log.latest.values()), payments, make=self._make
         )
         self._address: str = address
         self._topic: str = topic
@@ -128,17 +168,10 @@ class _Landing:
         """Produce and land everything, and count it."""
         self._producer.start()
         expected = self._waiting_before + self._payments
-        progress = landing_bar(self._console)
-        task = progress.add_task("payments", total=expected, rate=0.0, lag=expected, note="Dagster starts")
-        self._progress = (progress, task)
         try:
-            with progress:
-                job = self._wait_for_dagster()
-                if self._spec.continuous:
-                    self._follow(self._services.api.launch(job, self._keys))
-                    self._wait_until_landed(expected)
-                else:
-                    self._drain(job, expected)
+            job = self._wait_for_dagster()
+            self._follow(self._services.api.launch(job, self._keys))
+            self._wait_until_landed(expected)
         finally:
             self._producer.stop()
         self._producer.check()
@@ -150,8 +183,6 @@ class _Landing:
             dead=now.totals.dead - self._before.totals.dead,
             tombstones=now.totals.tombstones - self._before.totals.tombstones,
             tables=table_sums(self._catalog, self._spec, self._kafka),
-            rows=some_rows(self._catalog, self._spec, 5),
-            table=self._spec.table.name,
             asset=self._keys[0],
             stream=self._spec.stream,
             first_row_seconds=self._first_row_seconds,
@@ -165,15 +196,7 @@ class _Landing:
     def trickle(self) -> PaymentProducer:
         """More payments, slowly, without an end."""
         first = sum(self._kafka.state(self._spec.source).latest.values())
-        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, write=self._write)
-
-    def _drain(self, job: AssetJob, expected: int) -> None:
-        for _ in range(_RUNS):
-            self._follow(self._services.api.launch(job, self._keys))
-            # A run lands what the topic holds when it begins; the producer may have been slower.
-            self._producer.join()
-            if self._now().passed - self._before.passed >= expected:
-                break
+        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, make=self._make)
 
     def _wait_until_landed(self, expected: int) -> None:
         """Follow the stream until all is landed.
@@ -236,11 +259,6 @@ class _Landing:
             (before, less), (last, more) = self._seen[-2:]
             rate = (more - less) / max(last - before, 1e-9)
         produced = self._waiting_before + self._producer.acknowledged
-        if not self._console.is_terminal:
-            if (note, done) != self._told:
-                self._told = (note, done)
-                self._console.print(f"{note}: {done:,} of {produced:,} records landed, {rate:,.0f}/s", markup=False)
-            return
-        progress, task = self._progress
-        values: dict[str, Any] = {"completed": done, "rate": rate, "lag": max(0, produced - done), "note": note}
-        progress.update(task, **values)
+        if (note, done) != self._told:
+            self._told = (note, done)
+            self._console.print(f"{note}: {done:,} of {produced:,} records landed, {rate:,.0f}/s", markup=False)

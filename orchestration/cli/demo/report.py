@@ -1,17 +1,112 @@
-"""Report of the demo: sums, a few rows, dead letters by reason, and where to look next."""
+"""Report of the demo: sums of the stamps and of the tables' own rows, and where to look next."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
 from rich.console import Console
 from rich.table import Table
 
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.catalog import find_table
+from jobs.commit.branch import stream_table
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import restart_positions, target_positions
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
-from orchestration.cli.demo.record_counts import TableSums
+
+
+@dataclass(frozen=True, slots=True)
+class StampedCounts:
+    """What the stamps on the stream's table say.
+
+    Attributes:
+        totals: Records since the stream's first run.
+        position: Next offset per partition.
+        whole: Whether the dead letters have what the table has: they are committed a moment later.
+    """
+
+    totals: Counts
+    position: dict[TopicPartition, int]
+    whole: bool = True
+
+    @property
+    def passed(self) -> int:
+        """Records that became a row, a dead letter or a tombstone."""
+        return self.totals.landed + self.totals.dead + self.totals.tombstones
+
+
+def stamped_counts(catalog: Catalog, spec: StreamSpec) -> StampedCounts:
+    """What the newest stamps count; all zero before its first run."""
+    tables = {name: find_table(catalog, name, spec.branch_of(name)) for name in spec.target_names}
+    stamps = {name: history(table.metadata, spec.stream).newest if table else None for name, table in tables.items()}
+    stamp = stamps[spec.coordinator]
+    if stamp is None:
+        return StampedCounts(Counts(), {})
+    complete = restart_positions(target_positions(stamps, spec.coordinator))
+    return StampedCounts(stamp.totals, dict(stamp.position), whole=complete == dict(stamp.position))
+
+
+@dataclass(frozen=True, slots=True)
+class TableSums:
+    """What the tables hold, counted row by row through PyIceberg, against what the topic was given.
+
+    Attributes:
+        produced: Records between the topic's first and last offset.
+        rows: Rows of the stream's table.
+        dead: Rows of the dead-letter table.
+        distinct: Different (partition, offset) among both together; None if the rows do not carry them.
+        tombstones: By the stamps, since a tombstone leaves no row.
+        reasons: Dead letters by class.
+    """
+
+    produced: int
+    rows: int
+    dead: int
+    distinct: int | None
+    tombstones: int
+    reasons: dict[str, int]
+
+    @property
+    def right(self) -> bool:
+        """Every record exactly once: nothing lost, nothing doubled."""
+        once = self.distinct is None or self.distinct == self.rows + self.dead
+        return once and self.produced == self.rows + self.dead + self.tombstones
+
+
+def table_sums(catalog: Catalog, spec: StreamSpec, kafka: KafkaLog) -> TableSums:
+    """Count what the tables hold of the stream's topics."""
+    log = kafka.state(spec.source)
+    produced = sum(end - log.earliest[at] for at, end in log.latest.items())
+    columns = spec.kafka_columns
+    with_offsets = set(columns.coordinates) <= columns.names
+    landed = _scan(stream_table(catalog, spec, spec.table.name), columns.coordinates if with_offsets else ())
+    failed = _scan(catalog.load_table(spec.dead_letter_table), ("topic", "partition", "offset", "error_class"))
+    distinct = None
+    if with_offsets:
+        names = ["topic", "partition", "offset"]
+        both = pa.concat_tables([landed.rename_columns(names), failed.select(names)], promote_options="permissive")
+        distinct = both.group_by(names).aggregate([]).num_rows
+    reasons = Counter(failed.column("error_class").to_pylist())
+    return TableSums(
+        produced,
+        landed.num_rows,
+        failed.num_rows,
+        distinct,
+        stamped_counts(catalog, spec).totals.tombstones,
+        dict(reasons.most_common()),
+    )
+
+
+def _scan(table: IcebergTable, columns: tuple[str, ...]) -> pa.Table:
+    scan = table.scan(selected_fields=columns) if columns else table.scan()
+    return scan.to_arrow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +118,6 @@ class Demo:
         waiting_before: Records that waited in the topic when it began.
         landed, dead, tombstones: Records of this demo, by the stamps.
         tables: What the tables hold, all demos together.
-        rows: A few rows of the table.
         asset: The table's key in Dagster.
         first_row_seconds: From the start of the command to the first commit of records.
     """
@@ -34,8 +128,6 @@ class Demo:
     dead: int
     tombstones: int
     tables: TableSums
-    rows: list[dict[str, Any]]
-    table: str
     asset: list[str]
     stream: str
     first_row_seconds: float | None
@@ -48,9 +140,8 @@ class Demo:
 
 
 def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None) -> None:
-    """The sums, a few rows, the dead letters by reason, and where to look next."""
+    """The sums, the dead letters by reason, and where to look next."""
     _print_sums(console, demo)
-    _print_rows(console, demo)
     if demo.tables.reasons:
         reasons = Table(
             title="dead letters by reason", title_justify="left", title_style="bold", box=None, pad_edge=False
@@ -109,26 +200,3 @@ def _print_sums(console: Console, demo: Demo) -> None:
     )
     console.print(verdict)
     console.print()
-
-
-def _print_rows(console: Console, demo: Demo) -> None:
-    if not demo.rows:
-        return
-    # What fits a terminal of 80 columns.
-    left_out = {KAFKA_COLUMNS.topic, KAFKA_COLUMNS.timestamp, "document", "type"}
-    names = [name for name in demo.rows[0] if name not in left_out]
-    kafka = {column.name: column.part for column in KAFKA_COLUMNS.columns}
-    table = Table(title=f"{demo.table}, a few rows", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(kafka.get(name, name), justify="right" if name in kafka else "left")
-    for row in demo.rows:
-        table.add_row(*(_cell(row[name]) for name in names))
-    console.print(table)
-    console.print()
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    text = "–" if value is None else str(value)
-    return text if len(text) <= 14 else text[:12] + "…"

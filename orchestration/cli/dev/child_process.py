@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobs.errors import FrazilError
 from jobs.system.private_files import private_folder, private_opener
 from jobs.system.processes import session_members
 
@@ -22,17 +21,12 @@ class Child:
     """A process in a session of its own, so that the terminal's Ctrl-C does not reach it before its owner has decided.
 
     Args:
-        name: What messages call it.
-        command: What to start.
         log: Where its output goes; begun anew, with the one before kept as `.previous`.
-        env: Environment variables on top of this process's own.
-        cwd: Its working folder.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:
         self.name: str = name
         self.log: Path = log
-        self._began: float = time.monotonic()
         private_folder(log.parent)
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_name(f"{log.name}.previous"))
@@ -52,11 +46,6 @@ class Child:
         """Its process id, which is also its session's and its group's."""
         return self._process.pid
 
-    @property
-    def ran_seconds(self) -> float:
-        """How long ago it was started."""
-        return time.monotonic() - self._began
-
     def ending(self) -> str | None:
         """How it has ended, as the end of a sentence; None while it runs."""
         status = self._process.poll()
@@ -66,16 +55,6 @@ class Child:
             with contextlib.suppress(ValueError):
                 return f"was ended by {signal.Signals(-status).name}"
         return f"ended with exit status {status}"
-
-    def check(self) -> None:
-        """Raise if it has ended.
-
-        Raises:
-            FrazilError: With the end of its log.
-        """
-        how = self.ending()
-        if how is not None:
-            raise FrazilError(f"{self.name} {how}; {self.last_words()}", fix=f"read {self.log}")
 
     def last_words(self) -> str:
         """The end of its log, as the end of a sentence."""

@@ -129,7 +129,7 @@ def drain_driver(deployment: Deployment, stream: str) -> None:
 
 
 def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:
-    """Wait until the web UI answers; from then on a service that ends is started again.
+    """Wait until the web UI answers.
 
     Raises:
         FrazilError: A service ended meanwhile.
@@ -141,14 +141,13 @@ def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> N
             services.api.ask("query { version }", 5)
             break
         time.sleep(0.2)
-    services.came_up()
 
 
 def stay(services: DagsterServices) -> None:
-    """Stay until Ctrl-C, and keep the services up.
+    """Stay until Ctrl-C.
 
     Raises:
-        FrazilError: A service has ended too often.
+        FrazilError: A service has ended.
     """
     while True:
         services.check()

@@ -1,34 +1,211 @@
-"""Services of Dagster on a deployment, webserver and daemon: started, restarted when they end, and ended together."""
+"""Services of Dagster on a deployment, webserver and daemon: started, and ended together.
+
+One `frazil dev` runs them at a time: it locks a file in which it notes who it is. The lock goes with the process, and
+what a killed one has left running is ended by the next.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import os
 import re
+import signal
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+import msgspec
 
 import orchestration
 from jobs.errors import FrazilError
-from jobs.system.processes import command_of
+from jobs.state.documents import DAMAGED
+from jobs.system.ports import free_ports, is_port_free
+from jobs.system.processes import command_of, is_alive, start_time, wait_until_dead
+from jobs.system.typed_json import decode_json
 from orchestration.cli.dagster_instance import WORKSPACE, make_instance
 from orchestration.cli.dev.child_process import Child, end_children
-from orchestration.cli.dev.graphql import DagsterClient
-from orchestration.cli.dev.ports import PortClaim
-from orchestration.cli.dev.runs import end_runs
-from orchestration.cli.dev.services_lock import ServicesLock
+from orchestration.cli.dev.dagster_api import DagsterClient, end_runs
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+
+PORT = 3000
+_NEAR = 100
+FILE = "services.json"
+_END_SECONDS = 10.0
+
+
+class PortClaim:
+    """A free port of 127.0.0.1, kept from other `frazil` processes until it is let go, or this one has ended.
+
+    Dagster's webserver binds some seconds after the port was found free. Two that start at once would both find the
+    same one, and the loser would talk to the winner's Dagster and take it for its own.
+
+    Args:
+        wanted: The port; None for the usual one, or the next free one if that is taken.
+
+    Raises:
+        FrazilError: The port that is wanted is taken.
+    """
+
+    def __init__(self, wanted: int | None = None, *, usual: int = PORT) -> None:
+        self._lock: int | None = None
+        for port in (*range(usual, usual + _NEAR), *free_ports(1)) if wanted is None else (wanted,):
+            if is_port_free(port) and self._claimed(port):
+                self.port: int = port
+                return
+        if wanted is not None:
+            raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port")
+        raise FrazilError("No port is free on 127.0.0.1.")
+
+    def _claimed(self, port: int) -> bool:
+        path = Path(tempfile.gettempdir()) / f"frazil-port-{port}.lock"
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            # Another user's: whoever that is has it, or had it.
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A process of the deployment's services, told by pid and start time."""
+
+    pid: int
+    started: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Who runs the deployment's services.
+
+    Attributes:
+        since: Seconds since 1970.
+        url: Of the web UI; empty for the moment until it is known.
+        services: By name.
+    """
+
+    pid: int
+    since: float
+    url: str = ""
+    services: dict[str, Service] = {}
+
+
+class ServicesLock:
+    """The claim of this process on a deployment's services, from `acquire` to `release`.
+
+    Args:
+        folder: Dagster's home of the deployment; made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path: Path = folder / FILE
+        self._lock: int | None = None
+        self._claim: Claim = Claim(os.getpid(), 0.0)
+
+    def acquire(self) -> dict[str, int]:
+        """Claim the services, unless this process has them already.
+
+        Returns:
+            The services that a killed claimant had left running, and that were ended: pids by name.
+
+        Raises:
+            FrazilError: Another process has them; who, since when and where.
+        """
+        if self._lock is not None:
+            return {}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            former = _read(lock)
+            os.close(lock)
+            raise _refused(former) from None
+        former = _read(lock)
+        self._lock = lock
+        self._claim = Claim(os.getpid(), time.time())
+        self._write()
+        return _end_leftovers(former.services) if former is not None else {}
+
+    def record_url(self, url: str) -> None:
+        """Note where the web UI is."""
+        self._claim = msgspec.structs.replace(self._claim, url=url)
+        self._write()
+
+    def record_services(self, services: Mapping[str, int]) -> None:
+        """Note the services' processes, by name, so that the next claimant finds them if this one is killed."""
+        noted = {name: Service(pid, started) for name, pid in services.items() if (started := start_time(pid))}
+        self._claim = msgspec.structs.replace(self._claim, services=noted)
+        self._write()
+
+    def release(self) -> None:
+        """Let others have them."""
+        if self._lock is not None:
+            os.truncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+
+    def _write(self) -> None:
+        # In place: the lock is the file's, not its name's.
+        if self._lock is not None:
+            data = msgspec.json.encode(self._claim)
+            os.pwrite(self._lock, data, 0)
+            os.truncate(self._lock, len(data))
+
+
+def _read(file: int) -> Claim | None:
+    with contextlib.suppress(*DAMAGED):
+        return decode_json(os.pread(file, os.fstat(file).st_size, 0), Claim)
+    return None
+
+
+def _refused(claim: Claim | None) -> FrazilError:
+    if claim is None:
+        return FrazilError("Another process is just starting or ending this deployment's services.", fix="try again")
+    since = datetime.fromtimestamp(claim.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    where = f", Dagster at {claim.url}" if claim.url else ""
+    look = f"open {claim.url}; or " if claim.url else ""
+    return FrazilError(
+        f"This deployment's services run already: process {claim.pid}, since {since}{where}.",
+        fix=f"{look}end that one first, with Ctrl-C or kill {claim.pid}",
+    )
+
+
+def _end_leftovers(services: Mapping[str, Service]) -> dict[str, int]:
+    """End what a killed claimant left, and of it only the services: runs that are under way may finish."""
+    left = {name: each for name, each in services.items() if is_alive(each.pid, each.started)}
+    for each in left.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _END_SECONDS
+    for each in left.values():
+        if not wait_until_dead(each.pid, each.started, max(0.0, deadline - time.monotonic())):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGKILL)
+            wait_until_dead(each.pid, each.started, _END_SECONDS)
+    return {name: each.pid for name, each in left.items()}
 
 
 class DagsterServices:
     """The two services of one deployment.
 
     Args:
-        deployment: Whose streams they show.
         port: Of the web UI; None for 3000, or the next free one if that is taken.
     """
 
@@ -38,8 +215,6 @@ class DagsterServices:
         self._deployment: Deployment = deployment
         self._children: list[Child] = []
         self._serving: dict[str, Child] = {}
-        self._restarts: dict[str, Restarts] = {}
-        self._up: bool = False
         self._since: float = time.time()
         self._wanted_port: int | None = port
         self._port_claim: PortClaim | None = None
@@ -84,17 +259,13 @@ class DagsterServices:
         self.start_daemon()
 
     def start_webserver(self) -> Child:
-        """Start the webserver, the first time or in place of one that has ended."""
+        """Start the webserver."""
         command = ["dagster_webserver", *self.code(), "-h", "127.0.0.1", "-p", str(self._port())]
         return self._start("webserver", command)
 
     def start_daemon(self) -> Child:
-        """Start the daemon, the first time or in place of one that has ended."""
+        """Start the daemon."""
         return self._start("daemon", ["dagster._daemon", "run", *self.code()])
-
-    def came_up(self) -> None:
-        """They have answered: from now on one that ends is started again, instead of an error."""
-        self._up = True
 
     def code(self) -> list[str]:
         """Where the code is: as the deployment says, else as it was set up, else by the module's name."""
@@ -103,36 +274,17 @@ class DagsterServices:
         return ["-w", str(found)] if found is not None else ["-m", "orchestration.definitions"]
 
     def check(self) -> None:
-        """Look after both: one that has ended is started again, after a pause that grows.
+        """Raise if one of them has ended.
 
         Raises:
-            FrazilError: One has ended before they came up, or too often since; with the end of its log.
+            FrazilError: With the end of its log.
         """
-        for name, child in list(self._serving.items()):
-            how = child.ending()
-            if how is None:
-                continue
-            if not self._up:
-                child.check()
-            restarts = self._restarts.setdefault(name, Restarts())
-            if restarts.take_due(time.monotonic()):
-                (self.start_daemon if name == "daemon" else self.start_webserver)()
-            elif restarts.due is None:
-                self._ended(child, how, restarts)
-
-    def _ended(self, child: Child, how: str, restarts: Restarts) -> None:
-        pause = restarts.ended(child.ran_seconds, time.monotonic())
-        if pause is None:
-            raise FrazilError(
-                f"{child.name} {how}, for the {restarts.failures}th time in a row, so it is not started again. The "
-                f"streams run on, but nobody supervises them; {child.last_words()}",
-                fix=f"read {child.log}; then frazil dev",
-            )
-        click.echo(
-            f"{child.name} {how}; it is started again in {pause:.0f} s, and the streams run on meanwhile. Its log: "
-            f"{child.log}.previous",
-            err=True,
-        )
+        for child in self._serving.values():
+            if (how := child.ending()) is not None:
+                raise FrazilError(
+                    f"{child.name} {how}. Streams that run go on, but nobody supervises them; {child.last_words()}",
+                    fix=f"read {child.log}; then frazil dev",
+                )
 
     def stop(self) -> None:
         """End the runs of these services that are under way, then both services, and whatever they started."""
@@ -180,49 +332,3 @@ class DagsterServices:
 def _python_path() -> str:
     root = str(Path(orchestration.__path__[0]).resolve().parent)
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-
-
-MOST_FAILURES = 6
-# A service that ran for so long starts the count anew.
-STEADY_SECONDS = 300.0
-_LONGEST_PAUSE_SECONDS = 30.0
-
-
-@dataclass(slots=True)
-class Restarts:
-    """What is known of one service's ends; asks no clock and starts nothing.
-
-    Attributes:
-        failures: Ends in a row, none of them after a steady time.
-        due: When it is to be started again, on the caller's clock; None while it runs.
-        first_pause_seconds: Before the first start in a row; each further one doubles it.
-    """
-
-    failures: int = 0
-    due: float | None = None
-    first_pause_seconds: float = 1.0
-
-    def ended(self, ran_seconds: float, now: float) -> float | None:
-        """The service has ended.
-
-        Args:
-            ran_seconds: For how long it ran.
-            now: On the caller's clock.
-
-        Returns:
-            The pause before its next start, in seconds; None if it has ended too often.
-        """
-        self.failures = 1 if ran_seconds >= STEADY_SECONDS else self.failures + 1
-        if self.failures >= MOST_FAILURES:
-            self.due = None
-            return None
-        pause = min(self.first_pause_seconds * 2 ** (self.failures - 1), _LONGEST_PAUSE_SECONDS)
-        self.due = now + pause
-        return pause
-
-    def take_due(self, now: float) -> bool:
-        """Whether it is to be started now; says so once."""
-        if self.due is None or now < self.due:
-            return False
-        self.due = None
-        return True

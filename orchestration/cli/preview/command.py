@@ -9,13 +9,12 @@ import click
 from jobs.deadletter.selection import parse_offsets
 from jobs.errors import FrazilError
 from jobs.preview.difference import difference
+from jobs.preview.run import MOST_RECORDS
 from jobs.preview.run import preview as run
-from jobs.preview.sample import MOST_RECORDS
 from jobs.spec.loading import load_stream
 from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
-from orchestration.cli.preview.diff_output import STATUS, difference_facts, print_difference
-from orchestration.cli.preview.output import preview_facts, print_preview
+from orchestration.cli.preview.output import STATUS, difference_facts, preview_facts, print_difference, print_preview
 from orchestration.cli.terminal import print_json
 from resources.deployment import Deployment
 

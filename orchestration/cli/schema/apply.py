@@ -31,18 +31,21 @@ from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
-from orchestration.cli.schema.diff import stream_table
-from orchestration.cli.schema.followers import (
+from orchestration.cli.schema.promote import promote_field
+from orchestration.cli.schema.tables import (
+    apply_to_tables,
     behind_own,
     follow_own,
     followers_of,
+    has_several,
+    of_asked_table,
     print_behind,
+    read_renames,
     refuse_behind,
     refuse_renames,
+    refuse_unknown,
+    stream_table,
 )
-from orchestration.cli.schema.promote import promote_field
-from orchestration.cli.schema.renames import read_renames, refuse_unknown
-from orchestration.cli.schema.tables_of_rows import apply_to_tables, has_several, of_asked_table
 from orchestration.cli.terminal import current_user, print_json
 from resources.deployment import Deployment
 

@@ -32,10 +32,8 @@ from jobs.schema_contract.subjects import (
 )
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from orchestration.cli.schema.diff import stream_table
-from orchestration.cli.schema.followers import followers_of
-from orchestration.cli.schema.subject_output import print_subject
-from orchestration.cli.schema.tables_of_rows import of_asked_table
+from orchestration.cli.schema.diff import print_subject
+from orchestration.cli.schema.tables import followers_of, of_asked_table, stream_table
 from orchestration.cli.terminal import print_error, print_json
 from resources.deployment import Deployment
 

@@ -7,12 +7,12 @@ from typing import Any
 import click
 from pyiceberg.table import Table
 
-from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.registry.client import quick_registry
 from jobs.schema.fitting import Fitting
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding
+from jobs.schema_contract.sentences import advice, renames_sentence
 from jobs.schema_contract.subjects import SubjectContract, asked_contracts
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -21,14 +21,52 @@ from jobs.spec.validation import shown_path
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.write.table_remaking import is_as_made
-from orchestration.cli.schema.followers import behind_facts, behind_own, followers_of
-from orchestration.cli.schema.subject_output import print_subject
-from orchestration.cli.schema.tables_of_rows import has_several, of_asked_table, tables_of_rows
+from orchestration.cli.schema.tables import (
+    behind_facts,
+    behind_own,
+    followers_of,
+    has_several,
+    of_asked_table,
+    stream_table,
+    tables_of_rows,
+)
 from orchestration.cli.terminal import print_columns, print_json
-from orchestration.cli.validate.followed_columns import followed_findings
+from orchestration.cli.validate.table_checks import followed_findings
 from resources.deployment import Deployment
 
-_TEXT = {"column", "difference", "the file says", "the table has", "then"}
+_SUBJECT_COLUMNS = ("column", "difference", "the records", "the table has", "then")
+_COLUMNS = ("column", "difference", "the file says", "the table has", "then")
+
+
+def print_subject(spec: StreamSpec, found: SubjectContract) -> None:
+    """A schema's differences as a table, each with what becomes of records."""
+    if found.problem is not None:
+        click.echo(f"{spec.stream}: {found.shown}: {found.problem.rstrip('.')}. Its records would become dead letters.")
+        _print_advice(spec, found)
+        return
+    if not found.findings:
+        click.echo(f"{spec.stream}: {found.shown} has exactly the columns of table {spec.table.name}.")
+        return
+    click.echo(f"{spec.stream}: {found.shown} against table {spec.table.name}")
+    rows = [
+        [
+            finding.difference.column,
+            finding.difference.kind.replace("_", " "),
+            with_null(finding.difference.rows) if finding.difference.rows else None,
+            with_null(finding.difference.table) if finding.difference.table else None,
+            f"{finding.outcome.replace('_', ' ')}: {finding.why}",
+        ]
+        for finding in found.findings
+    ]
+    print_columns(_SUBJECT_COLUMNS, rows, text=_SUBJECT_COLUMNS)
+    if found.renames:
+        click.echo(renames_sentence(spec.stream, found.renames))
+    _print_advice(spec, found)
+
+
+def _print_advice(spec: StreamSpec, found: SubjectContract) -> None:
+    if (said := advice(spec, found)) is not None:
+        click.echo(f"  Next: {said}")
 
 
 @click.command()
@@ -168,29 +206,13 @@ def _offer(proposal: SchemaProposal) -> dict[str, Any]:
     return {"id": proposal.digest, "says": proposal.says, "next": proposal.command} | rename
 
 
-def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
-    """The table of a stream's rows; None if it is not there yet.
-
-    Raises:
-        FrazilError: The catalog does not answer within seconds.
-    """
-    try:
-        return find_table(quick_catalog(settings), spec.table.name, spec.branch_of(spec.table.name))
-    except NoCatalogYet:
-        return None
-
-
 def print_contract(spec: StreamSpec, found: DeclaredContract, heading: str) -> None:
     """The differences as a table, with the next command."""
     if not found.findings:
         click.echo(f"{spec.stream}: no difference; {heading}")
         return
     click.echo(f"{spec.stream}: {heading}")
-    print_columns(
-        ["column", "difference", "the file says", "the table has", "then"],
-        [_row(finding) for finding in found.findings],
-        text=_TEXT,
-    )
+    print_columns(_COLUMNS, [_row(finding) for finding in found.findings], text=_COLUMNS)
     for rename in found.renames:
         click.echo(
             f"{'.'.join(rename.old)} may be called {'.'.join(rename.new)} now: {rename.option} keeps its values."

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import click
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from jobs.commit.offsets import Ranges
 from jobs.errors import FrazilError
@@ -24,7 +23,7 @@ from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
 from orchestration.cli.schema.infer_json import LookedAtJson
 from orchestration.cli.schema.infer_registry import LookedAtIds, is_framed, subject_stream, subject_version
 from orchestration.cli.schema.stream_yaml import stream_id, stream_yaml
-from orchestration.cli.terminal import stderr_console
+from orchestration.cli.terminal import progress_bar
 from resources.deployment import Deployment
 
 _RECORDS = 10_000
@@ -153,10 +152,7 @@ def write_stream(text: str, output: Path | None, stream: str, folder: Path) -> N
     """Print a stream's file, or write it where nothing is yet.
 
     Args:
-        text: Of the file.
         output: The file; None to print it.
-        stream: Its id.
-        folder: Where the files of streams are.
 
     Raises:
         FrazilError: The file exists, or cannot be written.
@@ -183,18 +179,8 @@ def write_stream(text: str, output: Path | None, stream: str, folder: Path) -> N
 
 
 def _with_progress(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[SampleRecord]]:
-    console = stderr_console()
     total = sum(range_.end - range_.start for range_ in ranges.values())
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
+    with progress_bar("{task.completed:,.0f} of {task.total:,.0f} records", bar=True) as bar:
         task = bar.add_task("reading", total=total)
         for part in read_sample(settings, ranges):
             yield part

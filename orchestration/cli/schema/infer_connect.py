@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,11 +12,10 @@ from pyiceberg import types as ice
 from jobs.errors import FrazilError
 from jobs.formats.connect_json.inference import MergedColumn, SeenColumn, SeenEnvelopes, SeenSchema
 from jobs.formats.json.inference import FEW
-from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, undeclarable
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts, undeclarable
 
 _LONGEST_VALUE = 40
 _SHOWN_SCHEMAS = 20
@@ -34,20 +33,11 @@ class LookedAtEnvelopes:
 
     def __init__(self, *, show_values: bool) -> None:
         self.seen: SeenEnvelopes = SeenEnvelopes(keep_examples=show_values)
-        self._records: int = 0
-        self._tombstones: int = 0
+        self._counts: SampleCounts = SampleCounts()
 
     def add(self, records: Iterable[SampleRecord]) -> None:
         """Look at some records."""
-        values: list[tuple[Place, bytes]] = []
-        for record in records:
-            self._records += 1
-            if record.value is None:
-                self._tombstones += 1
-            else:
-                place = Place(record.partition.topic, record.partition.partition, record.offset)
-                values.append((place, record.value))
-        self.seen.add(values)
+        self.seen.add(list(self._counts.values(records)))
 
     def stream(self, topic: str, end: str, stream: str, table: str) -> NewStream:
         """The stream of the topic.
@@ -83,10 +73,7 @@ class LookedAtEnvelopes:
 
     def _told(self, topic: str, end: str) -> Iterator[str]:
         seen = self.seen
-        yield (
-            f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self._records:,} records of topic {topic}, of "
-            f"which {seen.count:,} are envelopes of a schema and a payload."
-        )
+        yield self._counts.opening(topic, end, f"{seen.count:,} are envelopes of a schema and a payload")
         schemas = list(seen.schemas.values())
         yield f"Schemas: {len(schemas):,}."
         yield from (f"  {_schema(each)}" for each in schemas[:_SHOWN_SCHEMAS])
@@ -94,8 +81,7 @@ class LookedAtEnvelopes:
             yield f"  and {len(schemas) - _SHOWN_SCHEMAS:,} more"
         if seen.more_schemas:
             yield f"Of still other schemas: {seen.more_schemas:,} records, which were not looked at."
-        if self._tombstones:
-            yield f"Tombstones: {self._tombstones:,}; they are counted and not landed."
+        yield from self._counts.sentences()
         if seen.plain:
             yield f"Without a schema in the envelope: {seen.plain:,}; their payloads are read by the columns below."
         if seen.failures:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 
 from pyiceberg.schema import Schema
 
@@ -19,7 +18,7 @@ from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.decode import Decode
 from jobs.spec.registry import RegistrySettings
-from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, undeclarable
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, SampleCounts, undeclarable
 
 _PREFIX = 5
 _MOST_IDS = 20
@@ -35,26 +34,18 @@ class LookedAtIds:
     """The ids that the records of a sample name."""
 
     def __init__(self) -> None:
-        self._records: int = 0
-        self._tombstones: int = 0
-        self._others: int = 0
-        self._first_other: Place | None = None
+        self._counts: SampleCounts = SampleCounts()
         self._ids: dict[int, tuple[int, Place]] = {}
 
     def add(self, records: Iterable[SampleRecord]) -> None:
         """Look at some records."""
-        for record in records:
-            self._records += 1
-            place = Place(record.partition.topic, record.partition.partition, record.offset)
-            if record.value is None:
-                self._tombstones += 1
-            elif is_framed(record.value):
-                number = int.from_bytes(record.value[1:_PREFIX], "big")
+        for place, value in self._counts.values(records):
+            if is_framed(value):
+                number = int.from_bytes(value[1:_PREFIX], "big")
                 count, first = self._ids.get(number, (0, place))
                 self._ids[number] = (count + 1, first)
             else:
-                self._others += 1
-                self._first_other = self._first_other or place
+                self._counts.add_other(place)
 
     def stream(
         self, settings: RegistrySettings | None, topic: str, end: str, stream: str, table: str, format_: str | None
@@ -62,11 +53,6 @@ class LookedAtIds:
         """The stream of the topic, by what the registry knows of these ids.
 
         Args:
-            settings: Of the registry.
-            topic: Of the records.
-            end: Which records were looked at.
-            stream: Its id.
-            table: Where rows go.
             format_: What the records are said to be; None to take what most of them are.
 
         Raises:
@@ -119,19 +105,11 @@ class LookedAtIds:
 
     def _told(self, topic: str, end: str, known: dict[int, RegistrySchema]) -> Iterator[str]:
         count = sum(count for count, _ in self._ids.values())
-        yield (
-            f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self._records:,} records of topic {topic}, of "
-            f"which {count:,} begin with the id of a schema."
-        )
+        yield self._counts.opening(topic, end, f"{count:,} begin with the id of a schema")
         for number, (times, first) in sorted(self._ids.items(), key=lambda each: -each[1][0])[:_MOST_IDS]:
             kind = known[number].kind if number in known else "not known to the registry: dead letters"
             yield f"  id {number} in {times:,} records, first at {first}: {kind}"
-        if self._tombstones:
-            yield f"Tombstones: {self._tombstones:,}; they are counted and not landed."
-        if self._others:
-            yield (
-                f"Of another form: {self._others:,}, which would become dead letters; the first at {self._first_other}."
-            )
+        yield from self._counts.sentences()
 
 
 def _subject(client: RegistryClient, number: int, topic: str) -> str | None:

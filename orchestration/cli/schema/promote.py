@@ -10,7 +10,6 @@ from typing import Any
 import click
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import connect_catalog
 from jobs.commit.branch import on_branch
@@ -28,16 +27,16 @@ from jobs.spec.settings import Settings
 from jobs.spec.validation import shown_path
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
-from orchestration.cli.schema.diff import stream_table
-from orchestration.cli.schema.followers import (
+from orchestration.cli.schema.tables import (
     behind_own,
     follow_own,
     followers_of,
+    of_asked_table,
     refuse_backfill_of_several,
     refuse_behind,
+    stream_table,
 )
-from orchestration.cli.schema.tables_of_rows import of_asked_table
-from orchestration.cli.terminal import current_user, print_json, stderr_console
+from orchestration.cli.terminal import current_user, print_json, progress_bar
 from resources.deployment import Deployment
 
 _DOUBTS = {
@@ -81,11 +80,9 @@ def promote_field(
     """Promote a field, as `frazil schema apply STREAM --promote FIELD` does.
 
     Args:
-        field: Its JSON path.
         kind: The type of the column; None for the one that is proposed.
         of_table: The table that is meant, of a stream whose tables have columns of their own.
         backfilling: Whether the rows that are there get it, too.
-        yes: Do it without asking.
         as_json: Print facts, ask nothing.
 
     Raises:
@@ -231,15 +228,9 @@ def _backfilled(asked: _Asked, catalog: Catalog, found: Promotion) -> Backfilled
 @contextlib.contextmanager
 def _bar(asked: _Asked, what: str) -> Iterator[Any]:
     """A bar of data files; what it gives takes those that are done, all of them, and a note."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} files"),
-        TextColumn("[dim]{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=stderr_console(), transient=True, disable=asked.as_json) as progress:
+    with progress_bar(
+        "{task.completed:,.0f} of {task.total:,.0f} files", "[dim]{task.fields[note]}", bar=True
+    ) as progress:
         task = progress.add_task(what, total=0, note="")
         yield lambda done, of, note: progress.update(task, completed=done, total=of, note=note)
 

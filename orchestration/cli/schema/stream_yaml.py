@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import yaml
 
 from jobs.errors import FrazilError
+from jobs.formats.json.seen_values import Place
+from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -52,6 +55,51 @@ class NewStream:
     subject: str | None = None
 
 
+@dataclass(slots=True)
+class SampleCounts:
+    """Counts of a sample of records, and the sentences that say them.
+
+    Attributes:
+        others: Values of another form than is looked for; `first_other`: where the first of them is.
+    """
+
+    records: int = 0
+    tombstones: int = 0
+    others: int = 0
+    first_other: Place | None = None
+
+    def values(self, records: Iterable[SampleRecord]) -> Iterator[tuple[Place, bytes]]:
+        """The values of some records, which are counted, each with its place."""
+        for record in records:
+            self.records += 1
+            if record.value is None:
+                self.tombstones += 1
+            else:
+                yield Place(record.partition.topic, record.partition.partition, record.offset), record.value
+
+    def add_other(self, place: Place) -> None:
+        """Count a value of another form."""
+        self.others += 1
+        self.first_other = self.first_other or place
+
+    def opening(self, topic: str, end: str, which: str) -> str:
+        """The first sentence above the file.
+
+        Args:
+            end: Which records were looked at: the newest, or the oldest.
+            which: How many of them are what was looked for.
+        """
+        looked = f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self.records:,} records of topic {topic}"
+        return f"{looked}, of which {which}."
+
+    def sentences(self) -> Iterator[str]:
+        """What is said of the other records."""
+        if self.tombstones:
+            yield f"Tombstones: {self.tombstones:,}; they are counted and not landed."
+        if self.others:
+            yield f"Of another form: {self.others:,}, which would become dead letters; the first at {self.first_other}."
+
+
 def stream_id(topic: str) -> str:
     """A stream's id made of the name of a topic: small letters, digits, _ and -, beginning with a letter."""
     name = re.sub(r"[^a-z0-9_-]+", "_", topic.lower()).strip("_-")
@@ -88,7 +136,6 @@ def undeclarable(name: str, text: str) -> str | None:
     """Why a file cannot declare a column, nor say what is in it; None if it can.
 
     Args:
-        name: Of the column.
         text: The column as schema text.
     """
     if (why := ColumnNames().field_refusal((name,))) is not None:

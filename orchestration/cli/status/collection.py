@@ -74,7 +74,6 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
     """How a stream stands as far as its state folder tells.
 
     Args:
-        observed: The stream, as it was observed.
         spec: As its file says, or as it was launched last if its file has problems.
         note: The supervisor's last tick; of no account if that was long ago.
     """

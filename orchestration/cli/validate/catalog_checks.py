@@ -32,10 +32,8 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
-from orchestration.cli.validate.followed_columns import followed_findings
-from orchestration.cli.validate.follower_checks import check_followers
-from orchestration.cli.validate.lane_checks import check_lane_tables
-from orchestration.cli.validate.registry_checks import check_new_columns
+from orchestration.cli.validate.service_checks import check_new_columns
+from orchestration.cli.validate.table_checks import check_followers, check_lane_tables, followed_findings
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 

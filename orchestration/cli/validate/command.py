@@ -26,12 +26,17 @@ from orchestration.cli.validate.catalog_checks import (
     check_table,
     connected_catalog,
 )
-from orchestration.cli.validate.cluster_checks import check_cluster
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
-from orchestration.cli.validate.launcher_checks import check_launcher
 from orchestration.cli.validate.mirror_checks import check_mirrors
-from orchestration.cli.validate.registry_checks import check_registry
-from orchestration.cli.validate.topic_checks import check_letter_topic, check_options, check_topics, connected_kafka
+from orchestration.cli.validate.service_checks import (
+    check_cluster,
+    check_launcher,
+    check_letter_topic,
+    check_options,
+    check_registry,
+    check_topics,
+    connected_kafka,
+)
 from resources.deployment import Deployment
 
 
@@ -130,7 +135,6 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
     """Check streams against broker, catalog and registry, each asked once and given some seconds to answer.
 
     Args:
-        specs: The streams.
         names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
     """
     yield from check_state(settings)

@@ -47,7 +47,6 @@ def _given_under(key: str, config: type[TablesConfig], actions: Sequence[str] = 
     """A run's configuration, `ops.KEY.config`, as that of the op that plans.
 
     Args:
-        config: What may be asked.
         actions: What is asked in any case.
     """
 

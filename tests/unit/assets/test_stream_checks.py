@@ -18,11 +18,9 @@ from assets.streams import stream_assets
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, KafkaResource, SparkResource
 from tests.unit.orchestration.deployments import STREAM
 
 # Dagster warns about itself when one resource holds another.

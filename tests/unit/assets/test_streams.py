@@ -22,10 +22,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.drain import Drained
 from jobs.stream.results import BatchDone
-from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, KafkaResource, SparkResource
 
 
 def spec(**changes: Any) -> StreamSpec:

@@ -8,22 +8,23 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.health_markdown import histogram_markdown, partitions_markdown
 from assets.table_health import (
     TABLE_HEALTH,
     health_checks,
     health_evaluation,
     health_metadata,
     health_result,
+    histogram_markdown,
+    partitions_markdown,
 )
 from jobs.catalog import connect_catalog
 from jobs.maintain.health_facts import BranchFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.planner import plan
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 from tests.unit.maintain.metadata_tables import MB, SCHEMA, append, file_of, partition, policy, table_of
 from tests.unit.orchestration.deployments import deployment_in
 

@@ -35,25 +35,16 @@ def test_its_settings_have_to_be_there(tmp_path: Path) -> None:
     assert "other.yaml" in result.output
 
 
-def test_without_a_terminal_it_prints_a_line_per_trial() -> None:
+def test_it_prints_a_line_per_trial() -> None:
     scenarios = plan_scenarios(select_steps("after_tasks"), 2, 1)
     output = io.StringIO()
-    with _Progress(Console(file=output, width=200), scenarios) as progress:
-        for number in (1, 2):
-            for waits_for in ("a driver starts", "waits for the first commit"):
-                progress.show(number, "after_tasks", waits_for)
-        progress.show(3, "the end", "everything is compared")
+    progress = _Progress(Console(file=output, width=200), scenarios)
+    for number in (1, 2):
+        for waits_for in ("a driver starts", "waits for the first commit"):
+            progress.show(number, "after_tasks", waits_for)
+    progress.show(3, "the end", "everything is compared")
     lines = output.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("trial 1 of 2: after_tasks (0 s")
     assert "s left" in lines[1]
     assert lines[2].startswith("the end")
-
-
-def test_on_a_terminal_it_shows_what_is_waited_for() -> None:
-    scenarios = plan_scenarios(select_steps("after_tasks"), 2, 1)
-    output = io.StringIO()
-    with _Progress(Console(file=output, width=200, force_terminal=True), scenarios) as progress:
-        progress.show(2, "after_tasks", "waits for the first commit")
-    assert "trial 2 of 2" in output.getvalue()
-    assert "waits for the first commit" in output.getvalue()

@@ -24,8 +24,7 @@ from jobs.mirror.errors import ExpiredChangesError, MissedChangesError, StaleExp
 from jobs.mirror.history_start import history_start
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.spec.maintenance_policy import Policy
-from jobs.time_travel.tagging import delete_tag
-from jobs.time_travel.tags import tags_of
+from jobs.time_travel.tags import delete_tag, tags_of
 from tests.unit.mirror.expiry import KEEP, LATER, bases, bases_at, expire, maintained, no_spark, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, COLUMNS, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -21,7 +21,7 @@ from jobs.maintain.mirror_bases import tagged_bases
 from jobs.mirror.errors import ExpiredChangesError
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.rebuilding import refuse_incomplete
-from jobs.time_travel.tagging import delete_tag
+from jobs.time_travel.tags import delete_tag
 from tests.unit.mirror.expiry import LATER, bases, bases_at, maintained, said
 from tests.unit.mirror.mirror_world import AT, CHANGELOG, MIRROR, Change, MirrorWorld
 from tests.unit.mirror.plain_merger import P0

@@ -21,8 +21,7 @@ from jobs.mirror.merge_plan import Generation, MergeCounts, MergePlan, MergeResu
 from jobs.mirror.mirror_run import chosen_mirrors, rebuild_mirror, run_mirror
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
-from jobs.time_travel.tagging import delete_tag
-from jobs.time_travel.tags import tags_of
+from jobs.time_travel.tags import delete_tag, tags_of
 from tests.debezium.samples import samples
 from tests.helpers.lane_stream import LaneStream
 from tests.unit.stream.test_lane_changes import DECODE, ROUTE

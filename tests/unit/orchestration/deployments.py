@@ -10,10 +10,9 @@ from pyiceberg.catalog import Catalog
 from jobs.spec.models import StreamSpec
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
+from resources.services import CatalogResource, KafkaResource
 
 STREAM = """\
 stream: {stream}

@@ -16,10 +16,9 @@ from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
 from orchestration.jobs.maintain.jobs import maintain_job, maintain_run_config
 from orchestration.jobs.maintain.ops import HANDED_ON, MaintainConfig
-from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.spark import SparkResource
+from resources.services import CatalogResource, SparkResource
 from tests.unit.maintain.metadata_tables import MB, append, file_of
 from tests.unit.orchestration.deployments import deployment_in
 

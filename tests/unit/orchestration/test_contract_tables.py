@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-from click.testing import CliRunner, Result
 
 from assets.contract_checks import contract_checks
 from assets.dagster_names import target_keys
 from jobs.increment.validated_position import ValidatedPosition, validated_position
 from jobs.spec.models import StreamSpec
-from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from orchestration.jobs.contract import JOB
-from orchestration.sensors.contracts_tick import ContractsCursor, run_contracts_tick
+from orchestration.sensors.contracts import ContractsCursor, run_contracts_tick
 from resources.deployment import Deployment
+from tests.helpers.command import frazil as command
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 
@@ -53,18 +51,8 @@ def stream(tmp_path: Path) -> RoutedStream:
     return RoutedStream(tmp_path / "home", ROUTE, contract=CONTRACT, errors=mask)
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
 def row(kind: str, number: int | None, name: str = "a") -> dict[str, Any]:
     return {"id": name, "type": kind, "n": number}
-
-
-def command(stream: RoutedStream, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(stream.home), *arguments])
 
 
 def checked(stream: RoutedStream, *arguments: str) -> tuple[int, dict[str, Any]]:

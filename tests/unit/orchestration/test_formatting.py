@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.lateness import Lateness
-from orchestration.formatting import bar, lateness, percentage, sparkline
+from orchestration.formatting import lateness, percentage, sparkline
 
 SHARES = st.lists(st.none() | st.just(0.0) | st.floats(1e-9, 1.0), max_size=40)
 
@@ -28,12 +28,6 @@ def test_a_sparkline_never_hides_a_failure_nor_makes_one(told: list[float | None
         assert (character == "▁") == (share == 0.0)
     known = sorted((share, character) for share, character in zip(told, drawn, strict=True) if share is not None)
     assert [character for _, character in known] == sorted(character for _, character in known)
-
-
-def test_bars() -> None:
-    assert bar(0.0, 0.5, 4) == "" and bar(0.1, 0.0, 4) == ""
-    assert bar(0.5, 0.5, 4) == "████" and bar(0.25, 0.5, 4) == "██" and bar(0.28125, 0.5, 4) == "██▎"
-    assert bar(1e-9, 1.0, 4) == "▏"
 
 
 @pytest.mark.parametrize(

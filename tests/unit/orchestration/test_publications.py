@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import pytest
 from jobs.publish.gated import release
 from orchestration.definitions import build_definitions
 from orchestration.jobs.publish import JOB, PUBLISHED_TAG
-from orchestration.sensors.publications import SENSOR
-from orchestration.sensors.publications_tick import PublicationsCursor, run_publications_tick
+from orchestration.sensors.publications import SENSOR, PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_gated_publish import contract
 from tests.unit.orchestration.deployments import connections
@@ -27,12 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run 
 @pytest.fixture
 def world(tmp_path: Path) -> BranchWorld:
     return BranchWorld(tmp_path / "home", contract=contract(3), publish={"gate": "contract", "every": "5m"})
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def published(world: BranchWorld, instance: dg.DagsterInstance) -> dg.AssetCheckEvaluation:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.preview.hiding import Hiding, decoded_hiding, kind_of, landed_hiding
 from jobs.preview.run import joint_mask
+from jobs.preview.values import Hiding, decoded_hiding, kind_of, landed_hiding
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.schema.name_matching import NameRule
 from jobs.spec.mask import Mask

@@ -13,8 +13,7 @@ from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.increment.increment import Increment, increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
-from jobs.time_travel.published import published
-from jobs.time_travel.reading import reading
+from jobs.time_travel.reading import published, reading
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import read_ledger

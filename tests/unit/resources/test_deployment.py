@@ -10,7 +10,7 @@ from jobs.errors import FrazilError
 from jobs.spec.validation import SpecError
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from resources.kafka import KafkaResource
+from resources.services import KafkaResource
 from tests.unit.orchestration.deployments import deployment_in
 
 

@@ -13,7 +13,7 @@ from jobs.spark.master import driver_out_of_reach, master_of
 from jobs.spark.session import spark_conf
 from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.launchers.kubernetes import KubernetesPods
-from orchestration.cli.validate.cluster_checks import check_cluster
+from orchestration.cli.validate.service_checks import check_cluster
 from tests.unit.supervise.launchers.orders import order
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "kubernetes"

@@ -21,8 +21,8 @@ from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from orchestration.cli.schema.followers import followers_of
-from orchestration.cli.validate.follower_checks import check_followers
+from orchestration.cli.schema.tables import followers_of
+from orchestration.cli.validate.table_checks import check_followers
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 from tests.unit.stream.test_followers import EVENTS, NAMED, logged
 

@@ -34,7 +34,7 @@ def test_pandas_can_be_asked_for_afterwards() -> None:
         ("orchestration.cli.main", ""),
         ("orchestration.cli.status.command", ""),
         ("assets.contract_checks", OUT),
-        ("orchestration.sensors.contracts_tick", OUT),
+        ("orchestration.sensors.contracts", OUT),
         ("jobs.supervise.keeper_process", ""),
         ("jobs.stream.main", OUT),
         ("jobs.task.run", OUT),
@@ -52,7 +52,7 @@ home = Path(tempfile.mkdtemp()) / "home"
 """
 TOLD = "print({'pandas', 'great_expectations'} & {*sys.modules})\n"
 CONTRACTS = """
-from orchestration.sensors.contracts_tick import ContractsCursor, run_contracts_tick
+from orchestration.sensors.contracts import ContractsCursor, run_contracts_tick
 from resources.deployment import Deployment
 from tests.helpers.check_world import CONTRACT, CheckWorld
 keys = {"frazil_keys_to_be_unique": {"columns": ["id"]}}
@@ -62,7 +62,7 @@ tick = run_contracts_tick(Deployment.at(home), lambda: world.landed.catalog, Con
 assert tick.start, tick
 """
 PUBLICATIONS = """
-from orchestration.sensors.publications_tick import PublicationsCursor, run_publications_tick
+from orchestration.sensors.publications import PublicationsCursor, run_publications_tick
 from resources.deployment import Deployment
 from tests.unit.publish.branch_world import BranchWorld
 contract = {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.types import LongType, StringType
 
+from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.operations import Append
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.replay.session import BATCHES, replay_id
+from jobs.time_travel.record_fate import sentence
 from jobs.time_travel.record_lookup import RecordAnswer, look_up_record
 from jobs.time_travel.snapshot_lookup import look_up_snapshot
 from jobs.time_travel.stored_rows import count_rows, rows_at
@@ -159,3 +162,31 @@ def test_every_record_is_told_as_it_went(story: list[Event]) -> None:
             else:
                 getattr(told, name)(*arguments)
         told.judge()
+
+
+PLACE = TopicPartition(TOPIC, 0)
+
+
+def test_a_change_that_has_expired_was_not_deleted_by_somebody(tmp_path: Path) -> None:
+    stream = RealStream(tmp_path, identity="id-payments")
+    stream.land([ROW, ROW, ROW], 0)
+    fill_ledger(stream.catalog(), stream.settings, [stream.spec])
+    table = stream.table()
+    landed = table.metadata.current_snapshot_id
+    assert landed is not None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        table.delete("_kafka_offset < 2")
+    gone = ExpiredChanges("2026-01-01T00:00:00+00:00", 1, 1, {PLACE: 1})
+    with table.transaction() as change:
+        change.set_properties({EXPIRED_CHANGES: gone.to_json()})
+    table.maintenance.expire_snapshots().by_id(landed).commit()
+
+    def said(offset: int) -> str:
+        tables = load_stream_tables(stream.spec, stream.settings, stream.catalog())
+        found = look_up_record(tables, PLACE, offset)
+        return sentence(found.fate, found.landing.passage if found.landing else None, found.position, found.first)
+
+    assert said(0) == "became a row, a change that has expired since (changes.keep)"
+    assert said(1) == "became a row, which was deleted since"
+    assert said(2) == "is a row"

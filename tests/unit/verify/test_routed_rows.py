@@ -25,7 +25,7 @@ from jobs.verify.audit_text import not_judged_sentence
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.read_configurations import ReadConfigurations
-from orchestration.cli.audit.output import audit_facts, print_audit
+from orchestration.cli.audit import audit_facts, print_audit
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 

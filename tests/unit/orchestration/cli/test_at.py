@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +24,6 @@ from jobs.time_travel.source_record import SourceLogs
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.event_stream import EventStream, write_file
-from tests.helpers.git_folder import GitFolder
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
 from tests.unit.publish.branch_world import BranchWorld
@@ -203,6 +200,7 @@ def test_who_landed_it_and_the_file_as_it_was(stream: RealStream) -> None:
     config = stream.spec.config_hash
     refused = command(stream, "--partition", "0", "--offset", "0", "--config")
     assert refused.exit_code == 1 and "is not kept" in refused.stderr
+    assert "Next: git log -p -- streams/payments.yaml, around 2" in refused.stderr
     keep_epoch(store, EpochRecord(1, Opener("Dagster run", run_id="abc-1"), config, "", 1.0, "host", 7))
     keep_file(store, config, "", "stream: payments  # as it was\n")
     found = record(stream, 0)
@@ -232,26 +230,6 @@ def test_whether_kafka_still_has_the_record(stream: RealStream, monkeypatch: pyt
     assert "Kafka      keeps offsets [1, 7) of the partition" in kept.stdout and " -o 2 -c 1" in kept.stdout
     source = record(stream, 0)["source"]
     assert (source["state"], source["first_offset"], source["end_offset"]) == ("removed", 1, 7)
-
-
-def test_a_file_that_is_not_kept_is_found_in_git(stream: RealStream) -> None:
-    repository = GitFolder(stream.home)
-    at = ["--partition", "0", "--offset", "0", "--config"]
-    refused = command(stream, *at)
-    assert refused.exit_code == 1 and "does not have any commits" in refused.stderr
-    file = stream.home / "streams" / "payments.yaml"
-    text = file.read_text()
-    landed = repository.commit("the stream as it landed")
-    file.write_text(text.replace("id string not null", "id string"))
-    repository.commit("the id may be missing")
-    assert stream.spec.config_hash != load_stream(file).config_hash
-    found = command(stream, *at)
-    assert found.exit_code == 0 and found.stdout == text, found.output
-    assert f"# Commit {landed} of " in found.stderr and ": the stream as it landed" in found.stderr
-    shown = next(line for line in found.stderr.splitlines() if line.startswith("# git "))
-    assert subprocess.run(shlex.split(shown[2:]), capture_output=True, text=True, check=True).stdout == text
-    said = command(stream, *at[:-1]).stdout
-    assert "its file is not kept; frazil at payments --topic payments --partition 0 --offset 0 --config asks" in said
 
 
 def test_by_time_the_complete_and_the_current(stream: RealStream) -> None:

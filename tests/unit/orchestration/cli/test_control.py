@@ -29,7 +29,7 @@ from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
-from orchestration.sensors.run_requests import acting_runs
+from orchestration.sensors.reconcile import acting_runs
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.helpers.waiting import wait_for

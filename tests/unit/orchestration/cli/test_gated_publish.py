@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from jobs.publish.gate import Gate
 from jobs.state.lease import stream_lease
-from orchestration.cli.main import main
+from tests.helpers.command import frazil
 from tests.unit.publish.branch_world import BranchWorld
 
 
@@ -27,10 +26,6 @@ def contract(most: int, severity: str = "critical") -> dict[str, Any]:
 @pytest.fixture
 def world(tmp_path: Path) -> BranchWorld:
     return BranchWorld(tmp_path / "home", contract=contract(3), publish={"gate": "contract"})
-
-
-def frazil(world: BranchWorld, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(world.home), *arguments])
 
 
 def gate(world: BranchWorld) -> Gate:

@@ -16,8 +16,7 @@ from jobs.generate.record import FIRST_TIME, generated
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
-from orchestration.cli.generate.command import Share, is_loopback
-from orchestration.cli.generate.writer_schemas import Subjects, stream_generator
+from orchestration.cli.generate import Share, Subjects, is_loopback, stream_generator
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving

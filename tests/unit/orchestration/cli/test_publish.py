@@ -7,20 +7,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from orchestration.cli.main import main
+from tests.helpers.command import frazil
 from tests.unit.publish.branch_world import BranchWorld
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> BranchWorld:
     return BranchWorld(tmp_path / "home")
-
-
-def frazil(world: BranchWorld, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(world.home), *arguments])
 
 
 def test_what_would_be_published_is_shown_and_then_published(world: BranchWorld) -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from jobs.publish.publishing import publish
-from orchestration.cli.main import main
+from tests.helpers.command import frazil
 from tests.unit.publish.branch_world import BranchWorld
 from tests.unit.publish.test_continuity import accept, expire, head, land_on, point, writing
 
@@ -17,10 +17,6 @@ from tests.unit.publish.test_continuity import accept, expire, head, land_on, po
 @pytest.fixture
 def world(tmp_path: Path) -> BranchWorld:
     return BranchWorld(tmp_path / "home")
-
-
-def frazil(world: BranchWorld, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(world.home), *arguments])
 
 
 def refused(world: BranchWorld, *said: str) -> str:

@@ -43,12 +43,13 @@ from orchestration.cli.recorded_runs import RunRecorder
 from orchestration.jobs.reset import (
     ResetConfig,
     perform_reset,
+    reset_facts,
     reset_job_of,
     reset_offsets_job,
     reset_run_config,
+    reset_sentences,
     reset_tags,
 )
-from orchestration.jobs.reset_report import reset_facts, reset_sentences
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 

@@ -17,8 +17,7 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from jobs.commit import compare_and_swap as compare_and_swap_module
 from jobs.errors import FrazilError
-from jobs.time_travel.tagging import check_tag_name, delete_tag, tag_snapshot
-from jobs.time_travel.tags import TAG_PREFIX, tags_of
+from jobs.time_travel.tags import TAG_PREFIX, check_tag_name, delete_tag, tag_snapshot, tags_of
 from orchestration.cli.main import main
 from tests.helpers.forked import Forked, frazil
 from tests.helpers.real_stream import DEAD, SINK, RealStream

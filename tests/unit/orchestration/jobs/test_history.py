@@ -9,8 +9,7 @@ import dagster as dg
 import pytest
 
 from jobs.errors import FrazilError
-from orchestration.jobs.history import DAYS_VARIABLE, days_to_keep, history_job, history_schedule
-from orchestration.jobs.history_deletion import why_not
+from orchestration.jobs.history import DAYS_VARIABLE, days_to_keep, history_job, history_schedule, why_not
 
 
 @pytest.mark.parametrize(("given", "days"), [(None, 30), ("", 30), ("1", 1), ("400", 400)])

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.replay.opening import replay_session
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
-from orchestration.sensors.run_requests import acting_runs
+from orchestration.sensors.reconcile import acting_runs
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, execute, failure_of, metadata_of, reported
 

@@ -29,7 +29,7 @@ from jobs.system.boot import boot_clock
 from jobs.system.processes import start_time
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import ReconcileTick, run_reconcile_tick
+from orchestration.sensors.reconcile import ReconcileTick, run_reconcile_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import STREAM, connections
 from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in

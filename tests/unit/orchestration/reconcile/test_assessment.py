@@ -17,7 +17,7 @@ from jobs.stream.opening import ensure_tables
 from jobs.supervise.observation import observe
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess_file_change
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat

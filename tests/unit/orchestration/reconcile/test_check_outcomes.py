@@ -17,7 +17,7 @@ from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.check_outcomes import with_next_command
-from orchestration.sensors.reconcile_tick import ReconcileTick
+from orchestration.sensors.reconcile import ReconcileTick
 from tests.unit.orchestration.reconcile.sample_states import NOW
 from tests.unit.orchestration.reconcile.supervised_deployment import (
     World,

@@ -14,9 +14,10 @@ from jobs.deadletter.selection import Selection
 from jobs.kafka.metadata import quick_kafka
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.system.boot import boot_clock
-from orchestration.reconcile import dead_letter_reports
+from orchestration.reconcile import table_reports
+from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import ReconcileTick, run_reconcile_tick
+from orchestration.sensors.reconcile import ReconcileTick, run_reconcile_tick
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, deployment_of
 from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in
@@ -137,9 +138,9 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     supervised: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    counts = dead_letter_reports.tally_dead_letters
-    monkeypatch.setattr(dead_letter_reports, "tally_dead_letters", lambda *given: go.wait(60) and counts(*given))
-    monkeypatch.setattr("orchestration.reconcile.dead_letter_reports.COUNT_SECONDS", 0.05)
+    counts = table_reports.tally_dead_letters
+    monkeypatch.setattr(table_reports, "tally_dead_letters", lambda *given: go.wait(60) and counts(*given))
+    monkeypatch.setattr("orchestration.reconcile.table_reports.COUNT_SECONDS", 0.05)
     supervised.world.add([GOOD] * 2)
     supervised.drive(NOW)
     (first,) = supervised.tick(NOW)
@@ -152,3 +153,38 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     assert numbers(second) == {"new": 2, "total": 2, "waiting": 2}
     assert supervised.check == [True]
     assert supervised.tick(NOW + 2 * EVERY) == []
+
+
+def test_an_answer_in_time_is_given_and_given_once() -> None:
+    asked: list[int] = []
+    background = BackgroundQuery()
+    for _ in range(2):
+        assert background.ask("a", 30, lambda: asked.append(1) or "b") == "b"
+    assert len(asked) == 2
+
+
+def test_an_answer_that_is_late_is_picked_up_and_the_question_asked_once() -> None:
+    background, go, asked = BackgroundQuery(), threading.Event(), []
+
+    def slow() -> str:
+        asked.append(1)
+        go.wait(60)
+        return "late"
+
+    assert background.ask("slow", 0.02, slow) is None
+    assert background.ask("slow", 0.02, slow) is None
+    assert background.ask("other", 0.02, lambda: "other") is None, "one question at a time"
+    go.set()
+    assert background.ask("slow", 60, slow) == "late"
+    assert len(asked) == 1
+    assert background.ask("other", 60, lambda: "other") == "other"
+
+
+def test_what_a_question_raises_is_raised_where_it_was_asked() -> None:
+    def bad() -> str:
+        raise ValueError("bad")
+
+    background = BackgroundQuery()
+    with pytest.raises(ValueError, match="bad"):
+        background.ask("bad", 60, bad)
+    assert background.ask("good", 60, lambda: 1) == 1

@@ -9,9 +9,7 @@ from jobs.supervise.actual import ActualState
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError, Work
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decide_restart import backoff_seconds
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action, backoff_seconds, decide
 from tests.unit.orchestration.reconcile.sample_states import (
     GENERATION,
     NOW,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from jobs.supervise.launchers.launcher import Look
 from jobs.supervise.launches import LaunchedProcess
 from orchestration.reconcile.check_outcomes import _driver_alive
-from orchestration.reconcile.decide import decide
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action, decide
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
 from tests.unit.orchestration.reconcile.sample_states import (

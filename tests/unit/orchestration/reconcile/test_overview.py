@@ -14,7 +14,7 @@ from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
-from orchestration.reconcile.decision import Action, Decision
+from orchestration.reconcile.decide import Action, Decision
 from orchestration.reconcile.lag import Lag
 from orchestration.reconcile.overview import Need, StreamRow, need_of, needs_markdown, overview_code, overview_metadata
 from tests.unit.orchestration.reconcile.sample_states import NOW

@@ -9,10 +9,15 @@ import time
 from typing import Any, get_args
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 
 from jobs.catalog import quick_catalog
+from jobs.commit.operations import Append
 from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State
@@ -22,6 +27,7 @@ from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import assess
+from orchestration.reconcile.cursor import SensorCursor
 from orchestration.reconcile.state_metadata import current_state_metadata
 from orchestration.reconcile.stream_files import read_files
 from orchestration.reconcile.stream_state import stream_state
@@ -197,3 +203,225 @@ def test_a_stalled_driver_is_told_at_once_with_since_when_and_the_command(orders
         "state_since": NOW + 9,
         "next": "frazil restart orders",
     }
+
+
+CHANGES = dg.AssetKey(["frazil", "orders", "changes"])
+DELETES = dg.AssetKey(["frazil", "orders", "deletes"])
+# As the file of these tests promises: freshness.warn is 5 minutes.
+EVERY = 100
+
+
+def routed(names: list[str]) -> str:
+    tables = ", ".join(f"{{match: {name}, table: orders.{name}}}" for name in names)
+    return f"route: {{by: id, tables: [{tables}], unmatched: {{table: orders.orders}}}}\n"
+
+
+@pytest.fixture
+def orders(world: World) -> World:
+    world.write("orders", routed(["changes", "deletes"]))
+    return world
+
+
+@pytest.fixture
+def catalog(orders: World) -> Catalog:
+    made = load_catalog("frazil", **orders.deployment.prepared_settings().catalog.revealed())
+    made.create_namespace_if_not_exists("orders")
+    return made
+
+
+def append(catalog: Catalog, name: str, rows: int) -> int:
+    """Rows by another hand will do: reports look at the table, and not at who wrote it."""
+    data = pa.table({"id": [str(number) for number in range(rows)]})
+    table = catalog.create_table_if_not_exists(f"orders.{name}", data.schema)
+    table.append(data)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def ticked(orders: World, at: float, snapshot: int, lag: int = 5, behind: int = 5) -> Any:
+    """A tick at a time, with a driver that has committed this snapshot to the stream's own table."""
+    complete = int(at - behind) * 1000
+    orders.drive("orders", now=at, work=work(lag, snapshot_id=snapshot, lag_at=at, valid_through_ms=complete))
+    return orders.tick(at)
+
+
+def test_each_table_is_told_with_its_own_rows_and_snapshot(orders: World, catalog: Catalog) -> None:
+    first = {"changes": append(catalog, "changes", 3), "deletes": append(catalog, "deletes", 2)}
+    tick = ticked(orders, NOW, 1)
+    for key, name, rows in ((CHANGES, "changes", 3), (DELETES, "deletes", 2)):
+        (report,) = told(tick, key)
+        metadata = values(report)
+        assert metadata["dagster/table_name"] == f"orders.{name}"
+        assert (metadata["dagster/row_count"], metadata["snapshot_id"]) == (rows, str(first[name]))
+        assert metadata["look_up"] == f"frazil at orders --snapshot {first[name]}"
+        own = values(told(tick, SINK)[0])
+        assert (metadata["complete_through"], metadata["state"]) == (NOW - 5, own["state"])
+        assert report.tags == {"dagster/data_version": str(first[name])}
+        # What the stream did to records is told of its own table alone.
+        assert not {"records_added", "consumer_lag_records", "offsets"} & metadata.keys()
+    assert values(told(tick, SINK)[0])["snapshot_id"] == "1"
+    append(catalog, "changes", 4)
+    second = append(catalog, "changes", 1)
+    assert told(ticked(orders, NOW + 10, 2), CHANGES) == [], "as seldom as the stream's own table"
+    tick = ticked(orders, NOW + EVERY + 10, 3)
+    (changes,), (deletes,) = told(tick, CHANGES), told(tick, DELETES)
+    assert (values(changes)["records_added"], values(changes)["dagster/row_count"]) == (5, 8)
+    assert values(changes)["snapshot_id"] == str(second) and changes.description is None
+    # No record went there, and it is as complete as the others: its policy must not call it overdue.
+    assert (values(deletes)["records_added"], values(deletes)["snapshot_id"]) == (0, str(first["deletes"]))
+    assert deletes.description == "Nothing new: no record of late went to this table."
+    assert values(deletes)["complete_through"] == NOW + EVERY + 5
+
+
+def test_a_quiet_stream_keeps_all_its_tables_fresh(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    seen = [bool(told(ticked(orders, NOW + at, 1, lag=0), CHANGES)) for at in (0, 50, 100, 200, 300)]
+    assert seen == [True, False, True, True, True]
+
+
+def test_what_is_behind_is_observed_only(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    append(catalog, "deletes", 1)
+    assert told(ticked(orders, NOW, 1), CHANGES)
+    append(catalog, "changes", 1)
+    tick = ticked(orders, NOW + 400, 2, behind=301)
+    assert not told(tick, CHANGES) and not told(tick, SINK)
+    observed = [each for each in events(tick, dg.AssetObservation) if each.asset_key in (CHANGES, DELETES)]
+    assert [(each.asset_key, values(each)["records_added"]) for each in observed] == [(CHANGES, 1)]
+
+
+def test_a_table_that_is_not_there_yet_and_one_that_came_to_the_route(orders: World, catalog: Catalog) -> None:
+    append(catalog, "deletes", 2)
+    tick = ticked(orders, NOW, 1)
+    assert told(tick, CHANGES) == [] and len(told(tick, DELETES)) == 1
+    # Between two reports a table comes in before the others: what was noted is of other places.
+    orders.write("orders", routed(["more", "changes", "deletes"]))
+    append(catalog, "changes", 3)
+    append(catalog, "more", 1)
+    tick = ticked(orders, NOW + EVERY + 10, 2)
+    (deletes,) = told(tick, DELETES)
+    assert "records_added" not in values(deletes) and values(deletes)["dagster/row_count"] == 2
+    assert len(told(tick, CHANGES)) == 1 and len(told(tick, dg.AssetKey(["frazil", "orders", "more"]))) == 1
+
+
+def test_what_is_remembered_is_short_and_may_be_lost(orders: World, catalog: Catalog) -> None:
+    append(catalog, "changes", 1)
+    ticked(orders, NOW, 1)
+    kept = orders.memory.to_cursor()
+    assert SensorCursor.from_cursor(kept).streams["orders"].routed == [1, -1]
+    orders.memory = SensorCursor.from_cursor(None)
+    orders.memory.away_until = 2**40
+    (report,) = told(ticked(orders, NOW + 20, 1), CHANGES)
+    assert "records_added" not in values(report)
+
+
+def test_a_stream_without_a_route_tells_of_no_other_table(world: World) -> None:
+    world.write("orders")
+    tick = ticked(world, NOW, 1)
+    assert {each.asset_key for each in events(tick, dg.AssetMaterialization)} & {CHANGES, DELETES} == set()
+    assert world.memory.streams["orders"].routed == []
+
+
+def test_tables_that_values_have_named_are_told_without_being_in_the_file(world: World) -> None:
+    world.write("orders", "route: {by: id, to: 'orders.of_{value}'}\n")
+    catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+    catalog.create_namespace_if_not_exists("orders")
+    own = append(catalog, "orders", 1)
+    of_a, _ = append(catalog, "of_a", 3), append(catalog, "of_b", 2)
+    tables = {name: catalog.load_table(f"orders.{name}") for name in ("orders", "of_a")}
+    target = Target(catalog, "orders.orders", "orders")
+    uuids = {f"orders.{name}": str(table.metadata.table_uuid) for name, table in tables.items()}
+    stamp = Stamp("orders", "batch", 0, 1, "c", {}, {}, targets=uuids | {"orders.orders_dead": "other"})
+    target.commit(Append(), stamp)
+    tick = ticked(world, NOW, own)
+    (found,) = told(tick, dg.AssetKey(["frazil", "orders", "of_a"]))
+    assert values(found)["snapshot_id"] == str(of_a)
+    assert not told(tick, dg.AssetKey(["frazil", "orders", "of_b"])), "no stamp names it: it is none of the stream"
+
+
+GROUP = dg.AssetKey(["frazil", "orders", "of_{value}"])
+
+
+class NamedWorld:
+    """A stream whose values name tables, as its coordinator's stamp tells them."""
+
+    def __init__(self, world: World) -> None:
+        world.write("orders", "route: {by: id, to: 'orders.of_{value}'}\n")
+        self.world: World = world
+        self.catalog: Catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+        self.catalog.create_namespace_if_not_exists("orders")
+        self.batch = 0
+        append(self.catalog, "orders", 1)
+
+    def name(self, *values: str) -> None:
+        """A batch that knows the tables of these values."""
+        tables = {f"orders.of_{each}": self.catalog.load_table(f"orders.of_{each}") for each in values}
+        target = Target(self.catalog, "orders.orders", "orders")
+        target.read()
+        uuids = {name: str(table.metadata.table_uuid) for name, table in tables.items()}
+        stamp = Stamp("orders", "batch", self.batch, 1, "c", {}, {}, targets=uuids | {"orders.orders_dead": "other"})
+        target.commit(Append(), stamp)
+        self.batch += 1
+
+    def grouped(self, tick: Any) -> dict[str | None, dict[str, Any]]:
+        """What is told of the asset of all, by partition."""
+        return {each.partition: values(each) for each in told(tick, GROUP)}
+
+
+def test_each_named_table_is_a_partition_that_is_added_when_it_is_first_told_of(world: World) -> None:
+    named = NamedWorld(world)
+    of_a, _ = append(named.catalog, "of_a", 3), append(named.catalog, "of_b", 2)
+    named.name("a", "b")
+    tick = ticked(world, NOW, 1)
+    found = named.grouped(tick)
+    assert {key: each["dagster/row_count"] for key, each in found.items()} == {"a": 3, "b": 2}
+    assert (found["a"]["dagster/table_name"], found["a"]["snapshot_id"]) == ("orders.of_a", str(of_a))
+    (asked,) = tick.partition_requests
+    assert (asked.partitions_def_name, sorted(asked.partition_keys)) == ("orders.tables", ["a", "b"])
+    # What did not grow is not told of again, and no partition is asked for.
+    append(named.catalog, "of_b", 5)
+    tick = ticked(world, NOW + EVERY, 2)
+    found = named.grouped(tick)
+    assert {key: each["records_added"] for key, each in found.items()} == {"b": 5}
+    assert [each.partition_keys for each in tick.partition_requests] == [["b"]]
+    # Nothing new anywhere: all of them are complete, and the policy of the asset has to hear of it.
+    tick = ticked(world, NOW + 2 * EVERY, 3)
+    assert set(named.grouped(tick)) == {None} and tick.partition_requests == []
+    assert named.grouped(tick)[None]["complete_through"] == NOW + 2 * EVERY - 5
+
+
+def test_a_tick_of_three_hundred_named_tables_asks_for_all_their_partitions_at_once(world: World) -> None:
+    named = NamedWorld(world)
+    values_ = [f"v{number:03}" for number in range(300)]
+    for each in values_:
+        append(named.catalog, f"of_{each}", 1)
+    named.name(*values_)
+    tick = ticked(world, NOW, 1)
+    (asked,) = tick.partition_requests
+    assert sorted(asked.partition_keys) == values_
+    assert len(named.grouped(tick)) == 300
+    # The cursor, of which Dagster keeps a copy with every tick, holds a number for each.
+    assert len(world.memory.to_cursor()) < 4_000
+
+
+def test_the_table_of_late_rows_is_told_with_its_own_rows_and_snapshot(world: World) -> None:
+    world.write("orders", "event_time: {column: _kafka_timestamp, late: table}\n")
+    catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+    catalog.create_namespace_if_not_exists("orders")
+    key = dg.AssetKey(["frazil", "orders", "orders_late"])
+    first = append(catalog, "orders_late", 3)
+    (report,) = told(ticked(world, NOW, 1), key)
+    metadata = values(report)
+    assert (metadata["dagster/row_count"], metadata["snapshot_id"]) == (3, str(first))
+    assert (metadata["dagster/table_name"], report.description) == ("orders.orders_late", None)
+    assert report.tags == {"dagster/data_version": str(first)}
+    # Nothing came late: it is as complete as the stream, and says so.
+    (report,) = told(ticked(world, NOW + EVERY, 2), key)
+    assert (values(report)["records_added"], report.description) == (
+        0,
+        "Nothing new: no record came late since it was last reported.",
+    )
+    second = append(catalog, "orders_late", 2)
+    (report,) = told(ticked(world, NOW + 2 * EVERY, 3), key)
+    assert (values(report)["records_added"], values(report)["snapshot_id"]) == (2, str(second))

@@ -19,7 +19,7 @@ from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.observation import observe
 from jobs.system.boot import boot_clock
 from orchestration.reconcile.cursor import StreamCursor
-from orchestration.reconcile.decision import Action
+from orchestration.reconcile.decide import Action
 from orchestration.reconcile.stream_files import read_files, stream_ids
 from tests.unit.orchestration.reconcile.sample_states import actual, beat, gone, launch
 from tests.unit.orchestration.reconcile.supervised_deployment import World, dead_process

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.catalog import connect_catalog
 from jobs.spec.models import StreamSpec
-from orchestration.sensors.closed_facts import look
+from orchestration.sensors.closed_partitions import look
 from tests.helpers.lane_stream import LaneStream, document
 
 ROUTE: dict[str, Any] = {

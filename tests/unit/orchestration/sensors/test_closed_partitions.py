@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,12 +21,12 @@ from jobs.spec.models import StreamSpec
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
 from orchestration.definitions import build_definitions
-from orchestration.sensors import closed_facts
-from orchestration.sensors.closed_facts import unreported
-from orchestration.sensors.closed_partitions import closed_partitions_sensor
-from orchestration.sensors.closed_partitions_tick import ClosedCursor
+from orchestration.sensors import closed_partitions
+from orchestration.sensors.closed_partitions import ClosedCursor, closed_partitions_sensor, unreported
 from resources.deployment import Deployment
+from tests.helpers.closed_tick import tick
 from tests.helpers.event_stream import GATE, EventStream, hour, ms, write_file
+from tests.helpers.forked import Forked
 from tests.unit.orchestration.deployments import connections
 
 HOUR = timedelta(hours=1)
@@ -115,7 +117,7 @@ def test_what_was_reported_and_not_noted_is_not_reported_again(place: Place) -> 
 
 
 def test_a_quarter_is_caught_up_a_part_at_each_tick(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_facts, "MOST_PER_TICK", 20)
+    monkeypatch.setattr(closed_partitions, "MOST_PER_TICK", 20)
     place.stream.land([hour(0), hour(50)], hour(50))
     spec = place.spec.event_time
     assert spec is not None
@@ -387,3 +389,49 @@ def test_late_rows_of_a_gated_stream_are_told_when_they_are_published(place: Pla
     assert closed.partition == f"{now - 2 * HOUR:%Y-%m-%d-%H}:00"
     assert closed.metadata["late_rows"].value == 1
     assert closed.metadata["dagster/partition_row_count"].value == 2
+
+
+HOURS = ["2026-03-01-10:00", "2026-03-01-11:00"]
+
+
+def run(home: Path, reported: int | None = None, step: str = "") -> int:
+    """A tick in a process of its own; its exit status."""
+    steps = f"{step}=kill" if step else ""
+    process = Forked(tick, str(home), reported, env={"FRAZIL_STEPS": steps}, folder=home)
+    status = process.wait()
+    assert status in (0, -signal.SIGKILL), process.said()
+    return status
+
+
+def materialized(home: Path, key: dg.AssetKey) -> Counter[str | None]:
+    """How often Dagster's record has each hour."""
+    with dg.DagsterInstance.local_temp(str(home / "dagster")) as instance:
+        records = instance.fetch_materializations(key, limit=100).records
+    return Counter(each.partition_key for each in records)
+
+
+@pytest.mark.parametrize(
+    ("reported", "step", "told"),
+    [
+        (None, "closed_before_report", []),
+        (1, "", HOURS[:1]),
+        # The check's result is the third.
+        (3, "", HOURS),
+    ],
+    ids=["before it reports", "between two reports", "before its cursor is kept"],
+)
+def test_killed_it_reports_each_hour_once(tmp_path: Path, reported: int | None, step: str, told: list[str]) -> None:
+    write_file(tmp_path, "closes: hour", "hour(at)")
+    deployment = Deployment.at(tmp_path)
+    settings, spec = deployment.prepared_settings(), deployment.stream("payments")
+    stream, key = EventStream(settings, spec), closed_key(settings, spec)
+    stream.land([hour(10), hour(12)], hour(12))
+    assert run(tmp_path, reported, step) == -signal.SIGKILL
+    assert not (tmp_path / "cursor.json").exists()
+    assert materialized(tmp_path, key) == Counter(told)
+    assert run(tmp_path) == 0
+    assert materialized(tmp_path, key) == Counter(HOURS)
+    stream.land([hour(13, 1)], hour(13, 1))
+    assert run(tmp_path) == 0
+    assert run(tmp_path) == 0
+    assert materialized(tmp_path, key) == Counter([*HOURS, "2026-03-01-12:00"])

@@ -16,7 +16,7 @@ from pyiceberg.types import StringType
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
-from orchestration.sensors.replays_tick import ReplaysCursor, ReplaysTick, run_replays_tick
+from orchestration.sensors.replays import ReplaysCursor, ReplaysTick, run_replays_tick
 from resources.deployment import Deployment
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, OPENED, Replays, change_file, deployment_of

@@ -23,7 +23,7 @@ from jobs.schema.schema_change import SchemaChange
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.schema_proposals import keep_proposal
 from orchestration.definitions import build_definitions
-from orchestration.sensors.schemas_tick import SchemasCursor, SchemasTick, run_schemas_tick
+from orchestration.sensors.schemas import SchemasCursor, SchemasTick, run_schemas_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in
 

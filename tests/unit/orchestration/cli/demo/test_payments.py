@@ -6,12 +6,22 @@ import json
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.known_formats import FORMATS
+from jobs.generate.derived_schema import derived_schema
 from jobs.schema.parser import parse_schema
+from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_maker
 from orchestration.cli.demo.payments import BAD_KINDS, payments
+from orchestration.cli.demo.report import stamped_counts
+from resources.deployment import Deployment
+from tests.helpers.real_stream import RealStream
+from tests.helpers.registry_server import RegistryServer, serving
+from tests.helpers.stream_history import FAILED, ROW
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 SCHEMA = "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, \
@@ -56,3 +66,43 @@ def test_the_decoder_takes_every_payment_for_what_it_is() -> None:
     assert len(decoded.positions) == sum(payment.kind == "good" for payment in made)
     first = json.loads(made[int(decoded.positions[0])].value or b"", parse_float=Decimal)
     assert decoded.rows.column("amount")[0].as_py() == first["amount"]
+
+
+THEN = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", DEMO_FORMATS)
+def test_its_home_has_its_stream_and_the_local_registry_if_it_needs_one(tmp_path: Path, name: str) -> None:
+    deployment = format_deployment(Deployment.at(tmp_path), name)
+    assert deployment.home == tmp_path / ".frazil" / "demo" / name
+    spec = deployment.stream("payments")
+    assert spec.decode.format == name
+    assert spec.decode.needs_registry == (name != "connect_json")
+    assert (deployment.settings().registry is not None) == spec.decode.needs_registry
+
+
+@pytest.mark.parametrize("name", DEMO_FORMATS)
+def test_most_of_its_payments_are_good_and_some_are_bad(tmp_path: Path, name: str) -> None:
+    columns = Deployment.at(tmp_path)
+    deployment = format_deployment(columns, name)
+    spec, kind = deployment.stream("payments"), FORMATS[name].registry_kind
+    declared = format_deployment(columns, "connect_json").stream("payments").table_schema.fields
+    with serving(RegistryServer()) as server:
+        server.newest["payments-value"] = (kind or "", derived_schema(name, declared[:6], "payment"))
+        (deployment.home / "frazil.yaml").write_text(f"registry: {{url: '{server.url}', timeout: 5s}}\n")
+        make = payment_maker(spec, "payments", deployment.settings())
+    assert make is not None
+    kinds = Counter(each.kind for each in payments(0, 5_000, THEN, make))
+    assert len(kinds) > 2 and 4_900 < kinds["good"] < 5_000
+
+
+def test_between_the_two_commits_of_a_batch_it_is_not_whole(tmp_path: Path) -> None:
+    stream = RealStream(tmp_path)
+    assert stamped_counts(stream.catalog(), stream.spec).passed == 0
+    stream.land([ROW, FAILED])
+    assert stamped_counts(stream.catalog(), stream.spec).whole
+    stream.land([ROW, FAILED, ROW], dead_too=False)
+    between = stamped_counts(stream.catalog(), stream.spec)
+    assert (between.passed, between.whole) == (5, False)
+    stream.land([ROW])
+    assert stamped_counts(stream.catalog(), stream.spec).passed == 6

@@ -1,46 +1,33 @@
-"""Services that end are started again, at growing pauses and not for ever."""
+"""Services of a deployment: what is told if one ends, the lock that one process holds, and its port."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.system.processes import start_time
+from jobs.system.ports import free_ports
+from jobs.system.processes import is_alive, start_time
 from orchestration.cli.dagster_instance import DATABASES
 from orchestration.cli.dev.child_process import Child
-from orchestration.cli.dev.services import MOST_FAILURES, STEADY_SECONDS, DagsterServices, Restarts
+from orchestration.cli.dev.services import (
+    DagsterServices,
+    PortClaim,
+    ServicesLock,
+)
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.deployments import deployment_in
-
-
-def test_pauses_grow_and_it_is_given_up() -> None:
-    restarts, now, pauses = Restarts(), 1000.0, []
-    for _ in range(MOST_FAILURES):
-        pause = restarts.ended(3.0, now)
-        pauses.append(pause)
-        if pause is None:
-            break
-        assert not restarts.take_due(now + pause - 0.01)
-        assert restarts.take_due(now + pause)
-        assert not restarts.take_due(now + pause), "it is started once"
-        now += 60
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, None]
-    assert not restarts.take_due(now + 1e9)
-
-
-def test_a_service_that_ran_steadily_starts_the_count_anew() -> None:
-    restarts = Restarts()
-    for _ in range(MOST_FAILURES - 1):
-        restarts.ended(3.0, 0.0)
-    assert restarts.ended(STEADY_SECONDS, 0.0) == 1.0
-    assert restarts.ended(STEADY_SECONDS - 1, 0.0) == 2.0
-    assert all(restarts.ended(STEADY_SECONDS, 0.0) == 1.0 for _ in range(100))
 
 
 class Small(DagsterServices):
@@ -66,40 +53,130 @@ def services(tmp_path: Path) -> Iterator[Small]:
     made.stop()
 
 
-def test_one_that_is_killed_is_back_and_the_other_does_not_notice(
-    services: Small, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_ends_is_told_with_the_end_of_its_log(services: Small) -> None:
+    services.script = "print('bad dagster.yaml'); raise SystemExit(1)"
     services.start()
-    services.came_up()
-    services.check()
-    first = dict(services._serving)
-    os.kill(first["webserver"].pid, signal.SIGKILL)
-    wait_for(lambda: services.check() or services._serving["webserver"] is not first["webserver"], "its restart", 30)
-    assert services._serving["daemon"] is first["daemon"]
-    assert first["daemon"].ending() is None
-    said = capsys.readouterr().err
-    assert said.count("Dagster's webserver was ended by SIGKILL; it is started again in 1 s") == 1
-    assert (services.home / "webserver.log.previous").exists()
+    with pytest.raises(FrazilError, match="Dagster's webserver ended with exit status 1") as caught:
+        wait_for(services.check, "its end", 30)
+    assert "    bad dagster.yaml" in caught.value.message
+    assert caught.value.fix == f"read {services.home}/webserver.log; then frazil dev"
     pids = [child.pid for child in services._serving.values()]
     services.stop()
     assert [pid for pid in pids if start_time(pid)] == []
 
 
-def test_one_that_ends_again_and_again_is_given_up_with_a_sentence(services: Small) -> None:
-    services._restarts["webserver"] = Restarts(first_pause_seconds=0.01)
-    services.start()
-    services.came_up()
-    services.script = "print('no such port'); raise SystemExit(1)"
-    os.kill(services._serving["webserver"].pid, signal.SIGKILL)
+ROOT = Path(__file__).resolve().parents[5]
+
+
+# Claims the services of a folder, notes a process of its own among them, says so, and waits.
+CLAIMANT = textwrap.dedent("""
+    import subprocess, sys, time
+    from pathlib import Path
+    from orchestration.cli.dev.services import ServicesLock
+    claim = ServicesLock(Path(sys.argv[1]))
+    claim.acquire()
+    claim.record_url("http://127.0.0.1:3000")
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    claim.record_services({"daemon": left.pid})
+    print(left.pid, flush=True)
+    time.sleep(600)
+""")
+
+
+@pytest.fixture
+def claimant(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", CLAIMANT, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        left = int(process.stdout.readline())
+        yield process, left
+        process.kill()
+    if start_time(left):
+        os.kill(left, signal.SIGKILL)
+
+
+def test_a_second_claimant_is_told_who_runs_them(tmp_path: Path, claimant: tuple[subprocess.Popen[str], int]) -> None:
+    process, left = claimant
     with pytest.raises(FrazilError) as caught:
-        wait_for(services.check, "it to be given up", 60)
-    assert f"Dagster's webserver ended with exit status 1, for the {MOST_FAILURES}th time in a row" in str(caught.value)
-    assert "    no such port" in caught.value.message
-    assert caught.value.fix == f"read {services.home}/webserver.log; then frazil dev"
+        ServicesLock(tmp_path).acquire()
+    assert re.fullmatch(
+        rf"This deployment's services run already: process {process.pid}, since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, "
+        r"Dagster at http://127.0.0.1:3000\.",
+        caught.value.message,
+    )
+    assert caught.value.fix == (f"open http://127.0.0.1:3000; or end that one first, with Ctrl-C or kill {process.pid}")
+    assert start_time(left), "a refused claim ends nothing"
 
 
-def test_one_that_never_came_up_is_an_error_at_once(services: Small) -> None:
-    services.script = "print('bad dagster.yaml'); raise SystemExit(1)"
-    services.start()
-    with pytest.raises(FrazilError, match="Dagster's webserver ended with exit status 1"):
-        wait_for(services.check, "its end", 30)
+def test_what_a_killed_claimant_left_is_ended_by_the_next(
+    tmp_path: Path, claimant: tuple[subprocess.Popen[str], int]
+) -> None:
+    process, left = claimant
+    started = start_time(left)
+    process.kill()
+    process.wait(300)
+    assert is_alive(left, started)
+    claim = ServicesLock(tmp_path)
+    assert claim.acquire() == {"daemon": left}
+    assert not is_alive(left, started)
+    assert claim.acquire() == {}
+    claim.release()
+    again = ServicesLock(tmp_path)
+    assert again.acquire() == {}
+    again.release()
+
+
+def test_a_stranger_with_the_pid_of_a_service_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stranger:
+        (tmp_path / "services.json").write_text(
+            f'{{"pid": 1, "since": {time.time()}, "url": "", '
+            f'"services": {{"daemon": {{"pid": {stranger.pid}, "started": "0"}}}}}}'
+        )
+        claim = ServicesLock(tmp_path)
+        assert claim.acquire() == {}
+        claim.release()
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_claim_that_was_cut_off_or_is_of_another_version_is_no_obstacle(tmp_path: Path) -> None:
+    for text in ("", "{", '{"pid": "x"}', "[]", '{"pid": 1, "since": 1.0, "more": {}}'):
+        (tmp_path / "services.json").write_text(text)
+        claim = ServicesLock(tmp_path)
+        assert claim.acquire() == {}
+        claim.release()
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def test_whoever_comes_second_gets_another_one_though_nobody_listens_yet() -> None:
+    (usual,) = free_ports(1)
+    first, second = PortClaim(usual=usual), PortClaim(usual=usual)
+    assert first.port == usual != second.port
+    # The next one, and not any that the system gives: it gives those to others too, before the webserver listens.
+    assert first.port < second.port < first.port + 100
+    with pytest.raises(FrazilError, match=f"Port {first.port} is taken"):
+        PortClaim(first.port)
+    port = first.port
+    first.release()
+    third = PortClaim(port)
+    assert third.port == port
+    second.release()
+    third.release()
+
+
+def test_a_port_that_somebody_listens_on_is_taken() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(FrazilError, match=f"Port {port} is taken"):
+            PortClaim(port)

@@ -13,8 +13,15 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.preview.difference import difference
 from jobs.preview.record import StreamPreview
 from orchestration.cli.main import main
-from orchestration.cli.preview.diff_output import STATUS, difference_facts, print_difference
-from orchestration.cli.preview.output import preview_facts, print_preview, shown_records, value_text
+from orchestration.cli.preview.output import (
+    STATUS,
+    difference_facts,
+    preview_facts,
+    print_difference,
+    print_preview,
+    shown_records,
+    value_text,
+)
 from resources.deployment import Deployment
 from tests.unit.preview.previews import previewed, spec_of
 

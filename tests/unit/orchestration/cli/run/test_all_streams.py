@@ -12,7 +12,7 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
-from orchestration.cli.run.all_streams import NotLanded, land_all
+from orchestration.cli.run.command import NotLanded, land_all
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_main import frazil
 from tests.unit.orchestration.deployments import deployment_in

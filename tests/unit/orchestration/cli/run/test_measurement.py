@@ -16,8 +16,7 @@ from jobs.stream.drain import Drained, DrainProgress
 from jobs.stream.results import BatchDone
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.tally import Cause, Example
-from orchestration.cli.run.measurement import Meter, landed_nothing, run_facts
-from orchestration.cli.run.output import print_summary
+from orchestration.cli.run.measurement import Meter, landed_nothing, print_summary, run_facts
 
 
 def batch(number: int, counts: Counts, **more: Any) -> BatchDone:

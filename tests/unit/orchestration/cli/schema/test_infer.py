@@ -21,8 +21,8 @@ from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
 from orchestration.cli.schema.infer import write_stream
+from orchestration.cli.schema.infer_json import column_lines, time_column
 from orchestration.cli.schema.infer_registry import LookedAtIds, subject_stream
-from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
 
 

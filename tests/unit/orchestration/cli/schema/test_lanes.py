@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from pyiceberg.types import LongType
 
-from orchestration.cli.main import main
+from tests.helpers.command import frazil as run
 from tests.helpers.lane_stream import LaneStream
 
 TABLES = [{"match": each, "table": f"lake.{each}"} for each in "ab"]
@@ -27,10 +26,6 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
     made.produce("b", {"id": "z", "later": "l"})
     made.land(1)
     return made
-
-
-def run(one: LaneStream, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--home", str(one.home), *arguments])
 
 
 def test_each_table_is_asked_by_itself(one: LaneStream, tmp_path: Path) -> None:

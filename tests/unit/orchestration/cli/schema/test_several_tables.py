@@ -14,7 +14,7 @@ from pyiceberg.types import LongType
 from jobs.errors import FrazilError
 from jobs.schema_contract.alteration import alter_table
 from orchestration.cli.main import main
-from orchestration.cli.schema import tables_of_rows
+from orchestration.cli.schema import tables
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import COLUMNS, ROUTE, RoutedStream
 
@@ -83,7 +83,7 @@ def test_what_stops_between_two_tables_is_finished_by_the_same_command(
         return alter_table(*given, table=table)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables_of_rows, "alter_table", stopping)
+        patched.setattr(tables, "alter_table", stopping)
         stopped = typed(one, "apply", "payments", "--yes")
     assert stopped.exit_code == 1
     assert "the catalog refuses. Changed before it: orders.payments, orders.changes." in stopped.output

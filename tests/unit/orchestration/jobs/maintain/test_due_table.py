@@ -15,10 +15,10 @@ from pyiceberg.table import Table
 
 from jobs.maintain.maintenance_history import table_store
 from jobs.spec.maintained_tables import maintained_table
-from orchestration.jobs.maintain.due_table import DueTable, StepContext
 from orchestration.jobs.maintain.metadata import outcome_metadata
-from resources.catalog import CatalogResource
+from orchestration.jobs.maintain.ops import DueTable, StepContext
 from resources.deployment_resource import DeploymentResource
+from resources.services import CatalogResource
 from tests.unit.orchestration.maintain_deployment import SINK, CountingSpark, Tables
 
 

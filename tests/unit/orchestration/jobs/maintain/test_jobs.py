@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,21 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.maintain.health_score import score
+from jobs.maintain.maintenance_run import MaintenanceOutcome
+from jobs.maintain.plan import Step
+from jobs.maintain.results import StepResult, TableResult
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
+from orchestration.cli.maintain import print_done
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import JOB, SCHEDULE
+from orchestration.jobs.maintain.metadata import outcome_metadata
+from orchestration.jobs.maintain.report import plan_rows, table_sentences
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from tests.helpers.lake import NAME, Lake
 from tests.unit.orchestration.deployments import deployment_in
 
 AT = datetime(2026, 3, 2, 3, 57, tzinfo=UTC)
@@ -85,3 +96,58 @@ def test_it_asks_for_none_where_there_is_nothing_to_maintain(tmp_path: Path, ins
     assert evaluated(tmp_path, instance).run_requests
     (tmp_path / "frazil.yaml").write_text("maintenance: {tabels: []}\n")
     assert "tabels: unknown key" in evaluated(tmp_path, instance).skip_message
+
+
+HELD = {
+    "held_by": "ledger: 3 stamps are not there",
+    "warning": "900 snapshots stay, of which the policy keeps 300 at most, for ledger",
+    "ledger": "somebody else's table has its name",
+}
+
+
+@pytest.fixture
+def outcome(tmp_path: Path) -> MaintenanceOutcome:
+    lake = Lake(tmp_path)
+    planned = lake.maintain(lambda: pytest.fail("no Spark"), {}, dry_run=True)
+    lake.catalog.close()
+    policy = Policy()
+    # An expiry for which nothing was left to do: it is there that it matters who holds what.
+    done = StepResult(Step("expire", "", None, ""), 900, 900, detail=dict(HELD), done=False)
+    result = TableResult(NAME, planned.plan, (done,), planned.before, planned.before)
+    return MaintenanceOutcome(MaintainedTable(NAME, policy), result, score(planned.before, policy, None))
+
+
+def test_who_holds_what_is_told(outcome: MaintenanceOutcome, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [
+        f"{NAME}: snapshots stay for {HELD['held_by']}",
+        f"{NAME}: {HELD['warning']}",
+        f"{NAME}: the ledger could not be filled before the expiry: {HELD['ledger']}",
+    ]
+    assert list(table_sentences(outcome, dry_run=False))[-3:] == told
+    also = outcome_metadata(outcome)["also"].value
+    print_done([outcome])
+    printed = capsys.readouterr().out
+    for sentence in told:
+        assert sentence in also
+        assert f"  {sentence}\n" in printed
+
+
+def test_manifests_that_were_left_are_told_and_are_no_problem(outcome: MaintenanceOutcome) -> None:
+    assert outcome.result is not None
+    left = StepResult(
+        Step("manifests", "", None, ""), 30, 30, detail={"lost": "5 times others committed first"}, done=False
+    )
+    told = replace(outcome, result=replace(outcome.result, done=(left,)))
+    assert list(table_sentences(told, dry_run=False))[-1] == (
+        f"{NAME}: manifests left to the next run: 5 times others committed first"
+    )
+    assert told.problems == []
+
+
+def test_a_plan_names_no_files_that_nobody_has_looked_for(outcome: MaintenanceOutcome) -> None:
+    assert outcome.result is not None
+    look = Step("orphans", "", None, "Never looked for yet", seconds=10.0)
+    plan = replace(outcome.result.plan, steps=(look,))
+    told = replace(outcome, result=replace(outcome.result, plan=plan, done=()))
+    assert next(table_sentences(told, dry_run=True)).endswith("; would do orphans: 10 s")
+    assert plan_rows(plan) == [("orphans", "–", "–", "–", "10 s", "Never looked for yet")]

@@ -13,7 +13,7 @@ from jobs.maintain.table_lock import table_lock
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain.jobs import maintain_job
 from orchestration.jobs.maintain.ops import POOL
-from orchestration.sensors.run_requests import acting_runs
+from orchestration.sensors.reconcile import acting_runs
 from resources.deployment import Deployment
 from tests.unit.maintain.metadata_tables import MB
 from tests.unit.orchestration.dead_letter_deployment import failure_of, metadata_of

@@ -1,0 +1,140 @@
+"""Kafka, the schema registry, the Iceberg catalog and Spark as Dagster resources."""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.install.preflight import preflight
+from jobs.kafka.metadata import KafkaLog, quick_kafka
+from jobs.spark.end import end_spark
+from jobs.spark.session import Workload, apply_secrets, prepare_environment, spark_conf
+from jobs.spark.start import SessionOnDemand
+from jobs.system.signals import deferred_signals
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.registry.client import RegistryClient
+
+
+class KafkaResource(dg.ConfigurableResource):
+    """The brokers that `kafka` in the settings names, to look at: topics, partitions, offsets. Joins no group."""
+
+    deployment: dg.ResourceDependency[DeploymentResource]
+
+    def log(self) -> KafkaLog:
+        """A connection; every question it is asked has the settings' time-out.
+
+        Raises:
+            FrazilError: The local broker is not running, or a secret is not set.
+        """
+        return KafkaLog(self.deployment.settings().kafka)
+
+    def quick(self) -> KafkaLog:
+        """A connection that gives up within seconds.
+
+        Raises:
+            FrazilError: The local broker is not running, or a secret is not set.
+        """
+        return quick_kafka(self.deployment.settings().kafka)
+
+
+class RegistryResource(dg.ConfigurableResource):
+    """The registry that `registry` in the settings names: schemas by id, subjects and their versions."""
+
+    deployment: dg.ResourceDependency[DeploymentResource]
+
+    def quick(self) -> "RegistryClient":
+        """A connection that gives up within seconds, with its secrets resolved now.
+
+        Raises:
+            FrazilError: The settings name none, it is local and does not run, or a secret is not set.
+        """
+        # Imported here: a code location without a registry should not wait for it.
+        from jobs.registry.client import quick_registry
+
+        return quick_registry(self.deployment.settings().registry)
+
+
+class CatalogResource(dg.ConfigurableResource):
+    """The catalog that `catalog` in the settings names, through PyIceberg: no JVM."""
+
+    deployment: dg.ResourceDependency[DeploymentResource]
+
+    def catalog(self) -> Catalog:
+        """A connection, with its secrets resolved now.
+
+        Raises:
+            FrazilError: It cannot be reached, or a secret is not set.
+        """
+        # Imported here: it brings half of what a driver needs, which a code location should not wait for.
+        from jobs.catalog import connect_catalog
+
+        return connect_catalog(self.deployment.settings())
+
+    def quick(self) -> Catalog:
+        """A connection that gives up within seconds.
+
+        Raises:
+            NoCatalogYet: The embedded catalog has not been made: no stream has run.
+            FrazilError: It cannot be reached, or a secret is not set.
+        """
+        from jobs.catalog import quick_catalog
+
+        return quick_catalog(self.deployment.settings())
+
+    def table(self, name: str) -> Table:
+        """A table as it is now.
+
+        Args:
+            name: Its full name, such as `orders.payments`.
+        """
+        return self.catalog().load_table(name)
+
+
+class SparkResource(dg.ConfigurableResource):
+    """The Spark session that `spark` in the settings describes, through dagster-pyspark's lazy resource.
+
+    A run that needs no session starts no JVM. The JVM ends with the run, on whatever way the run ends.
+    """
+
+    deployment: dg.ResourceDependency[DeploymentResource]
+    app_name: str = Field(default="frazil", description="What Spark's UI and its cluster manager call the application.")
+
+    _sessions: SessionOnDemand | None = PrivateAttr(default=None)
+
+    def get_session(self, work: Workload = "batches") -> "SparkSession":
+        """The session; started by the first call, which takes some seconds, and again if its JVM has ended since.
+
+        Args:
+            work: What it is for; only the first call's counts.
+
+        Raises:
+            FrazilError: Java, PySpark or a jar is missing or has the wrong version, or a secret is not set.
+        """
+        if self._sessions is None:
+            self._sessions = SessionOnDemand(lambda: self._started(work))
+        return self._sessions.get()
+
+    def _started(self, work: Workload) -> "SparkSession":
+        preflight()
+        settings = self.deployment.settings()
+        conf = spark_conf(settings, self.app_name, work=work)
+        prepare_environment(settings)
+        from dagster_pyspark import LazyPySparkResource
+
+        # Made here and not as a nested resource: its configuration needs the jars, which loading must not fetch.
+        # It also undoes that PySpark takes Ctrl-C over; it is Dagster who knows what Terminate means.
+        with deferred_signals():
+            session = LazyPySparkResource(spark_config=conf).spark_session
+        apply_secrets(session, settings)
+        return session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """End the session and its JVM, also one whose start was interrupted."""
+        self._sessions = None
+        end_spark()
