@@ -14,10 +14,9 @@ from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import WriterSchema
 from jobs.generate.derived_schema import derived_schema
-from jobs.generate.json_records import JsonEncoder
-from jobs.generate.registry_records import schema_prefix
-from jobs.generate.row_records import RowEncoder
+from jobs.generate.json_encoding import JsonEncoder
 from jobs.generate.rows import Row
+from jobs.generate.values import RowEncoder, schema_prefix
 from jobs.registry.client import registry_client
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
