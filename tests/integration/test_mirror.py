@@ -1,4 +1,4 @@
-"""Merges with Spark: `frazil mirror run` starts it only if a merge needs it."""
+"""Merges with Spark: `frazil mirror run`, which starts it where a merge needs it, and letters of a former log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.mirror.merging import Merged
+from jobs.mirror.mirror_run import IncrementMerger, rebuild_mirror, run_mirror
 from tests.unit.mirror.mirror_world import Change, MirrorWorld
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 
@@ -29,6 +35,25 @@ def frazil(world: MirrorWorld, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
+
+
+class Merges:
+    """Merges with this process's Spark."""
+
+    def __init__(self, world: MirrorWorld, spark: SparkSession) -> None:
+        self.world: MirrorWorld = world
+        # Of its own: a session keeps the catalog that it has met first.
+        session = spark.newSession()
+        self.session: SparkSession = session
+        self.merger: IncrementMerger = IncrementMerger(world.settings, lambda: session)
+
+    def run(self) -> Merged:
+        with self.world.catalog() as catalog:
+            return run_mirror(self.world.spec, self.world.mirror, self.world.settings, catalog, self.merger)
+
+    def rebuild(self) -> Merged:
+        with self.world.catalog() as catalog:
+            return rebuild_mirror(self.world.spec, self.world.mirror, self.world.settings, catalog, self.merger)
 
 
 @pytest.mark.timeout(1200)
