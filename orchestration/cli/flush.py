@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from jobs.supervise.flush_wait import FLUSH_SECONDS
 from jobs.supervise.lifecycle import ActionResult
-from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.stream_control import FLUSH_SECONDS, StreamControl
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.cli.terminal import current_user, print_json

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.spec.restart import Restart
-from jobs.supervise.actual import ActualState
+from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FINAL, LastError, Work
-from jobs.supervise.lease_holder import LeaseHolder
 from orchestration.reconcile.cursor import StreamCursor
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.decide_restart import backoff_seconds, down_for
