@@ -82,7 +82,7 @@ def test_keys_that_are_one_value(kind: str, suffix: str) -> None:
     assert_as_said(made, land)
 
 
-@pytest.mark.parametrize("kind", ["json", "avro", "protobuf", "json_schema", "connect_json"])
+@pytest.mark.parametrize("kind", ["json", "avro", "json_schema", "connect_json"])
 @pytest.mark.parametrize("into", [{}, {"into": "key"}])
 def test_keys_with_columns_of_their_own(kind: str, into: dict[str, str]) -> None:
     made, land = stream(key={"format": kind, "schema": "id long not null, region string"} | into)
