@@ -196,26 +196,13 @@ class _UselessDriver:
     died: bool
 
 
-class Lifecycle:
-    """The drivers of one stream.
-
-    Args:
-        home: The deployment's folder.
-        settings_file: Its settings; None for the default place.
-        stream: The stream's id.
-        timeouts: How long to wait for what.
-        command: What starts a driver; the arguments that say which follow it.
-    """
+class Lifecycle(DriverProcesses):
+    """The drivers of one stream, from what is asked of it to a driver at work; takes what `DriverProcesses` takes."""
 
     def __init__(
         self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
     ) -> None:
-        self._home: Path = home
-        self._streams: Path = home / "streams"
-        self._settings_file: Path | None = settings_file
-        self._stream: str = stream
-        self._timeouts: Timeouts = timeouts
-        self._drivers: DriverProcesses = DriverProcesses(home, settings_file, stream, timeouts, command)
+        super().__init__(home, settings_file, stream, timeouts, command)
         self._judged: dict[str, SpecError | None] = {}
 
     def observe(self) -> Observation:
@@ -318,7 +305,7 @@ class Lifecycle:
                 fix=f"frazil run {self._stream}",
             )
         now.refuse_other_holder()
-        self._drivers.refuse_mixed(config, now.settings)
+        self.refuse_mixed(config, now.settings)
         return config
 
     def bring_up(
@@ -344,7 +331,7 @@ class Lifecycle:
         now, ended, ended_attempt = before, "", 0
         while True:
             if replaced is not None:
-                ended = f" Attempt {replaced.attempt} {self._drivers.end(now, replaced)}."
+                ended = f" Attempt {replaced.attempt} {self.end(now, replaced)}."
                 ended_attempt = replaced.attempt
                 step("between_drivers")
             already = replaced is None and not resumed
@@ -390,12 +377,12 @@ class Lifecycle:
                     try:
                         if now.actual.launched_elsewhere:
                             raise LaunchedElsewhereError(f"another machine launched attempt {now.last_attempt}.")
-                        launching = stack.enter_context(self._drivers.launched(now, config, reason, count_failures))
+                        launching = stack.enter_context(self.launched(now, config, reason, count_failures))
                     except LaunchedElsewhereError as problem:
                         return ActionResult(
                             f"{self._stream} is started elsewhere: {problem.message}{ended}", now.heartbeat
                         )
-                elif (found := self._drivers.found(now, driver)) is not None:
+                elif (found := self.found(now, driver)) is not None:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
                     launching = found
@@ -424,10 +411,6 @@ class Lifecycle:
         with contextlib.suppress(FrazilError):
             return self.launchable(now).note
         return ""
-
-    def end(self, now: Observation, driver: Driver) -> str:
-        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        return self._drivers.end(now, driver)
 
     def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat | None:
         try:
