@@ -12,7 +12,7 @@ from bench.versus.deployment import BenchDeployment
 from bench.versus.formats import PAYMENT_FORMATS
 from bench.versus.sink_config import CONSUMER, SinkConfig
 from bench.versus.topic_load import PRODUCER, Load
-from jobs.install.coordinates import BROKER, CONNECT, REGISTRY, SPARK, Coordinate
+from jobs.install.coordinates import ArtifactSet, artifact_sets
 from jobs.install.preflight import check_java
 from jobs.write.table_creation import create_table_properties
 from orchestration.cli.demo.payments import PARTITIONS
@@ -51,13 +51,13 @@ def settings_of(
         "Both": {
             "machine": f"{os.cpu_count()} cores, {_memory():.0f} GB, {platform.system()} {platform.release()}",
             "Java": (check_java().build.splitlines() or [str(check_java().version)])[0],
-            "broker": f"{_named(BROKER, 'kafka_2.13')}, one node on the same machine",
+            "broker": f"{_named('broker', 'kafka_2.13')}, one node on the same machine",
             "topic" if len(loads) == 1 else "topics": "; ".join(
                 f"{load.records:,} records of {load.value_bytes / load.records:.0f} bytes, {format_.title}"
                 for load, format_ in zip(loads, formats, strict=True)
             )
             + f", {PARTITIONS} partitions, {PRODUCER['compression.type']}",
-            **({"registry": f"{_named(REGISTRY, 'apicurio-registry-app')}, on the same machine"} if registry else {}),
+            **({"registry": f"{_named('registry', 'apicurio-registry-app')}, on the same machine"} if registry else {}),
             "catalog": "SQLite, a file for each run; data in a local folder",
             "table": f"day(created_at), Parquet, {table['write.parquet.compression-codec']} level "
             f"{table['write.parquet.compression-level']}, files of up to "
@@ -65,7 +65,7 @@ def settings_of(
         },
         "Connect sink": {
             "versions": ", ".join(
-                _named(CONNECT, name)
+                _named("connect", name)
                 for name in ("connect-runtime", "iceberg-kafka-connect", "apicurio-registry-utils-converter")
             ),
             "worker": "standalone, `offset.flush.interval.ms=1000`",
@@ -79,7 +79,7 @@ def settings_of(
         "frazil": {
             "versions": f"frazil {version('frazil')}, PySpark {version('pyspark')}, PyArrow {version('pyarrow')}, "
             f"PyIceberg {version('pyiceberg')}, Python {platform.python_version()}, "
-            f"{_named(SPARK, 'spark-sql-kafka-0-10_2.13')}",
+            f"{_named('spark', 'spark-sql-kafka-0-10_2.13')}",
             "command": "`frazil run payments`",
             "Spark": f"`{settings.spark.master}`, driver with {settings.spark.driver_memory}",
             "batch": f"up to {batch:,} records, one commit each",
@@ -88,8 +88,8 @@ def settings_of(
     }
 
 
-def _named(coordinates: Sequence[Coordinate], name: str) -> str:
-    found = next(each for each in coordinates if each.name == name)
+def _named(artifacts: ArtifactSet, name: str) -> str:
+    found = next(each for each in artifact_sets()[artifacts] if each.name == name)
     return f"{found.name} {found.version}"
 
 

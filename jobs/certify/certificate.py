@@ -24,12 +24,11 @@ from jobs.certify.comparison import main_problems, stamp_problems
 from jobs.certify.fixtures import create_fixtures, remove_fixtures, remove_folder, require_absent
 from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
 from jobs.certify.load import Load
-from jobs.certify.merge_scenarios import await_merge, finish_merges
 from jobs.certify.mirror_reader import MirrorReader
 from jobs.certify.observation import Observer
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario
-from jobs.certify.scenario_run import run_scenario
+from jobs.certify.scenario_run import await_merge, finish_merges, run_scenario
 from jobs.certify.shapes import SHAPES, Shape
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
 from jobs.errors import FrazilError

@@ -29,7 +29,7 @@ from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
-from jobs.state.own_store import remove_store, store_is_there
+from jobs.state.chosen_store import remove_store, store_is_there
 from jobs.state.stream_folder import state_store
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.certify.driver_watch import DriverWatch
-from jobs.certify.drivers import Drivers
+from jobs.certify.drivers import Drivers, DriverWatch
 from jobs.certify.load import Load
 from jobs.certify.mirror_reader import MirrorReader
 from jobs.certify.observation import Observation, Observer

@@ -21,8 +21,8 @@ from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_setti
 from jobs.spec.state import StateSettings
 from jobs.spec.units import format_duration
 from jobs.spec.written_secret import written_variables
+from jobs.state.chosen_store import own_store
 from jobs.state.durable_files import write_durably
-from jobs.state.own_store import own_store
 
 STREAM = "certify"
 PREFIX = "frazil_certify_"

@@ -31,8 +31,7 @@ from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.schema import VALUE, is_null, is_struct, optional, top_node
 from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
 from jobs.generate.json_encoding import days, micros, micros_of_day, unscaled
-from jobs.generate.rows import Row
-from jobs.generate.shape import Entries, Items, Leaf, Member, Shape, Struct
+from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
 
 _PLAIN: Mapping[str, ice.PrimitiveType] = {
     "boolean": ice.BooleanType(),

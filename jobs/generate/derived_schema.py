@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -31,26 +31,6 @@ _PLAIN_AVRO: Mapping[type[ice.PrimitiveType], Any] = {
     ice.TimestampType: {"type": "long", "logicalType": "local-timestamp-micros"},
     ice.TimestamptzType: {"type": "long", "logicalType": "timestamp-micros"},
 }
-_PROTOBUF: Mapping[type[ice.PrimitiveType], str] = {
-    ice.BooleanType: "bool",
-    ice.IntegerType: "int32",
-    ice.LongType: "int64",
-    ice.FloatType: "float",
-    ice.DoubleType: "double",
-    ice.StringType: "string",
-    ice.BinaryType: "bytes",
-    ice.FixedType: "bytes",
-    ice.DateType: "google.type.Date",
-    ice.TimeType: "google.type.TimeOfDay",
-    ice.TimestamptzType: "google.protobuf.Timestamp",
-}
-_PROTOBUF_FILES = {
-    "google.type.Date": "google/type/date.proto",
-    "google.type.TimeOfDay": "google/type/timeofday.proto",
-    "google.protobuf.Timestamp": "google/protobuf/timestamp.proto",
-    "confluent.type.Decimal": "confluent/type/decimal.proto",
-    "confluent.field_meta": "confluent/meta.proto",
-}
 _DATA, _TIME = "org.apache.kafka.connect.data.", "io.debezium.time."
 _CONNECT: Mapping[type[ice.PrimitiveType], tuple[str, str | None]] = {
     ice.BooleanType: ("boolean", None),
@@ -60,7 +40,6 @@ _CONNECT: Mapping[type[ice.PrimitiveType], tuple[str, str | None]] = {
     ice.DoubleType: ("double", None),
     ice.StringType: ("string", None),
     ice.BinaryType: ("bytes", None),
-    ice.FixedType: ("bytes", None),
     ice.UUIDType: ("string", "io.debezium.data.Uuid"),
     ice.DateType: ("int32", _DATA + "Date"),
     ice.TimeType: ("int64", _TIME + "MicroTime"),
@@ -76,7 +55,7 @@ def derived_schema(format_: str, columns: Iterable[ice.NestedField], name: str) 
     """The text of a writer schema whose records have columns.
 
     Args:
-        format_: `avro`, `protobuf`, `json_schema` or `connect_json`.
+        format_: `avro`, `json_schema` or `connect_json`; of `protobuf` none is made.
         columns: Of the records.
         name: Made to the record's name.
 
@@ -90,7 +69,9 @@ def derived_schema(format_: str, columns: Iterable[ice.NestedField], name: str) 
         case "avro":
             return json.dumps(_avro_record(title, fields, count(1), ""))
         case "protobuf":
-            return _protobuf_file(title, fields)
+            raise FrazilError(
+                "no schema is made of columns for Protobuf.", fix="register one, then name its subject with --subject"
+            )
         case "json_schema":
             return json.dumps({"title": title, **_json_struct(fields)})
         case _:
@@ -127,68 +108,6 @@ def _avro(kind: ice.IcebergType, numbers: Iterator[int], path: str) -> Any:
             return _PLAIN_AVRO[type(kind)]  # pyright: ignore[reportArgumentType]
         case _:
             raise _cannot(path, f"Avro has no type for {schema_text(kind)}")
-
-
-def _protobuf_file(name: str, fields: tuple[ice.NestedField, ...]) -> str:
-    used: set[str] = set()
-    message = "\n".join(_protobuf_message(name, fields, used, ""))
-    files = sorted(file for kind, file in _PROTOBUF_FILES.items() if kind in used)
-    imports = "".join(f'import "{each}";\n' for each in files)
-    return f'syntax = "proto3";\n{imports}{message}\n'
-
-
-def _protobuf_message(name: str, fields: Iterable[ice.NestedField], used: set[str], path: str) -> Iterator[str]:
-    inner: list[str] = []
-    yield f"message {name} {{"
-    for number, each in enumerate(fields, 1):
-        at = _below(path, each.name)
-        if not _NAME.fullmatch(each.name):
-            raise _cannot(at, "Protobuf has no such name")
-        title = f"Type{number}"
-
-        def word(kind: ice.IcebergType, at: str = at, title: str = title) -> str:
-            if isinstance(kind, ice.StructType):
-                inner.extend(f"  {line}" for line in _protobuf_message(title, kind.fields, used, at))
-                return title
-            found = "confluent.type.Decimal" if isinstance(kind, ice.DecimalType) else _PROTOBUF.get(type(kind))  # pyright: ignore[reportArgumentType]
-            if found is None:
-                raise _cannot(at, f"Protobuf has no type for {schema_text(kind)} here")
-            used.add(found)
-            return found
-
-        yield f"  {_protobuf_field(each, word, used)} = {number}{_protobuf_digits(each.field_type)};"
-    yield from inner
-    yield "}"
-
-
-def _protobuf_field(field: ice.NestedField, word: Callable[[ice.IcebergType], str], used: set[str]) -> str:
-    match field.field_type:
-        case ice.ListType(element_type=element):
-            used |= _digits_file(element)
-            return f"repeated {word(element)} {field.name}"
-        case ice.MapType(key_type=ice.StringType(), value_type=value):
-            return f"map<string, {word(value)}> {field.name}"
-        case kind:
-            used |= _digits_file(kind)
-            scalar = "." not in (found := word(kind)) and not isinstance(kind, ice.StructType)
-            return f"{'optional ' if scalar and not field.required else ''}{found} {field.name}"
-
-
-def _digits_file(kind: ice.IcebergType) -> set[str]:
-    return {"confluent.field_meta"} if isinstance(kind, ice.DecimalType) else set()
-
-
-def _protobuf_digits(kind: ice.IcebergType) -> str:
-    """What says precision and scale of a decimal, as Confluent's converter reads it."""
-    kind = kind.element_type if isinstance(kind, ice.ListType) else kind
-    if not isinstance(kind, ice.DecimalType):
-        return ""
-    said = (("precision", kind.precision), ("scale", kind.scale))
-    return (
-        " ["
-        + ", ".join(f'(confluent.field_meta).params = {{key: "{name}" value: "{value}"}}' for name, value in said)
-        + "]"
-    )
 
 
 def _connect_struct(fields: Iterable[ice.NestedField], path: str = "") -> dict[str, Any]:

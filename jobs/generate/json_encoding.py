@@ -1,4 +1,4 @@
-"""JSON of rows: each value in the way that a declared type says, and the shape that the type gives it."""
+"""JSON of rows: each value in the form that its declared type names, and the shape that the type gives it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
-from jobs.generate.rows import Row
-from jobs.generate.shape import Entries, Items, Leaf, Member, Shape, Struct
+from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
+from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.iceberg_schema import iceberg_schema
 
@@ -21,6 +21,34 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
 _UNITS_OF_DAY = {"millis_of_day": 1_000, "micros_of_day": 1_000_000, "nanos_of_day": 1_000_000_000}
 _MOST = {"int8": 127, "int16": 32_767}
+
+
+class JsonEncoder:
+    """Writes rows as JSON.
+
+    Args:
+        types: What the records are.
+        sends_null: Whether null is written; otherwise what is null is left out of its object.
+
+    Attributes:
+        shape: Of the rows.
+    """
+
+    def __init__(self, types: JsonWriterTypes, *, sends_null: bool = True) -> None:
+        self._types: JsonWriterTypes = types
+        self._sends_null: bool = sends_null
+        self.shape: Struct = json_shape(types.declared)
+
+    def encode(self, row: Row) -> bytes:
+        """The JSON of a row."""
+        return json_text(self.value(row))
+
+    def value(self, row: Row) -> Any:
+        """What JSON is written of: a dict of the row's members, or a single value."""
+        if self._types.single:
+            return json_value(self._types.declared.fields[0].type, row.get(VALUE_COLUMN))
+        members = json_members(self._types.declared, row)
+        return members if self._sends_null else _without_null(members)
 
 
 def json_shape(declared: StructType) -> Struct:
@@ -155,3 +183,13 @@ def json_leaf(kind: Primitive, path: str) -> Leaf:
     column = iceberg_schema(StructType((Field("column", kind),))).fields[0].field_type
     assert isinstance(column, ice.PrimitiveType)
     return Leaf(column, most=_MOST.get(kind.encoding or ""), json="object" if kind.name == "json" else None)
+
+
+def _without_null(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _without_null(each) for name, each in value.items() if each is not None}
+        case list():
+            return [_without_null(each) for each in value]
+        case _:
+            return value

@@ -28,8 +28,7 @@ from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.schema import message_tree
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.generate.json_encoding import micros, micros_of_day, unscaled
-from jobs.generate.rows import Row
-from jobs.generate.shape import Entries, Items, Leaf, Member, Shape, Struct
+from jobs.generate.rows import Entries, Items, Leaf, Member, Row, Shape, Struct
 
 _PLAIN: Mapping[str, ice.PrimitiveType] = {
     "float": ice.FloatType(),

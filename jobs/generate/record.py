@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -30,7 +30,7 @@ class GeneratedRecord:
 
 
 class ValueGenerator(Protocol):
-    """Makes values of one format and schema, or keys, or what a header holds."""
+    """Makes values of one format and schema, or keys."""
 
     @property
     def bad_kinds(self) -> Mapping[str, str]:
@@ -57,13 +57,11 @@ class HeaderGenerator:
 
     Attributes:
         name: Of the header.
-        values: Makes its bytes.
-        required: Whether a record without it is refused.
+        value: Makes its bytes.
     """
 
     name: str
-    values: ValueGenerator
-    required: bool = False
+    value: Callable[[random.Random, datetime], bytes]
 
 
 @dataclass(frozen=True)
@@ -82,40 +80,20 @@ class RecordGenerator:
 
     @property
     def bad_kinds(self) -> Mapping[str, str]:
-        """The ways in which a record can be bad, with the class of the dead letter."""
-        kinds = dict(self.value.bad_kinds)
-        if self.key is not None:
-            kinds |= {f"key_{kind}": found for kind, found in self.key.bad_kinds.items()}
-        for each in self.headers:
-            kinds |= {f"header_{kind}": found for kind, found in each.values.bad_kinds.items()}
-        if any(each.required for each in self.headers):
-            kinds["header_missing"] = "missing_field"
-        return kinds
+        """The ways in which a record's value can be bad, with the class of the dead letter."""
+        return self.value.bad_kinds
 
     def good(self, rng: random.Random, at: datetime) -> GeneratedRecord:
         """A record that lands."""
-        value = self.value.good(rng, at)
-        key = self.key.good(rng, at) if self.key is not None else None
-        headers = tuple((each.name, each.values.good(rng, at)) for each in self.headers)
-        return GeneratedRecord(value, "good", key, headers)
+        return self._with_value(self.value.good(rng, at), "good", rng, at)
 
     def bad(self, kind: str, rng: random.Random, at: datetime) -> GeneratedRecord:
         """A record that becomes a dead letter, for the reason of its kind."""
-        if kind in self.value.bad_kinds:
-            value = self.value.bad(kind, rng, at)
-            good = self.good(rng, at)
-            return GeneratedRecord(value, kind, good.key, good.headers)
-        good = self.good(rng, at)
-        part, _, inner = kind.partition("_")
-        if part == "key" and self.key is not None:
-            return GeneratedRecord(good.value, kind, self.key.bad(inner, rng, at), good.headers)
-        if inner == "missing":
-            name = rng.choice([each.name for each in self.headers if each.required])
-            return GeneratedRecord(good.value, kind, good.key, tuple(each for each in good.headers if each[0] != name))
-        chosen = rng.choice([each for each in self.headers if inner in each.values.bad_kinds])
-        spoilt = chosen.values.bad(inner, rng, at)
-        headers = tuple((name, spoilt if name == chosen.name else value) for name, value in good.headers)
-        return GeneratedRecord(good.value, kind, good.key, headers)
+        return self._with_value(self.value.bad(kind, rng, at), kind, rng, at)
+
+    def _with_value(self, value: bytes, kind: str, rng: random.Random, at: datetime) -> GeneratedRecord:
+        key = self.key.good(rng, at) if self.key is not None else None
+        return GeneratedRecord(value, kind, key, tuple((each.name, each.value(rng, at)) for each in self.headers))
 
 
 def generated(generator: RecordGenerator, seed: str, number: int, at: datetime, bad_share: float) -> GeneratedRecord:

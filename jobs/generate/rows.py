@@ -1,17 +1,20 @@
-"""Drawn rows: values that look like something, at random, of the shape that a schema has."""
+"""Drawn rows: the shapes that a schema lets its rows have, and values that look like something, at random.
+
+A row is a dict of the members that have a value. Values are Python's, as Arrow gives them, except that a uuid is a
+`UUID`, and a time of day or an instant has whole milliseconds.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Context, Decimal
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from pyiceberg import types as ice
-
-from jobs.generate.shape import Entries, Items, Leaf, Member, Nothing, Shape, Struct
 
 Row: TypeAlias = dict[str, Any]
 
@@ -20,6 +23,68 @@ _WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "harbou
 _ABSENT = 0.03
 _NULL = 0.03
 _LARGEST = {ice.IntegerType: 10_000, ice.LongType: 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A single value.
+
+    Attributes:
+        type: Of the value.
+        values: The only ones there are; empty where any of the type will do.
+        most: The greatest whole number that is drawn; None if the type alone says it.
+        json: Of any JSON value: an object, a list, or either. Its value is one, and not text.
+    """
+
+    type: ice.PrimitiveType
+    values: tuple[Any, ...] = ()
+    most: int | None = None
+    json: Literal["object", "list"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    element: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A map: a list of pairs, no key twice."""
+
+    key: Leaf
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a struct.
+
+    Attributes:
+        optional: Whether it may be null, or not there.
+        group: Of the members of one group at most one has a value.
+    """
+
+    name: str
+    shape: Shape
+    optional: bool = False
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct, or the row itself.
+
+    Attributes:
+        one: Whether exactly one member has a value.
+    """
+
+    members: tuple[Member, ...]
+    one: bool = False
+
+
+Shape: TypeAlias = Leaf | Items | Entries | Struct
 
 
 def drawn_row(shape: Struct, rng: random.Random, at: datetime) -> Row:
@@ -34,6 +99,25 @@ def drawn_row(shape: Struct, rng: random.Random, at: datetime) -> Row:
     return _struct(shape, rng, at)
 
 
+def filled(shape: Struct, columns: Iterable[ice.NestedField]) -> Struct:
+    """The shape of those rows that have a value for each required column.
+
+    Args:
+        columns: Matched by name.
+    """
+    by_name = {each.name: each for each in columns}
+    return replace(shape, members=tuple(_filled(each, by_name.get(each.name)) for each in shape.members))
+
+
+def _filled(member: Member, column: ice.NestedField | None) -> Member:
+    if column is None:
+        return member
+    within, inner = member.shape, column.field_type
+    if isinstance(within, Struct) and isinstance(inner, ice.StructType):
+        within = filled(within, inner.fields)
+    return replace(member, shape=within, optional=member.optional and not column.required)
+
+
 def drawn_value(leaf: Leaf, rng: random.Random, at: datetime, name: str = "") -> Any:
     """A single value, for a column of a name."""
     return _leaf(leaf, rng, at.replace(microsecond=at.microsecond // 1000 * 1000), name)
@@ -43,9 +127,7 @@ def _struct(shape: Struct, rng: random.Random, at: datetime) -> Row:
     made: Row = {}
     for member in _chosen(shape, rng):
         chance = rng.random() if member.optional else 1.0
-        if isinstance(member.shape, Nothing):
-            made[member.name] = None
-        elif chance >= _ABSENT:
+        if chance >= _ABSENT:
             made[member.name] = None if chance < _ABSENT + _NULL else _value(member.shape, rng, at, member.name)
     return made
 
@@ -53,11 +135,10 @@ def _struct(shape: Struct, rng: random.Random, at: datetime) -> Row:
 def _chosen(shape: Struct, rng: random.Random) -> tuple[Member, ...]:
     """The members that may have a value."""
     if shape.one:
-        some = [each for each in shape.members if not isinstance(each.shape, Nothing)]
-        return (replace(rng.choice(some), optional=False),) if some else ()
+        return (replace(rng.choice(shape.members), optional=False),) if shape.members else ()
     groups: dict[str, list[str]] = {}
     for each in shape.members:
-        if each.group is not None and not isinstance(each.shape, Nothing):
+        if each.group is not None:
             groups.setdefault(each.group, []).append(each.name)
     if not groups:
         return shape.members
@@ -70,20 +151,14 @@ def _value(shape: Shape, rng: random.Random, at: datetime, name: str) -> Any:
         case Struct():
             return _struct(shape, rng, at)
         case Items(element):
-            if isinstance(element, Nothing):
-                return []
             return [_value(element, rng, at, name) for _ in range(rng.randrange(4))]
         case Entries(key, value):
             return _entries(key, value, rng, at, name)
         case Leaf():
             return _leaf(shape, rng, at, name)
-        case Nothing():
-            return None
 
 
 def _entries(key: Leaf, value: Shape, rng: random.Random, at: datetime, name: str) -> list[tuple[Any, Any]]:
-    if isinstance(value, Nothing):
-        return []
     if isinstance(key.type, ice.StringType) and not key.values:
         keys: list[Any] = rng.sample(_WORDS, rng.randrange(4))
     else:

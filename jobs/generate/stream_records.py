@@ -1,16 +1,46 @@
-"""Records of a stream: values, and the keys and headers that its rows have columns of."""
+"""Records of a stream: values and keys that its decoders take, and the headers that its rows have columns of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder_spec import ResolvedSchema, resolved
+from jobs.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
+from jobs.formats.connect_json.schema import connect_types
+from jobs.formats.connect_types import AS_SENT
+from jobs.formats.decoder_spec import DecoderSpec, ResolvedSchema, declared_of, resolved
+from jobs.formats.json.writer_decoder import JsonWriterTypes
+from jobs.formats.json_schema.options import JsonSchemaOptions
+from jobs.formats.json_schema.schema import json_schema_types
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.problems import MALFORMED_AVRO, MALFORMED_PROTOBUF
 from jobs.formats.record_columns import HeaderColumn, RecordColumns
-from jobs.generate.formats import generator_for
-from jobs.generate.header_records import HeaderValues
-from jobs.generate.record import HeaderGenerator, RecordGenerator
-from jobs.generate.registry_records import OneSchema
+from jobs.formats.registry_wire import USE_SCHEMA_ID
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.generate.derived_schema import derived_schema
+from jobs.generate.json_encoding import json_leaf, json_value
+from jobs.generate.record import FIRST_TIME, HeaderGenerator, RecordGenerator, ValueGenerator
+from jobs.generate.rows import drawn_value
+from jobs.generate.values import (
+    BinaryGenerator,
+    ConnectGenerator,
+    JsonGenerator,
+    OneSchema,
+    PrimitiveGenerator,
+    RegistryGenerator,
+)
+from jobs.schema.declared import Primitive
+
+_TRIALS = 20
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", USE_SCHEMA_ID})
 
 
 def record_generator(
@@ -41,6 +71,81 @@ def record_generator(
     return RecordGenerator(generator_for(rows, writer, name=stream), key, tuple(_headers(columns.headers)))
 
 
+def generator_for(rows: ResolvedSchema, writer: OneSchema | None = None, *, name: str = "Record") -> ValueGenerator:
+    """What makes values of a stream, or keys.
+
+    Args:
+        rows: The rows that its values become, and their decoder.
+        writer: The writer schema, of a format whose records name theirs.
+        name: Of records whose schema is made here.
+
+    Raises:
+        FrazilError: Values of this format, or of a type among the columns, cannot be generated.
+    """
+    kind = rows.decoder.kind
+    try:
+        made = _generator(rows, writer, name)
+    except BadWriterSchema as problem:
+        raise FrazilError(f"values of the format {kind} cannot be generated: the schema {problem.message}") from None
+    _require_lands(made, replace(rows.decoder, schemas=writer))
+    return made
+
+
+def _generator(rows: ResolvedSchema, writer: OneSchema | None, name: str) -> ValueGenerator:
+    decoder = rows.decoder
+    evolves = decoder.options.get("evolve") is not None
+    columns = rows.schema.fields
+    match decoder.kind:
+        case "json":
+            return JsonGenerator(JsonWriterTypes(declared_of(decoder)), evolves=evolves)
+        case "connect_json":
+            content: str | None = decoder.options.get(SCHEMA_CONTENT)
+            text = content or derived_schema("connect_json", columns, name)
+            defaults, as_sent = bool(decoder.options.get(REPLACE_NULL)), decoder.options.get(AS_SENT, ())
+            types = connect_types(text, defaults=defaults, as_sent=as_sent)
+            return ConnectGenerator(JsonGenerator(types, evolves=evolves), text, enveloped=content is None)
+        case "avro" | "protobuf" | "json_schema" if writer is not None:
+            return _of_writer(decoder, columns, writer, evolves=evolves)
+        case kind if kind in COLUMN_TYPES:
+            return PrimitiveGenerator(kind, columns[0].name)
+        case kind:
+            raise FrazilError(f"values of the format {kind} cannot be generated.")
+
+
+def _of_writer(decoder: DecoderSpec, columns: Any, writer: OneSchema, *, evolves: bool) -> RegistryGenerator:
+    schema = writer.schema.schema
+    options: Mapping[str, Any] = {key: value for key, value in decoder.options.items() if key not in _OWN_OPTIONS}
+    match decoder.kind:
+        case "avro":
+            from jobs.generate.avro_encoding import AvroEncoder
+
+            bodies = BinaryGenerator(AvroEncoder(schema, options), columns, "avro", MALFORMED_AVRO, empty_is_bad=True)
+            return RegistryGenerator(bodies, writer.number)
+        case "protobuf":
+            from jobs.formats.protobuf.compile import message_of
+            from jobs.generate.protobuf_encoding import ProtobufEncoder
+
+            message = schema.message or (0,)
+            encoder = ProtobufEncoder(message_of(replace(schema, message=message)), options)
+            bodies = BinaryGenerator(encoder, columns, "protobuf", MALFORMED_PROTOBUF, empty_is_bad=False)
+            return RegistryGenerator(bodies, writer.number, message)
+        case _:
+            # What is not required may be left out of any object; whether it may be null, not every schema says.
+            types = json_schema_types(schema, JsonSchemaOptions.of(options))
+            return RegistryGenerator(JsonGenerator(types, evolves=evolves, sends_null=False), writer.number)
+
+
+def _require_lands(made: ValueGenerator, decoder: DecoderSpec) -> None:
+    """See that the stream's own decoder takes what is made."""
+    values = [made.good(random.Random(number), FIRST_TIME) for number in range(_TRIALS)]
+    if failures := FORMATS[decoder.kind].reference(decoder).decode(pa.array(values, pa.binary())).failures:
+        where = f" at {failures[0].field}" if failures[0].field else ""
+        raise FrazilError(
+            f"values of this schema cannot be generated{where}: it {failures[0].message}",
+            fix="name a subject whose values all fit the stream's columns",
+        )
+
+
 def _headers(columns: Iterable[HeaderColumn]) -> Iterator[HeaderGenerator]:
     by_header: dict[str, list[HeaderColumn]] = {}
     for each in columns:
@@ -50,4 +155,22 @@ def _headers(columns: Iterable[HeaderColumn]) -> Iterator[HeaderGenerator]:
         if len(kinds) > 1:
             named = " and ".join(each.name for each in several)
             raise FrazilError(f"header {header}: no value is known that fits all of the columns {named}.")
-        yield HeaderGenerator(header, HeaderValues(several[0]), any(each.column.required for each in several))
+        yield _header(header, several[0])
+
+
+def _header(header: str, column: HeaderColumn) -> HeaderGenerator:
+    kind = column.column.type
+    assert isinstance(kind, Primitive)
+    if column.as_bytes:
+        numbers = {word: name for name, word in COLUMN_TYPES.items() if name != "short"}
+        return HeaderGenerator(header, PrimitiveGenerator(numbers[kind.name], column.name).good)
+    leaf = json_leaf(kind, column.name)
+
+    def value(rng: random.Random, at: datetime) -> bytes:
+        drawn = drawn_value(leaf, rng, at, column.name)
+        if kind.name == "binary":
+            return drawn
+        made = json_value(kind, drawn)
+        return made.encode() if isinstance(made, str) else msgspec.json.encode(made)
+
+    return HeaderGenerator(header, value)

@@ -17,9 +17,8 @@ from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.logs import driver_log
-from jobs.supervise.actual import read_certain
+from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.control_request import read_control
-from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, write_heartbeat
 from jobs.supervise.launchers.choice import looker

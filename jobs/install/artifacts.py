@@ -13,13 +13,14 @@ import hashlib
 import json
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.install import ivy
-from jobs.install.coordinates import SETS, ArtifactSet
+from jobs.install.coordinates import ArtifactSet, artifact_sets
 from jobs.state.durable_files import write_durably
 from jobs.system.locks import exclusive
 
@@ -28,6 +29,7 @@ REPAIR = "make setup (or: python -m jobs.install.artifacts)"
 _STAMP = "verified.json"
 # Whoever fetches gives up by himself where no bytes come; over a slow link the whole takes long.
 _LOCK_DEADLINE_SECONDS = 120 * 60.0
+_UNPACK_DEADLINE_SECONDS = 300.0
 
 OnProgress = Callable[[str], None]
 
@@ -73,6 +75,29 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
     return [folder / filename for filename in sorted(expected)]
 
 
+def unpacked(archive: Path) -> Path:
+    """The folder with what is in an archive of a set: unpacked once, beside it, for all processes.
+
+    Args:
+        archive: As `resolve_jars` gives it; a set has one at most.
+    """
+    folder = archive.parent / "unpacked"
+    if not folder.exists():
+        with exclusive(archive.parent / ".unpacking.lock", deadline_seconds=_UNPACK_DEADLINE_SECONDS):
+            if not folder.exists():
+                _unpack(archive, folder)
+    return folder
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    # The folder gets its name only when all is in it.
+    partial = folder.with_name(".unpacking")
+    shutil.rmtree(partial, ignore_errors=True)
+    with tarfile.open(archive) as file:
+        file.extractall(partial, filter="data")
+    partial.rename(folder)
+
+
 def cache_folder() -> Path:
     """Return where frazil keeps what can be fetched again."""
     own = os.environ.get("FRAZIL_CACHE")
@@ -112,7 +137,7 @@ def fetch_unchecked(name: ArtifactSet, target: Path, say: OnProgress) -> dict[st
         ArtifactError: Ivy could not fetch it.
         PreflightError: Java or PySpark is missing.
     """
-    ivy.retrieve(SETS[name], target, work=target.with_suffix(".ivy"), label=name, on_progress=say)
+    ivy.retrieve(artifact_sets()[name], target, work=target.with_suffix(".ivy"), label=name, on_progress=say)
     return {path.name: _sha256(path) for path in sorted(target.iterdir())}
 
 
@@ -126,7 +151,7 @@ def _fetch(name: ArtifactSet, expected: dict[str, str], folder: Path, say: OnPro
     started = time.monotonic()
     say(f"{name}: fetching {len(expected)} jars into {folder}")
     try:
-        ivy.retrieve(SETS[name], jars, work=work, label=name, total=len(expected), on_progress=say)
+        ivy.retrieve(artifact_sets()[name], jars, work=work, label=name, total=len(expected), on_progress=say)
     except ivy.IvyError as error:
         raise ArtifactError(f"The {name} jars could not be fetched: {error.message}", fix=error.fix) from None
     try:

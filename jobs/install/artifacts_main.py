@@ -12,17 +12,17 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.install.artifacts import CHECKSUMS, fetch_unchecked, resolve_jars
-from jobs.install.coordinates import FETCHED_AT_SETUP, SETS, ArtifactSet
+from jobs.install.coordinates import FETCHED_AT_SETUP, ArtifactSet, artifact_sets
 from jobs.install.preflight import preflight
 
 _HEADER = """\
-# SHA-256 of every JVM artifact, for the versions in coordinates.py; written by
+# SHA-256 of every JVM artifact, for the versions in coordinates.toml; written by
 # `python -m jobs.install.artifacts --write-checksums`. A jar that differs is refused.
 """
 
 
 @click.command(help="Fetch the JVM artifacts that this machine lacks, and check all of them.")
-@click.option("--write-checksums", is_flag=True, help="For maintainers: accept what coordinates.py names today.")
+@click.option("--write-checksums", is_flag=True, help="For maintainers: accept what coordinates.toml names today.")
 @click.option("--quiet", is_flag=True, help="Say nothing if all is there already.")
 def main(write_checksums: bool, quiet: bool) -> None:
     try:
@@ -54,8 +54,9 @@ def _write_checksums() -> None:
         def fetch(name: ArtifactSet) -> dict[str, str]:
             return fetch_unchecked(name, Path(folder) / name, _say)
 
-        with ThreadPoolExecutor(len(SETS)) as pool:
-            for name, found in zip(SETS, pool.map(fetch, SETS), strict=True):
+        sets = artifact_sets()
+        with ThreadPoolExecutor(len(sets)) as pool:
+            for name, found in zip(sets, pool.map(fetch, sets), strict=True):
                 lines.extend(f"{digest}  {name}/{filename}\n" for filename, digest in sorted(found.items()))
     CHECKSUMS.write_text(_HEADER + "".join(lines))
     click.echo(f"{len(lines)} checksums written to {CHECKSUMS}; look at the difference before you commit it")

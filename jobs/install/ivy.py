@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
 import re
-import selectors
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -17,18 +14,20 @@ from jobs.errors import FrazilError
 from jobs.install.coordinates import Coordinate
 from jobs.install.preflight import PreflightError, check_java, pyspark_folder
 
-# Ivy sets no time-out on a socket, and says nothing of a large file before it has all of it.
-_SILENCE_SECONDS = 120.0
-_LOOK_SECONDS = 1.0
-_PROGRESS_SECONDS = 10.0
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
 _PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
 
-# A module's POM names a parent, which names another: none of it is needed to fetch one file.
-_WITHOUT_POMS = """\
+# Ivy waits for ever unless it is told otherwise.
+_SILENCE_MS = 120_000
+_SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+  <timeout-constraints>
+    <timeout-constraint name="impatient" connectionTimeout="30000" readTimeout="{silence}"/>
+  </timeout-constraints>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" usepoms="{usepoms}" timeoutConstraint="impatient"/>
+  </resolvers>
 </ivysettings>
 """
 
@@ -58,7 +57,7 @@ def retrieve(
         work: A folder for Ivy's cache, for this call alone: Ivy does not lock it.
         label: How the set is called in progress lines.
         total: How many jars are expected, if that is known.
-        on_progress: Called with one line per jar, and now and then while a large one comes.
+        on_progress: Called with one line per jar.
 
     Raises:
         IvyError: With what Ivy said; or no byte came for two minutes, however long the whole may take.
@@ -69,8 +68,10 @@ def retrieve(
     module = work / "ivy.xml"
     module.write_text(_module(label, coordinates))
     settings = os.environ.get("FRAZIL_IVY_SETTINGS")
-    if settings is None and not any(each.needs_pom for each in coordinates):
-        (work / "ivysettings.xml").write_text(_WITHOUT_POMS)
+    if settings is None:
+        # A module's POM names a parent, which names another: none of it is needed to fetch one file.
+        usepoms = str(any(each.needs_pom for each in coordinates)).lower()
+        (work / "ivysettings.xml").write_text(_SETTINGS.format(silence=_SILENCE_MS, usepoms=usepoms))
         settings = str(work / "ivysettings.xml")
     command = [
         str(check_java().executable),
@@ -78,85 +79,35 @@ def retrieve(
         "-cp",
         str(_ivy_jar()),
         "org.apache.ivy.Main",
-        *(["-settings", settings] if settings else []),
+        *("-settings", settings),
         *("-cache", str(work / "cache")),
         *("-ivy", str(module)),
         *("-types", *dict.fromkeys(["jar", "bundle", *(each.packaging for each in coordinates)])),
         *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     problems: collections.deque[str] = collections.deque(maxlen=4)
     fetched = 0
-    try:
-        for line in _lines(process, work, lambda size: on_progress(f"{label}: {size / 1e6:,.0f} MB so far")):
-            if match := _FETCHED.search(line):
-                fetched += 1
-                of = f" of {total}" if total else ""
-                on_progress(f"{label}: {fetched}{of}: {match.group(1)} {match.group(2)}")
-            elif _PROBLEM.search(line):
-                problems.append(line.strip(" \t\n:"))
-        status = process.wait()
-    finally:
-        if process.stdout is not None:
-            process.stdout.close()
-        if process.poll() is None:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if match := _FETCHED.search(line):
+                    fetched += 1
+                    of = f" of {total}" if total else ""
+                    on_progress(f"{label}: {fetched}{of}: {match.group(1)} {match.group(2)}")
+                elif _PROBLEM.search(line):
+                    problems.append(line.strip(" \t\n:"))
+            status = process.wait()
+        except BaseException:
             process.kill()
-            process.wait()
+            raise
     if status != 0:
         said = "; ".join(dict.fromkeys(filter(None, problems))) or f"Ivy ended with status {status}"
         raise IvyError(
             said, fix="check the network (a proxy goes into JAVA_TOOL_OPTIONS, a mirror into FRAZIL_IVY_SETTINGS)"
         )
-
-
-def _lines(process: subprocess.Popen[bytes], work: Path, say: Callable[[int], None]) -> Iterator[str]:
-    """What Ivy says, line by line, for as long as it says anything or the files in its cache grow.
-
-    Args:
-        process: Ivy's.
-        work: Its cache, which belongs to it alone.
-        say: Told the bytes in there, every ten seconds in which no line came.
-
-    Raises:
-        IvyError: Neither happened for two minutes.
-    """
-    assert process.stdout is not None
-    rest, size = b"", 0
-    heard = told = looked = time.monotonic()
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while True:
-            if selector.select(min(_LOOK_SECONDS, _SILENCE_SECONDS)):
-                came = os.read(process.stdout.fileno(), 65536)
-                if not came:
-                    break
-                heard = time.monotonic()
-                *lines, rest = (rest + came).split(b"\n")
-                if lines:
-                    told = heard
-                yield from (line.decode(errors="replace") for line in lines)
-            now = time.monotonic()
-            if now - looked >= _LOOK_SECONDS:
-                looked, before, size = now, size, _size(work)
-                heard = now if size != before else heard
-            if now - heard > _SILENCE_SECONDS:
-                said = f"the repository sent nothing for {_SILENCE_SECONDS:.0f} s"
-                raise IvyError(said, fix="check the network; try again")
-            if now - told > _PROGRESS_SECONDS:
-                told = now
-                say(size)
-    if rest:
-        yield rest.decode(errors="replace")
-
-
-def _size(folder: Path) -> int:
-    """Bytes of the files in a folder; some may be moved meanwhile."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += Path(parent, name).stat().st_size
-    return total
 
 
 def _ivy_jar() -> Path:

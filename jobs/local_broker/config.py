@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
+import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from jobs.errors import FrazilError
 from jobs.system.ports import HOST, free_ports
+
+_SHOWN_LINES = 12
+
+
+class BrokerError(FrazilError):
+    """The local broker did not come up."""
+
+
+def last_kafka_lines(text: str) -> str:
+    """Return the end of what Kafka printed for a broker's error, indented, without Java's stack frames."""
+    told = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
+    return "\n".join(f"    {line}" for line in told[-_SHOWN_LINES:])
+
 
 # The paths are relative: the broker runs in its own folder, whose name may then hold anything.
 _FIXED = {
@@ -120,3 +137,50 @@ def _escape(value: str) -> str:
 def _unicode_escape(char: str) -> str:
     code_units = char.encode("utf-16-be")
     return "".join(f"\\u{code_units[i]:02x}{code_units[i + 1]:02x}" for i in range(0, len(code_units), 2))
+
+
+_FORMAT_DEADLINE_SECONDS = 180.0
+
+
+def cluster_id(folder: Path) -> str | None:
+    """Return the id of the cluster whose storage the broker's folder holds, or None before it is formatted."""
+    try:
+        text = (folder / "data" / "meta.properties").read_text()
+    except FileNotFoundError:
+        return None
+    match = re.search(r"^cluster\.id=(.+)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else None
+
+
+def format_storage(folder: Path, java: str, classpath: str) -> None:
+    """Make the storage of a new cluster as `server.properties` in the folder tells.
+
+    Raises:
+        BrokerError: There are topics without the file that names their cluster, or Kafka's tool refused.
+    """
+    data = folder / "data"
+    topics = sorted(each.name for each in data.glob("*-*/") if each.name != "__cluster_metadata-0")
+    if topics:
+        raise BrokerError(
+            f"{data} holds {len(topics)} partitions ({topics[0]}, …), but not meta.properties, which names their"
+            " cluster",
+            fix=f"put {data / 'meta.properties'} back, or remove {data} with all that was produced",
+        )
+    # What an interrupted attempt left would be refused by the tool.
+    shutil.rmtree(data, ignore_errors=True)
+    command = [java, "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool", "format"]
+    command += ["--cluster-id", new_cluster_id(), "--config", "server.properties"]
+    try:
+        answer = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_DEADLINE_SECONDS,
+            check=False,
+            umask=0o077,
+        )
+    except subprocess.TimeoutExpired:
+        raise BrokerError(f"Formatting {data} took more than {_FORMAT_DEADLINE_SECONDS:.0f} s") from None
+    if answer.returncode != 0:
+        raise BrokerError(f"{data} could not be formatted:\n{last_kafka_lines(answer.stdout + answer.stderr)}")

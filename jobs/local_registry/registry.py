@@ -16,10 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from jobs.errors import FrazilError
-from jobs.install.artifacts import OnProgress
+from jobs.install.artifacts import ArtifactError, OnProgress, resolve_jars, unpacked
 from jobs.install.preflight import check_java
 from jobs.local_broker.service_process import ServiceProcess, service_lock
-from jobs.local_registry.archive import registry_application
 from jobs.state.durable_files import write_durably
 from jobs.system.ports import HOST, free_ports
 from jobs.system.private_files import private_folder
@@ -190,3 +189,21 @@ def _set_compatibility(url: str) -> None:
     )
     with _opener.open(request, timeout=_REQUEST_SECONDS) as answer:
         answer.read()
+
+
+def registry_application(on_progress: OnProgress | None = None) -> Path:
+    """The jar to start the registry with; its libraries lie beside it.
+
+    Args:
+        on_progress: Called with a line of text now and then while the archive is fetched: 109 MB, the first time.
+
+    Raises:
+        ArtifactError: The archive could not be fetched, is not the committed one, or has no such jar.
+        PreflightError: Fetching needs Java and PySpark, and one is not there.
+    """
+    (archive,) = resolve_jars("registry", on_progress=on_progress)
+    folder = unpacked(archive)
+    found = sorted(folder.glob("*-runner.jar"))
+    if len(found) != 1:
+        raise ArtifactError(f"{folder} has no registry in it", fix=f"rm -r {folder}; it is unpacked anew")
+    return found[0]

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.errors import FrazilError
 from jobs.spark.end import is_stopped
-from jobs.spark.master import is_local, standalone_addresses
+from jobs.spark.master import is_local, standalone_addresses, unanswered
 from jobs.system.threads import background_thread
 
 if TYPE_CHECKING:
@@ -183,8 +182,4 @@ def _watch(context: Any, say: Callable[[str | None], None], ended: threading.Eve
 
 def _answers(master: str) -> bool:
     """Whether a standalone master listens; of others nothing is known, and they do not forget applications."""
-    for address in standalone_addresses(master):
-        with contextlib.suppress(OSError):
-            socket.create_connection(address, timeout=_ASK_SECONDS).close()
-            return True
-    return False
+    return bool(standalone_addresses(master)) and not unanswered(master, _ASK_SECONDS)

@@ -7,12 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.errors import first_line
 from jobs.redaction import redacted
+from jobs.spec.kafka_login import ALLOWED_URLS
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LONGEST = 600
 
@@ -82,3 +86,14 @@ def _deepest(java: Any) -> str:
         return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
     except Exception as gone:
         return f"the JVM does not say why ({type(gone).__name__})"
+
+
+def allow_token_url(spark: SparkSession, url: str | None) -> None:
+    """Let Kafka's clients in the session's JVM ask for tokens at a URL, beside those that they may ask already."""
+    jvm: Any = spark.sparkContext._jvm
+    if url is None or jvm is None:
+        return
+    system = jvm.java.lang.System
+    allowed = [each for each in str(system.getProperty(ALLOWED_URLS) or "").split(",") if each]
+    if url not in allowed:
+        system.setProperty(ALLOWED_URLS, ",".join([*allowed, url]))

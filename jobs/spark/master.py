@@ -63,19 +63,28 @@ def require_master(settings: Settings, seconds: float = _SECONDS) -> None:
         MasterUnavailableError: None of those named does.
         FrazilError: `spark.master` cannot be read.
     """
+    if problems := unanswered(master_of(settings), seconds):
+        raise MasterUnavailableError(
+            f"Spark's master does not answer at {problems}.",
+            fix=f"start the master, or correct spark.master in {SETTINGS_FILE}",
+        )
+
+
+def unanswered(master: str, seconds: float = _SECONDS) -> str:
+    """Where and why none of the standalone masters that are named listens; empty if one does, or none is named.
+
+    Args:
+        seconds: How long each may take to accept a connection.
+    """
     problems: list[str] = []
-    for host, port in standalone_addresses(master_of(settings)):
+    for host, port in standalone_addresses(master):
         try:
             socket.create_connection((host, port), timeout=seconds).close()
         except OSError as problem:
             problems.append(f"{host}:{port}: {problem.strerror or problem}")
         else:
-            return
-    if problems:
-        raise MasterUnavailableError(
-            f"Spark's master does not answer at {'; '.join(problems)}.",
-            fix=f"start the master, or correct spark.master in {SETTINGS_FILE}",
-        )
+            return ""
+    return "; ".join(problems)
 
 
 def not_accepted(master: str, text: str) -> MasterUnavailableError | None:

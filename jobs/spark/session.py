@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jobs.errors import FrazilError, first_line
 from jobs.install.artifacts import resolve_jars
 from jobs.redaction import redacted
-from jobs.spark.catalog_jars import catalog_jars
+from jobs.spark.catalog_conf import catalog_jars
 from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.master import is_local, master_of, not_accepted, require_master

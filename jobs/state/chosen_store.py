@@ -60,3 +60,38 @@ def documents_of(chosen: StateSettings) -> ObjectDocuments | PostgresDocuments:
     virtual = reveal(properties.pop("s3.force-virtual-addressing", "false")).lower() == "true"
     options = PresentValues({S3_PROPERTIES[key]: value for key, value in properties.items()})
     return ObjectDocuments(Bucket(parts.netloc, parts.path.strip("/"), endpoint, options, virtual, seconds))
+
+
+def own_store(chosen: StateSettings, name: str, folder: Path) -> StateSettings:
+    """Settings of a store of its own on the service of the deployment's, which holds none of its documents.
+
+    Args:
+        chosen: The deployment's; names a store.
+        name: Lower-case letters, digits and underscores: a folder within the deployment's, or a table beside its own.
+        folder: Of this machine, for what is not in the store.
+    """
+    if chosen.kind == "s3":
+        return chosen.model_copy(update={"store": f"{chosen.store}/{name}", "folder": folder})
+    schema, dot, _ = str(chosen.properties.get("table", DEFAULT_TABLE)).rpartition(".")
+    return chosen.model_copy(
+        update={"properties": {**chosen.properties, "table": f"{schema}{dot}{name}"}, "folder": folder}
+    )
+
+
+def store_is_there(own: StateSettings) -> bool:
+    """Whether a store of its own has anything, or its table is there.
+
+    Raises:
+        OSError: The service cannot be asked, or refuses.
+        FrazilError: Its client is not installed, or an environment variable with a secret is not set.
+    """
+    return documents_of(own).is_there()
+
+
+def remove_store(own: StateSettings) -> None:
+    """Remove a store of its own, with all documents; whoever wrote there has ended.
+
+    Raises:
+        OSError, FrazilError: As `store_is_there`.
+    """
+    documents_of(own).remove_all()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.spark.token_urls import allow_token_url
+from jobs.spark.jvm_calls import allow_token_url
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
 from jobs.steps import step

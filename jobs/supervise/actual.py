@@ -9,15 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from jobs.errors import FrazilError
 from jobs.spec.launcher_name import LOCAL
-from jobs.state.lease_record import read_lease
+from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.state.store import StateStore
-from jobs.supervise.driver import Driver
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launchers.launcher import Look, Looker, nobody_looks
@@ -26,11 +25,98 @@ from jobs.supervise.launches import (
     Launch,
     LaunchedProcess,
     planned_process,
+    process_name,
     read_launch,
     read_launched_process,
 )
-from jobs.supervise.lease_holder import LeaseHolder, lease_holder
-from jobs.system.boot import AHEAD_SECONDS
+from jobs.system.boot import AHEAD_SECONDS, boot_id
+from jobs.system.processes import is_alive
+
+LeaseState: TypeAlias = Literal["none", "live", "expired", "released", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """Who holds the stream's lease, or held it last.
+
+    Attributes:
+        state: `live`: held; `expired`: not renewed in time; `dead`: not released, and its process is known to be gone.
+        started, boot: Tell the process apart from a later one with the same pid, as in the lease.
+    """
+
+    state: LeaseState = "none"
+    epoch: int = 0
+    pid: int = 0
+    started: str = ""
+    boot: str = ""
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"process {self.pid} on {self.host}"
+
+
+def lease_holder(record: LeaseRecord | None) -> LeaseHolder:
+    """Who holds a lease by its newest document; None: nobody ever held it."""
+    if record is None:
+        return LeaseHolder()
+    return LeaseHolder(_state(record), record.epoch, record.pid, record.started, record.boot, record.host)
+
+
+def _state(record: LeaseRecord) -> LeaseState:
+    if record.released:
+        return "released"
+    if record.expired():
+        return "expired"
+    return "live" if record.held() else "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process of a driver, alive when it was observed.
+
+    Attributes:
+        local: Whether it runs on this host, so that it can be seen and sent signals.
+        heartbeat: Its newest; None before the first.
+        frozen: Whether it neither writes heartbeats nor holds the lease any more.
+        group: The group whose driver it is; its process carries other streams, too.
+        launched: It as its launcher knows it; None where nobody has recorded that.
+    """
+
+    attempt: int
+    generation: str
+    pid: int
+    started: str
+    host: str
+    local: bool
+    heartbeat: Heartbeat | None
+    frozen: bool = False
+    group: str | None = None
+    launched: LaunchedProcess | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.launched is None or not self.launched.remote:
+            return f"process {self.pid} on {self.host}"
+        return process_name(msgspec.structs.replace(self.launched, pid=self.pid, host=self.host))
+
+    @property
+    def process(self) -> LaunchedProcess:
+        """It as a launcher looks at it, and ends it."""
+        if self.launched is not None:
+            return self.launched
+        # Of a driver that was started by hand, or whose note is of another attempt.
+        boot = boot_id() if self.local else ""
+        return LaunchedProcess(
+            self.attempt, self.generation, self.pid, self.started, boot, self.host, time.time(), self.group
+        )
+
+    def lives(self) -> bool:
+        """Whether its process runs now; only for one on this host."""
+        return is_alive(self.pid, self.started)
+
 
 T = TypeVar("T")
 

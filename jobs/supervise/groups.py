@@ -18,9 +18,8 @@ from jobs.spec.generation import group_generation
 from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, state_store
-from jobs.supervise.actual import ActualState, read_certain
+from jobs.supervise.actual import ActualState, Driver, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control
-from jobs.supervise.driver import Driver
 from jobs.supervise.driver_session import end_leftovers
 from jobs.supervise.heartbeat import FINAL
 from jobs.supervise.keeper_record import find_keeper

@@ -15,26 +15,152 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
+from jobs.spec.groups import OWN, group_of, mixed_groups
 from jobs.spec.settings import Settings, load_settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
+from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
-from jobs.supervise.driver import Driver
-from jobs.supervise.driver_processes import DriverProcesses
-from jobs.supervise.groups import GroupRollsError
+from jobs.supervise.driver_session import end_leftovers
+from jobs.supervise.groups import DriverGroup, GroupRollsError
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error
-from jobs.supervise.launches import LaunchedElsewhereError
+from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error, given_to_group, launched_driver
+from jobs.supervise.launchers.choice import chosen_launcher, launcher_of, looker
+from jobs.supervise.launchers.launcher import DriverOrder
+from jobs.supervise.launchers.local_process import OUTPUT
+from jobs.supervise.launches import (
+    Launch,
+    LaunchedElsewhereError,
+    deaths_in_a_row,
+    failures_in_a_row,
+    read_launched_process,
+)
 from jobs.supervise.observation import Observation, observe
-from jobs.supervise.termination import Timeouts
+from jobs.supervise.termination import Timeouts, end_driver, end_in_group
 from jobs.supervise.waiting import wait_until
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
+
+
+class DriverProcesses:
+    """The processes that drive one stream.
+
+    Args:
+        home: The deployment's folder.
+        settings_file: Its settings; None for the default place.
+        stream: The stream's id.
+        timeouts: How long to wait for what.
+        command: What starts a driver; the arguments that say which follow it.
+    """
+
+    def __init__(
+        self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
+    ) -> None:
+        self._home: Path = home
+        self._streams: Path = home / "streams"
+        self._settings_file: Path | None = settings_file
+        self._stream: str = stream
+        self._timeouts: Timeouts = timeouts
+        self._command: tuple[str, ...] = tuple(command)
+
+    @contextlib.contextmanager
+    def launched(
+        self, now: Observation, config: Configuration, reason: str, count_failures: bool
+    ) -> Iterator[LaunchedDriver]:
+        """Launch a driver, under the stream's control lock; or give the stream to its group's, which is started first.
+
+        Args:
+            now: The stream, as it was observed.
+            config: What the driver is to run.
+            reason: Why.
+            count_failures: Whether launches that failed in a row are counted on.
+
+        Raises:
+            GroupRollsError: The driver of the group has to end first; it has been asked to.
+            FrazilError: The stream must not be in its group, or nothing could be started.
+        """
+        actual, former = now.actual, now.actual.launch
+        end_leftovers(actual.launched_process, self._stream)
+        same = former is not None and former.generation == config.generation
+        stable = config.spec.restart.stable_after.total_seconds()
+        launch = Launch(
+            attempt=now.last_attempt + 1,
+            generation=config.generation,
+            file=str(config.file),
+            failures=failures_in_a_row(former, actual.heartbeat, stable) if count_failures and same else 0,
+            at=time.time(),
+            reason=reason,
+            kept=former.kept if former is not None else 0,
+            kept_newest=former.kept_newest if former is not None else (),
+            group=group_of(config.spec, now.settings),
+            deaths=deaths_in_a_row(former, actual.heartbeat) if count_failures and same else 0,
+        )
+        if launch.group is not None:
+            group = DriverGroup.of(now.settings, launch.group)
+            given = (self._home, self._settings_file, self._command, reason, self._timeouts)
+            process = group.ensure(*given, count_failures=count_failures)
+            who = (self._stream, process, group.folder.root, launcher_of(process, now.settings))
+            with given_to_group(now.folder, launch, config.text, *who) as launching:
+                yield launching
+            return
+        settings = ("--settings", str(self._settings_file)) if self._settings_file else ()
+        given = ("--home", str(self._home), *settings, "--stream", self._stream)
+        order = DriverOrder(self._stream, launch, now.folder.root, self._command, given)
+        with launched_driver(now.folder, order, config.text, chosen_launcher(now.settings)) as launching:
+            yield launching
+
+    def end(self, now: Observation, driver: Driver) -> str:
+        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
+
+        def find() -> Driver | None:
+            return read_certain(now.folder.store, self._stream, looker(now.settings)).driver
+
+        launcher = launcher_of(driver.process, now.settings)
+        if driver.group is None or launcher is None:
+            return end_driver(self._stream, driver, self._timeouts, find, launcher)
+        if (how := end_in_group(self._stream, driver, self._timeouts, find)) is not None:
+            return how
+        group = DriverGroup.of(now.settings, driver.group)
+        if driver.heartbeat is None and group.actual().fresh:
+            raise FrazilError(
+                f"stream {self._stream}: attempt {driver.attempt} was not begun yet by the driver of group "
+                f"{group.name}, which is at work; it will not begin it any more.",
+                fix=f"run this again; {group.folder.root / OUTPUT} and logs/driver.log beside it say what it waits for",
+            )
+        launched = read_launched_process(group.folder.store)
+        attempt = launched.attempt if launched is not None else 0
+        launcher.end(msgspec.structs.replace(driver.process, attempt=attempt), group.label, 0.0)
+        return f"did not end: the driver of group {group.name} was killed, and its streams are started again"
+
+    def refuse_mixed(self, config: Configuration, settings: Settings) -> None:
+        """Refuse a configuration that must not be in its group, as its file and those of others stand.
+
+        Raises:
+            FrazilError: It names other secrets than the streams of its group.
+        """
+        if group_of(config.spec, settings) is None:
+            return
+        others = read_stream_files(self._streams).specs
+        for spec, sentence in mixed_groups([*({**others, self._stream: config.spec}).values()], settings):
+            if spec.stream == self._stream:
+                raise FrazilError(f"{config.file}: {sentence}.", fix=f"give it another group, or `group: {OWN}`")
+
+    def found(self, now: Observation, driver: Driver) -> LaunchedDriver | None:
+        """A driver that was there before, to be waited for; None if it is a process of another machine."""
+        process = driver.process
+        launcher = launcher_of(process, now.settings)
+        if launcher is None:
+            return None
+        group = None if driver.group is None else DriverGroup.of(now.settings, driver.group).folder.root
+        return LaunchedDriver(now.folder, self._stream, driver.attempt, process, launcher, group)
+
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _FILELESS = ("none", "unsure")
@@ -70,26 +196,13 @@ class _UselessDriver:
     died: bool
 
 
-class Lifecycle:
-    """The drivers of one stream.
-
-    Args:
-        home: The deployment's folder.
-        settings_file: Its settings; None for the default place.
-        stream: The stream's id.
-        timeouts: How long to wait for what.
-        command: What starts a driver; the arguments that say which follow it.
-    """
+class Lifecycle(DriverProcesses):
+    """The drivers of one stream, from what is asked of it to a driver at work; takes what `DriverProcesses` takes."""
 
     def __init__(
         self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
     ) -> None:
-        self._home: Path = home
-        self._streams: Path = home / "streams"
-        self._settings_file: Path | None = settings_file
-        self._stream: str = stream
-        self._timeouts: Timeouts = timeouts
-        self._drivers: DriverProcesses = DriverProcesses(home, settings_file, stream, timeouts, command)
+        super().__init__(home, settings_file, stream, timeouts, command)
         self._judged: dict[str, SpecError | None] = {}
 
     def observe(self) -> Observation:
@@ -192,7 +305,7 @@ class Lifecycle:
                 fix=f"frazil run {self._stream}",
             )
         now.refuse_other_holder()
-        self._drivers.refuse_mixed(config, now.settings)
+        self.refuse_mixed(config, now.settings)
         return config
 
     def bring_up(
@@ -218,7 +331,7 @@ class Lifecycle:
         now, ended, ended_attempt = before, "", 0
         while True:
             if replaced is not None:
-                ended = f" Attempt {replaced.attempt} {self._drivers.end(now, replaced)}."
+                ended = f" Attempt {replaced.attempt} {self.end(now, replaced)}."
                 ended_attempt = replaced.attempt
                 step("between_drivers")
             already = replaced is None and not resumed
@@ -264,12 +377,12 @@ class Lifecycle:
                     try:
                         if now.actual.launched_elsewhere:
                             raise LaunchedElsewhereError(f"another machine launched attempt {now.last_attempt}.")
-                        launching = stack.enter_context(self._drivers.launched(now, config, reason, count_failures))
+                        launching = stack.enter_context(self.launched(now, config, reason, count_failures))
                     except LaunchedElsewhereError as problem:
                         return ActionResult(
                             f"{self._stream} is started elsewhere: {problem.message}{ended}", now.heartbeat
                         )
-                elif (found := self._drivers.found(now, driver)) is not None:
+                elif (found := self.found(now, driver)) is not None:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
                     launching = found
@@ -298,10 +411,6 @@ class Lifecycle:
         with contextlib.suppress(FrazilError):
             return self.launchable(now).note
         return ""
-
-    def end(self, now: Observation, driver: Driver) -> str:
-        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        return self._drivers.end(now, driver)
 
     def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat | None:
         try:

@@ -8,10 +8,9 @@ from functools import partial
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.supervise.actual import ActualState, UnreadableStateError, read_actual
+from jobs.supervise.actual import ActualState, Driver, UnreadableStateError, read_actual
 from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
-from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launchers.choice import looker

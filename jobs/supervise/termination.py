@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.errors import FrazilError
 from jobs.spec.launcher_name import LauncherName
-from jobs.supervise.driver import Driver
+from jobs.supervise.actual import Driver
 from jobs.supervise.driver_session import end_leftovers_of
 from jobs.supervise.launchers.launcher import Launcher
 from jobs.supervise.waiting import POLL_SECONDS, wait_until

@@ -15,9 +15,10 @@ from rich.table import Table
 
 from jobs.certify.certificate import Certificate, new_id
 from jobs.certify.certificate import certify as carry_out
-from jobs.certify.not_tried import not_tried, refused_steps
 from jobs.certify.report import (
     mirror_sentence,
+    not_tried,
+    refused_steps,
     report_facts,
     report_summary,
     report_verdict,

@@ -15,10 +15,9 @@ from jobs.spec.groups import group_of
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
-from jobs.supervise.flush_wait import FLUSH_SECONDS
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.lifecycle import ActionResult
-from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.stream_control import FLUSH_SECONDS, StreamControl
 from jobs.system.threads import background_thread
 from orchestration.cli.durations import seconds_of
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder

@@ -21,8 +21,8 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
-from jobs.generate.registry_records import OneSchema
 from jobs.generate.stream_records import record_generator
+from jobs.generate.values import OneSchema
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import RecordProducer
 from jobs.registry.client import RegistryClient, registry_client

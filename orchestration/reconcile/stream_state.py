@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.supervise.actual import ActualState
-from jobs.supervise.driver import Driver
+from jobs.supervise.actual import ActualState, Driver
 from jobs.supervise.launches import LaunchedProcess
 from jobs.supervise.observation import Observation
 from jobs.supervise.stall import find_stall

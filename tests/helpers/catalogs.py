@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.spark.catalog_jars import catalog_jars
+from jobs.spark.catalog_conf import catalog_jars
 from jobs.spec.settings import Settings
 from tests.helpers.database_server import DATABASE, USER, DatabaseServer
 from tests.helpers.object_server import BUCKET, KEY, ObjectServer

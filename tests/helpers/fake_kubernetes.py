@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 
 @dataclass
@@ -135,15 +136,10 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
     """Serve one until the end."""
     state = FakeKubernetes()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
+    class Handler(QuietHandler):
         def answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
+            raw = self.body()
+            body = json.loads(raw) if raw else None
             with state.lock:
                 status, carried_out = state.faults.pop(0) if state.faults else (0, True)
                 document: dict[str, Any] = failure(status, "a fault of the test")
@@ -157,23 +153,13 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
                 # The connection ends without an answer.
                 self.close_connection = True
                 return
-            text = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.say(status, document)
 
         do_GET = do_POST = do_DELETE = answer  # noqa: N815
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        state.address = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
+    try:
+        with serving_http(Handler) as port:
+            state.address = f"http://127.0.0.1:{port}"
             yield state
-        finally:
-            server.shutdown()
-            thread.join()
-            state.end()
+    finally:
+        state.end()

@@ -6,11 +6,11 @@ import base64
 import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 SCHEMA = '"string"'
 
@@ -92,39 +92,14 @@ class RegistryServer:
 def serving(server: RegistryServer, tls: ssl.SSLContext | None = None) -> Iterator[RegistryServer]:
     """Answers on a free port of loopback until the end; `url` says where."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802
             headers = {key.lower(): value for key, value in self.headers.items()}
-            status, text = server.answer(self.path, headers, body)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+            status, text = server.answer(self.path, headers, self.body().decode())
+            self.say(status, text.encode())
 
         do_POST = do_PUT = do_GET  # noqa: N815
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            # A handshake that is refused is what some tests are about.
-            pass
-
-    with Quiet(("127.0.0.1", 0), Handler) as http:
-        if tls is not None:
-            http.socket = tls.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
-        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{http.server_address[1]}"
-        thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            http.shutdown()
-            thread.join()
+    with serving_http(Handler, tls) as port:
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        yield server

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import threading
 from collections import deque
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 Answer = tuple[int, bool]
 
@@ -39,8 +40,10 @@ class RestStandIn:
         self.config: Callable[[], dict[str, str]] = dict
         stand_in = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(QuietHandler):
+            protocol_version = "HTTP/1.0"
+
+            def do_GET(self) -> None:  # noqa: N802
                 if self.path.startswith("/v1/config"):
                     self.say(200, {"defaults": {}, "overrides": {}})
                     return
@@ -51,27 +54,16 @@ class RestStandIn:
                     return
                 self.say(200, _loaded(table.metadata_location, table.metadata) | {"config": stand_in.config()})
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.say(*stand_in.commit(self.identifier(), body))
+            def do_POST(self) -> None:  # noqa: N802
+                self.say(*stand_in.commit(self.identifier(), self.body()))
 
             def identifier(self) -> tuple[str, ...]:
                 parts = self.path.split("/")
                 return (parts[parts.index("namespaces") + 1], parts[parts.index("tables") + 1])
 
-            def say(self, status: int, document: Any) -> None:
-                content = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._open: contextlib.ExitStack = contextlib.ExitStack()
+        self._serving = serving_http(Handler)
+        self.port: int = 0
 
     def commit(self, identifier: tuple[str, ...], body: bytes) -> tuple[int, Any]:
         self.commits += 1
@@ -87,25 +79,18 @@ class RestStandIn:
                 return 200, _loaded(made.metadata_location, made.metadata)
         return status, _error("StandIn", f"the stand-in says {status}", status)
 
-    @property
-    def port(self) -> int:
-        """On 127.0.0.1."""
-        return self._server.server_address[1]
-
     def client(self) -> RestCatalog:
         """A client of it."""
         return RestCatalog("rest", uri=f"http://127.0.0.1:{self.port}")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.port = self._open.enter_context(self._serving)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._open.close()
 
 
 def _loaded(location: str, metadata: Any) -> dict[str, Any]:

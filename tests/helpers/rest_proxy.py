@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 CREDENTIAL = "frazil-tests:a-credential-of-the-tests"
 _COMMIT = re.compile(r"/v1/(?:.*/)?namespaces/[^/]+/tables/[^/]+")
@@ -89,11 +90,9 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
     """Pass on what comes to a free port of the loopback to the catalog, until the end."""
     proxy = RestProxy(port)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def handle_any(self) -> None:
-            body = self.asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.asked = self.body()
             proxy.seen_headers.update(self.headers.items())
             path = self.path.partition("?")[0]
             if path.endswith("/oauth/tokens"):
@@ -135,12 +134,7 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
                 content = self.with_keys(json.loads(content))
             if proxy.headless and content.startswith(b"{") and b'"metadata"' in content:
                 content = _headless(content)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
+            self.say(status, content)
 
         def with_keys(self, document: Any) -> bytes:
             """A table that is loaded or made, with keys, and with the place where Java asks for the next ones."""
@@ -153,23 +147,8 @@ def rest_proxy(port: int) -> Iterator[RestProxy]:
             where = {"client.refresh-credentials-endpoint": f"{table.lstrip('/')}/credentials"}
             return json.dumps({**document, "config": own | where | proxy.vend(location)}).encode()
 
-        def say(self, status: int, document: Any) -> None:
-            self.give(status, json.dumps(document).encode())
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    proxy.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving_http(Handler) as proxy.port:
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _headless(content: bytes) -> bytes:

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 Fault = Literal["", "503", "done 503", "cut", "half"]
 _OWN_HEADERS = ("expect", "connection")
@@ -61,9 +62,7 @@ def store_proxy(port: int) -> Iterator[StoreProxy]:
     """Pass on what comes to a free port of the loopback to the server, until the end."""
     proxy = StoreProxy(port)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def handle_any(self) -> None:
             fault = proxy.take(self.path) if self.command in ("PUT", "POST") else ""
             if fault == "half":
@@ -87,7 +86,7 @@ def store_proxy(port: int) -> Iterator[StoreProxy]:
         def body(self) -> bytes:
             """As it comes, with the frames of its chunks."""
             if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                return super().body()
             raw = b""
             while True:
                 line = self.rfile.readline()
@@ -132,17 +131,5 @@ def store_proxy(port: int) -> Iterator[StoreProxy]:
             self.end_headers()
             self.wfile.write(_BUSY)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    proxy.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving_http(Handler) as proxy.port:
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.server
 import json
 import ssl
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,6 +14,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from joserfc import jwk, jwt
+
+from tests.helpers.http_service import QuietHandler, serving_http
 
 ISSUER = "https://idp.test"
 
@@ -57,16 +57,18 @@ def token_server(folder: Path, keystore: Path, clients: Mapping[str, str], secon
     keys = folder / "keys.json"
     keys.write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
 
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = parse_qs(self.rfile.read(int(self.headers["Content-Length"] or 0)).decode())
+    class Answer(QuietHandler):
+        protocol_version = "HTTP/1.0"
+
+        def do_POST(self) -> None:  # noqa: N802
+            body = parse_qs(self.body().decode())
             given = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
             client, _, secret = given.partition(":")
             if found.away:
                 self.send_error(503)
             elif found.clients.get(client) != secret or body["grant_type"] != ["client_credentials"]:
                 found.refused += 1
-                self.answer(401, {"error": "invalid_client"})
+                self.say(401, {"error": "invalid_client"})
             else:
                 self.issue(client, body)
 
@@ -77,31 +79,11 @@ def token_server(folder: Path, keystore: Path, clients: Mapping[str, str], secon
             claims = {"iss": ISSUER, "sub": client, "aud": "kafka", "iat": now, "exp": now + found.seconds}
             claims |= {"scope": body["scope"][0]} if "scope" in body else {}
             token = jwt.encode({"alg": "RS256", "kid": "one"}, claims, key)
-            self.answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": found.seconds})
+            self.say(200, {"access_token": token, "token_type": "Bearer", "expires_in": found.seconds})
 
-        def answer(self, status: int, document: Mapping[str, object]) -> None:
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keystore)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    # Whoever does not trust its certificate hangs up.
-    server.handle_error = lambda request, client_address: None
-    found = TokenServer(f"https://127.0.0.1:{server.server_port}/token", keys, dict(clients), seconds)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    found = TokenServer("", keys, dict(clients), seconds)
+    with serving_http(Answer, context) as port:
+        found.url = f"https://127.0.0.1:{port}/token"
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -12,7 +12,7 @@ import yaml
 
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.supervise.flush_request import request_flush
-from jobs.supervise.flush_wait import await_flush
+from jobs.supervise.stream_control import await_flush
 from tests.helpers.topics import idempotent_producer
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform
-from pyiceberg.types import DoubleType, LongType, StringType
+from pyiceberg.types import StringType
 
-from jobs.commit.offsets import TopicPartition
 from jobs.contract.earlier_rows import EarlierRows
-from jobs.contract.unavailable import SparkFailedError, is_unavailable
 from jobs.increment.arrow_rows import small_table
-from jobs.increment.increment import added_files, increment_since
+from jobs.increment.increment import increment_since
 from jobs.increment.row_selection import RowSelection, increment_rows, whole_table
 from jobs.increment.spark_rows import rows_to_read_again, spark_frame
 from jobs.increment.validated_position import CheckSummary
-from tests.helpers.check_world import CheckWorld, no_spark
+from tests.helpers.check_world import no_spark
 from tests.helpers.landed_table import BEGIN, COORDINATES, NAME, LandedTable
 from tests.unit.increment.test_increment import NOW, here
 
@@ -55,14 +49,8 @@ def same(
     spark: SparkSession,
     landed: LandedTable,
     columns: tuple[str, ...] = COLUMNS,
-    *,
-    python: bool = False,
 ) -> int:
-    """How many rows each reader sees, after each was found to see the same.
-
-    Args:
-        python: Whether Iceberg's own reader is not expected to read the files.
-    """
+    """How many rows each reader sees, after each was found to see the same."""
     arrow = small_table(selection, columns)
     expected = sorted(arrow.to_pylist(), key=repr)
     with contextlib.ExitStack() as until:
@@ -74,7 +62,7 @@ def same(
             assert frame.columns == arrow.schema.names
             assert sorted(frame.toArrow().cast(arrow.schema).to_pylist(), key=repr) == expected
         if selection.files:
-            assert [through_python(each) for each in frames] == [True, python]
+            assert [through_python(each) for each in frames] == [True, False]
     assert staged(spark) == 0 and not spark.sparkContext._jsc.getPersistentRDDs()  # pyright: ignore
     return len(expected)
 
@@ -82,11 +70,6 @@ def same(
 def through_python(frame: DataFrame) -> bool:
     plan: Any = frame._jdf
     return "MapInArrow" in plan.queryExecution().toString()
-
-
-def all_files(table: Table) -> list[DataFile]:
-    """What every snapshot has added."""
-    return [file for each in table.metadata.snapshots for file in added_files(each, table.io)]
 
 
 def staged(spark: SparkSession) -> int:
@@ -173,76 +156,3 @@ def test_earlier_rows_are_the_same_by_both(tmp_path: Path, spark: SparkSession) 
     for column in ("at", "wall"):
         told = [dict(each.past_volumes(column, last - timedelta(days=2), last)) for each in (arrow, by_spark)]
         assert told[0] == told[1] and sum(told[0].values()) == 60, column
-
-
-def test_files_of_former_schemas_and_partitions_are_read_as_the_table_is_now(
-    tmp_path: Path, spark: SparkSession
-) -> None:
-    session = spark.newSession()
-    landed = LandedTable(
-        tmp_path / "home", schema="id long, amount float, n int, name string, person struct<name string, age int>"
-    )
-    rows = {"n": [*range(5)], "name": ["a", "b", None, "a", "b"], "person": [{"name": "x", "age": n} for n in range(5)]}
-    landed.land((0, 0, 5), **rows)
-    with landed.table.update_spec() as change:
-        # What is a partition's value stands in the files as well.
-        change.add_identity("name")
-        change.add_field("_kafka_timestamp", DayTransform())
-    landed.land((0, 5, 10), **rows)
-    with landed.table.update_schema() as change:
-        change.update_column("n", LongType())
-        change.update_column("amount", DoubleType())
-    with landed.table.update_schema() as change:
-        change.rename_column("n", "number")
-        change.rename_column(("person", "name"), "called")
-    with landed.table.update_schema() as change:
-        change.add_column(("person", "note"), StringType())
-        change.add_column("n", StringType())
-    again = {"number": rows["n"], "n": ["new"] * 5, "name": rows["name"]}
-    landed.land((1, 0, 5), **again, person=[{"called": "y", "age": None, "note": "z"}] * 5)
-    table = landed.table
-    files = all_files(table)
-    assert len({file.spec_id for file in files}) == 2
-    everything = RowSelection(table, COORDINATES, files)
-    columns = ("id", "amount", "number", "n", "name", "person", "_kafka_offset")
-    assert same(everything, session, landed, columns) == 15
-    # Rows of some ranges are left out, by columns that are not among those that are wanted.
-    outside = {TopicPartition("orders", 0): [(3, 6), (8, 9)], TopicPartition("it's", 0): [(0, 100)]}
-    assert same(replace(everything, outside=outside), session, landed, ("id", "n")) == 15 - 4
-    # The catalog has another schema by now than the rows are wanted in.
-    with landed.table.update_schema() as change:
-        change.add_column("late", StringType())
-    assert same(everything, session, landed, columns, python=True) == 15
-    landed.catalog.rename_table(NAME, "lake.former")
-    assert same(everything, session, landed, columns, python=True) == 15
-
-
-def test_files_are_let_go_though_reading_them_fails(tmp_path: Path, spark: SparkSession) -> None:
-    session = spark.newSession()
-    landed = LandedTable(tmp_path / "home")
-    landed.land((0, 0, 5))
-    table = landed.table
-    files = all_files(table)
-    with contextlib.ExitStack() as until:
-        frame = rows_to_read_again(RowSelection(table, None, files), ("id",), session, landed.settings, until)
-        assert staged(session) == 1 and frame.count() == 5
-        Path(files[0].file_path.removeprefix("file://")).unlink()
-        with pytest.raises(Exception, match=r"Failed to open|does not exist|Cannot open") as raised:
-            frame.toArrow()
-        assert is_unavailable(raised.value)
-    assert staged(session) == 0
-
-
-def test_a_file_that_is_gone_is_no_fault_of_the_rows(tmp_path: Path, spark: SparkSession) -> None:
-    world = CheckWorld(tmp_path / "home")
-    world.land(0, [1.0, None])
-    world.check()
-    assert world.recorded is not None
-    position = world.recorded.snapshot_id
-    world.land(2, [3.0, None])
-    files = all_files(world.table)
-    Path(files[-1].file_path.removeprefix("file://")).unlink()
-    session = spark.newSession()
-    with pytest.raises(SparkFailedError, match="could not be checked, since Spark failed"):
-        world.check(engine="spark", spark=lambda: session)
-    assert world.recorded is not None and world.recorded.snapshot_id == position

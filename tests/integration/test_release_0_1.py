@@ -1,6 +1,6 @@
 """Upgrade test: the code that is checked out goes on with a deployment of release 0.1.
 
-`release_0_1/make_deployment.py` says what the deployment contains and how it was made.
+`release_0_1/contents.py` says what the deployment contains and how it was made.
 """
 
 from __future__ import annotations

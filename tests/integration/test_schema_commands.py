@@ -53,7 +53,7 @@ def test_a_stream_is_inferred_from_the_records_that_another_generates(
     assert "nothing is written over it" in again.stderr
 
 
-@pytest.mark.parametrize("value", ["protobuf", "connect_json"])
+@pytest.mark.parametrize("value", ["avro", "json_schema", "connect_json"])
 def test_records_land_or_are_bad_as_was_said(value: str, pipeline: Callable[..., Pipeline], registry: str) -> None:
     one = pipeline()
     settings = yaml.safe_load((one.home / "frazil.yaml").read_text())
@@ -72,7 +72,7 @@ def test_records_land_or_are_bad_as_was_said(value: str, pipeline: Callable[...,
         made = typed(one.home, *words)
     assert made.exit_code == 0, made.output
     told = made.stdout.partition("among them ")[2]
-    bad = sum(int(count) for count, _ in re.findall(r"(\d+) (?!key_|header_)(\w+)", told))
+    bad = sum(int(count) for count, _ in re.findall(r"(\d+) (\w+)", told))
 
     messages = list(messages_of(one.address, one.stream))
     assert len(messages) == 300
@@ -97,6 +97,6 @@ def test_records_land_or_are_bad_as_was_said(value: str, pipeline: Callable[...,
         one.write_spec(decode={"value": value, "schema": "registry"}, table={"name": one.table_name})
         more = typed(one.home, "generate", one.stream, "--rate", "5000", "--count", "5")
         assert (more.exit_code, more.stdout) == (0, f"{one.stream}: 5 records in topic {one.stream}\n")
-        wrong = typed(one.home, "schema", "infer", one.stream, "--format", "avro")
+        wrong = typed(one.home, "schema", "infer", one.stream, "--format", "protobuf")
         assert wrong.exit_code == 1
         assert "the registry does not know the schema ids as those of" in wrong.stderr

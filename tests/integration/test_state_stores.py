@@ -18,8 +18,7 @@ from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.spec.state import StateSettings
 from jobs.state import chosen_store
-from jobs.state.chosen_store import shared_store
-from jobs.state.own_store import own_store, remove_store, store_is_there
+from jobs.state.chosen_store import own_store, remove_store, shared_store, store_is_there
 from jobs.state.shared_store import SharedStore
 from jobs.state.store import NotWrittenError
 from jobs.state.store_proof import StoreRefusedError, prove_store

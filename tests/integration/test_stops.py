@@ -1,4 +1,4 @@
-"""Stops by a rolled back or dropped dead letter table, and by too many failed records: each says how to go on."""
+"""Stops by a dropped dead letter table, and by too many failed records: each says how to go on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.commit.errors import (
-    RolledBackError,
-    TargetRecreatedError,
-    ToleranceError,
-)
+from jobs.commit.errors import TargetRecreatedError, ToleranceError
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
@@ -21,36 +17,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
-
-
-@pytest.mark.parametrize("answer", ["keep", "reland"])
-def test_dead_letters_rolled_back(pipeline: Make, spark: SparkSession, answer: str) -> None:
-    one = pipeline()
-    one.produce({GOOD: 10, TRUNCATED: 1})
-    one.drain(spark)
-    table = one.dead_table()
-    back_to = table.metadata.current_snapshot_id
-    assert back_to is not None
-    one.produce({GOOD: 20, TRUNCATED: 3})
-    one.drain(spark)
-    table.refresh()
-    table.manage_snapshots().rollback_to_snapshot(back_to).commit()
-    with pytest.raises(RolledBackError, match=f"(?s){table.name()[-1]} was rolled back .*--rollback keep"):
-        one.drain(spark)
-    if answer == "reland":
-        # The pending record of a driver under which the table was rolled back.
-        one.folder().store.put(one.folder().pending(1), b"stale")
-    one.accept(rollback=answer)
-    assert one.folder().pending_records() == []
-    one.produce({GOOD: 5, TRUNCATED: 1})
-    one.drain(spark)
-    counts = (sum(one.landed().values()), sum(one.dead().values()))
-    if answer == "reland":
-        one.assert_exactly_once()
-        assert counts == (35, 5)
-    else:
-        assert counts == (35, 2)
-        assert set(one.landed().values()) == {1}
 
 
 def test_dead_letters_dropped(pipeline: Make, spark: SparkSession) -> None:

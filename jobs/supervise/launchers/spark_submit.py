@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ import requests
 
 from jobs.errors import FrazilError
 from jobs.install.preflight import pyspark_folder
-from jobs.spark.master import is_local, master_of, standalone_addresses
+from jobs.spark.master import is_local, master_of, standalone_addresses, unanswered
 from jobs.spec.drivers import SparkSubmitSettings
 from jobs.spec.launcher_name import LauncherName
 from jobs.spec.secrets import reveal
@@ -42,7 +41,6 @@ _SUBMITTED = re.compile(r"submitted as (driver-[0-9]+-[0-9]+)")
 _SECRET, _SECRET_VARIABLE = "spark.authenticate.secret", "_SPARK_AUTH_SECRET"
 # What the client needs to speak with the master; the driver's own settings are in the deployment's file.
 _OF_THE_WIRE = ("spark.authenticate", "spark.network.", "spark.rpc.", "spark.io.encryption.", "spark.ssl.")
-_CONNECT_SECONDS = 3.0
 _PAGE_SECONDS = 5.0
 _ENDED_SECONDS = 120.0
 _STATES: Mapping[str, str] = {
@@ -182,18 +180,11 @@ class SparkSubmissions:
         }
 
     def _require_master(self, master: str) -> None:
-        problems: list[str] = []
-        for host, port in standalone_addresses(master):
-            try:
-                socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-            except OSError as problem:
-                problems.append(f"{host}:{port}: {problem.strerror or problem}")
-            else:
-                return
-        raise NotLaunchedError(
-            f"Spark's master, to which drivers are submitted, does not answer at {'; '.join(problems)}.",
-            fix=f"start the master, or correct drivers.spark_submit.master in {SETTINGS_FILE}",
-        )
+        if problems := unanswered(master):
+            raise NotLaunchedError(
+                f"Spark's master, to which drivers are submitted, does not answer at {problems}.",
+                fix=f"start the master, or correct drivers.spark_submit.master in {SETTINGS_FILE}",
+            )
 
     def _run(
         self, arguments: Sequence[str], environment: Mapping[str, str], until: re.Pattern[str] | None = None

@@ -1,4 +1,20 @@
-"""Settings, streams and records of the archived deployment of release 0.1."""
+"""Settings, streams and records of the archived deployment of release 0.1.
+
+Commit 14022cf1 of frazil 0.1.0 made `deployment.tar.xz` by its own commands, with the script that stood beside this
+file. `expected.json` has the documents that the release printed, and the offsets of the records.
+
+The settings name another catalog, state folder and ledger than the defaults. The streams are:
+
+- `events`: routed by value into three tables. The last `frazil run` was killed between the commit of the coordinator
+  table and those of the other tables, so its pending record exists. Dead letters have several causes. Some were
+  replayed with a correction, one was dismissed, others have failed again or are exhausted. An operator's reset of
+  offsets passed over some records.
+- `payments`: gated by a contract. Snapshots were published, discarded and released. The next one is quarantined, and
+  another waits behind it. An operator stopped the driver. Kafka has removed records that were not read, and nobody has
+  answered that yet.
+- `customers`: changes of Debezium, with a mirror that was merged once. Other changes have landed since, and two dead
+  letters wait for a proposed column.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +34,6 @@ STATE = HOME / "operations"
 CUSTOMERS_TOPIC = "crm.public.customers"
 NOT_SENT = "__debezium_unavailable_value"
 
-SETTINGS: dict[str, Any] = {
-    "kafka": {"request_timeout": "30s", "options": {"client.id": "shop", "fetch.wait.max.ms": 5}},
-    "catalog": {
-        "name": "lake",
-        "properties": {
-            "type": "sql",
-            "uri": f"sqlite:///{HOME}/lake/catalog.db",
-            "warehouse": f"file://{HOME}/lake/warehouse",
-        },
-    },
-    "state": "operations",
-    "ledger": {"table": LEDGER},
-    "spark": {
-        "driver_memory": "600m",
-        "conf": {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"},
-    },
-    "lease_ttl": "10s",
-    "maintenance": {"compact": {"min_files": 5}, "expire": {"keep": "30d", "min_snapshots": 20}},
-}
 STREAMS: dict[str, dict[str, Any]] = {
     "events": {
         "description": "Events of the shop, into a table by their type.",
@@ -159,14 +156,7 @@ def change(op: str, place: int, key: int, *, was: int | None = None, **values: A
     return {"op": op, "place": place, "key": key, "was": was, "values": values}
 
 
-# Changes of the first merge: a snapshot of the source, and changes behind it.
-MERGED = [
-    *(change("r", 100, key, name=f"name {key}", note="x" * 30) for key in range(1, 41)),
-    *(change("u", 110 + key, key, name=f"changed {key}", note=NOT_SENT) for key in range(1, 11)),
-    *(change("d", 130 + key, key) for key in range(11, 15)),
-    *(change("c", 140 + key, key, name="new", note=None) for key in range(41, 45)),
-]
-# Changes that have landed since then.
+# Changes that have landed since the mirror was merged.
 NOT_MERGED = [
     change("u", 200, 1, name="again", note=NOT_SENT),
     change("u", 201, 15, name="fifteen", note="of its own"),

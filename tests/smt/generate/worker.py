@@ -21,21 +21,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import check_java
-from jobs.system.ports import HOST, free_ports
+from tests.helpers.connect_worker import ConnectWorker
 from tests.smt.case import Case
 
 _SINK = Path(__file__).with_name("CaseSink.java")
 _SECONDS = 120.0
 _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-_LOG4J2 = """\
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = connect.log
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{ISO8601} %p %m (%c{1})%n
-rootLogger.level = WARN
-rootLogger.appenderRef.file.ref = file
-"""
+_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC")
 
 
 class SmtWorker:
@@ -49,50 +41,35 @@ class SmtWorker:
     def __init__(self, folder: Path, address: str) -> None:
         self._folder: Path = folder
         self._address: str = address
-        self._rest: str = f"http://{HOST}:{free_ports(1)[0]}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._jars: list[Path] = resolve_jars("transforms", on_progress=print)
+        settings = {
+            "key.converter": _CONVERTER,
+            "value.converter": _CONVERTER,
+            "offset.flush.interval.ms": "300",
+            "plugin.discovery": "hybrid_warn",
+        }
+        jars = [folder / "classes", *self._jars]
+        self._worker: ConnectWorker = ConnectWorker(
+            folder, address, jars, settings=settings, connectors={}, options=_OPTIONS
+        )
+        self._rest: str = self._worker.rest
 
     def __enter__(self) -> Self:
-        jars = os.pathsep.join(map(str, resolve_jars("transforms", on_progress=print)))
         classes = self._folder / "classes"
         java = str(check_java().executable)
+        jars = os.pathsep.join(map(str, self._jars))
         subprocess.run([_javac(java), "-cp", jars, "-d", str(classes), str(_SINK)], check=True)
         services = classes / "META-INF" / "services"
         services.mkdir(parents=True)
         (services / "org.apache.kafka.connect.sink.SinkConnector").write_text("CaseSink\n")
-        (self._folder / "log4j2.properties").write_text(_LOG4J2)
-        settings = {
-            "bootstrap.servers": self._address,
-            "key.converter": _CONVERTER,
-            "value.converter": _CONVERTER,
-            "offset.storage.file.filename": str(self._folder / "offsets"),
-            "offset.flush.interval.ms": "300",
-            "listeners": self._rest,
-            "plugin.discovery": "hybrid_warn",
-        }
-        (self._folder / "worker.properties").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        with (self._folder / "connect.out").open("wb") as output:
-            self._process = subprocess.Popen(
-                [
-                    *(java, "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"),
-                    "-Dlog4j2.configurationFile=log4j2.properties",
-                    *("-cp", f"{classes}{os.pathsep}{jars}", "org.apache.kafka.connect.cli.ConnectStandalone"),
-                    "worker.properties",
-                ],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._worker.__enter__()
         self._wait(lambda: self._ask("GET", "/connectors")[0] == 200, "the worker answers")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
+        self._worker.stop()
 
     def run(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
         """What the worker made of each case: `config_error`, or `results`, one for each record.
@@ -224,8 +201,7 @@ class SmtWorker:
     def _wait(self, until: Any, what: str) -> None:
         deadline = time.monotonic() + _SECONDS
         while not until():
-            if self._process is not None and self._process.poll() is not None:
-                raise RuntimeError(f"the worker has ended; see {self._folder / 'connect.out'}")
+            self._worker.check()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"gave up waiting until {what}; see {self._folder / 'connect.log'}")
             time.sleep(0.1)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.certify.driver_watch import DriverWatch
-from jobs.certify.drivers import Drivers, armed_command
+from jobs.certify.drivers import Drivers, DriverWatch, armed_command
 from jobs.certify.workspace import STREAM, prepare_workspace
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.certify.comparison import Comparison
-from jobs.certify.not_tried import not_tried, refused_steps
-from jobs.certify.report import markdown_report, report_facts, write_report
+from jobs.certify.report import markdown_report, not_tried, refused_steps, report_facts, write_report
 from jobs.certify.results import CertificateResults, ScenarioResult
 from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import settings_shown

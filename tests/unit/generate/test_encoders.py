@@ -20,11 +20,10 @@ from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
 from jobs.generate.avro_encoding import AvroEncoder
-from jobs.generate.json_records import JsonEncoder
+from jobs.generate.json_encoding import JsonEncoder
 from jobs.generate.protobuf_encoding import ProtobufEncoder
-from jobs.generate.row_records import RowEncoder
-from jobs.generate.rows import Row, drawn_row
-from jobs.generate.shape import Entries, Items, Leaf, Shape, Struct
+from jobs.generate.rows import Entries, Items, Leaf, Row, Shape, Struct, drawn_row
+from jobs.generate.values import RowEncoder
 from tests.helpers.connect_records import connect_schema, kinds
 from tests.helpers.json_records import structs
 from tests.helpers.protobuf_records import messages

@@ -14,7 +14,7 @@ import pytest
 
 from jobs.install import artifacts, ivy
 from jobs.install.artifacts import ArtifactError, committed_checksums, jar_folder, resolve_jars
-from jobs.install.coordinates import SETS, ArtifactSet, Coordinate
+from jobs.install.coordinates import ArtifactSet, Coordinate, artifact_sets
 
 CONTENT = {"iceberg-1.jar": b"iceberg", "kafka-2.jar": b"kafka"}
 
@@ -178,12 +178,12 @@ def test_a_list_without_the_set(repository: Repository) -> None:
         resolve_jars("broker")
 
 
-@pytest.mark.parametrize("name", list(SETS))
+@pytest.mark.parametrize("name", list(artifact_sets()))
 def test_every_coordinate_has_a_committed_checksum(name: ArtifactSet) -> None:
     committed = committed_checksums(name)
     assert all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in committed.values())
-    for coordinate in SETS[name]:
+    for coordinate in artifact_sets()[name]:
         assert coordinate.filename in committed
-    if not any(coordinate.transitive for coordinate in SETS[name]):
-        assert len(committed) == len(SETS[name])
-    assert all(coordinate.why for coordinate in SETS[name])
+    if not any(coordinate.transitive for coordinate in artifact_sets()[name]):
+        assert len(committed) == len(artifact_sets()[name])
+    assert all(coordinate.why for coordinate in artifact_sets()[name])

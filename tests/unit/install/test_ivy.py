@@ -54,25 +54,6 @@ def test_a_refusal_without_a_word(java: Path, tmp_path: Path) -> None:
         fetch(tmp_path)
 
 
-def test_a_silent_repository_is_given_up(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ivy, "_SILENCE_SECONDS", 0.2)
-    speak(java, "exec sleep 60")
-    with pytest.raises(ivy.IvyError, match="the repository sent nothing for 0 s"):
-        fetch(tmp_path)
-
-
-def test_what_grows_is_waited_for_and_told(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ivy, "_SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(ivy, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(ivy, "_PROGRESS_SECONDS", 0.3)
-    # A large file over a slow link: no word for twice as long as silence is borne, and some bytes all the while.
-    part = tmp_path / "work" / "archive.part"
-    speak(java, f"for _ in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero >> {part}; sleep 0.25; done; printf '...'")
-    said = fetch(tmp_path)
-    assert said
-    assert all(line.startswith("spark: ") and line.endswith(" MB so far") for line in said)
-
-
 def test_the_question_is_well_formed_and_a_mirror_is_passed_on(
     java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,4 +77,6 @@ def test_another_file_of_a_module_is_asked_for_without_its_description(java: Pat
     arguments = (tmp_path / "arguments").read_text()
     assert "-types jar bundle tar.gz" in arguments
     assert f"-settings {tmp_path / 'scratch' / 'ivysettings.xml'}" in arguments
-    assert 'usepoms="false"' in (tmp_path / "scratch" / "ivysettings.xml").read_text()
+    settings = (tmp_path / "scratch" / "ivysettings.xml").read_text()
+    assert 'usepoms="false"' in settings
+    assert 'readTimeout="120000"' in settings

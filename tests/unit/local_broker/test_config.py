@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from jobs.local_broker.config import (
+    BrokerError,
     Ports,
     choose_ports,
+    format_storage,
     new_cluster_id,
     read_ports,
     server_properties,
 )
-from jobs.local_broker.errors import BrokerError
-from jobs.local_broker.storage import format_storage
 
 PLAIN = Ports(plain=1001, controller=1002)
 

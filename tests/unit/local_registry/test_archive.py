@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.install import archive as install_archive
+from jobs.install import artifacts
 from jobs.install.artifacts import ArtifactError
-from jobs.local_registry import archive
+from jobs.local_registry import registry
 
 
 def packed(folder: Path, *names: str) -> Path:
@@ -26,18 +26,18 @@ def packed(folder: Path, *names: str) -> Path:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-    monkeypatch.setattr(archive, "resolve_jars", lambda *_, **__: [path])
+    monkeypatch.setattr(registry, "resolve_jars", lambda *_, **__: [path])
 
 
 def test_it_is_unpacked_once_by_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, packed(tmp_path / "jars", "app-runner.jar", "lib/a.jar"))
     unpacked: list[Path] = []
-    real = install_archive._unpack
-    monkeypatch.setattr(install_archive, "_unpack", lambda of, to: unpacked.append(to) or real(of, to))
+    real = artifacts._unpack
+    monkeypatch.setattr(artifacts, "_unpack", lambda of, to: unpacked.append(to) or real(of, to))
     # What an interrupted attempt left is in nobody's way.
     (tmp_path / "jars" / ".unpacking" / "half").mkdir(parents=True)
     with ThreadPoolExecutor(4) as pool:
-        jars = set(pool.map(lambda _: archive.registry_application(), range(8)))
+        jars = set(pool.map(lambda _: registry.registry_application(), range(8)))
     assert jars == {tmp_path / "jars" / "unpacked" / "app-runner.jar"}
     assert len(unpacked) == 1
     assert (tmp_path / "jars" / "unpacked" / "lib" / "a.jar").read_bytes() == b"jar"
@@ -47,4 +47,4 @@ def test_it_is_unpacked_once_by_many_at_once(tmp_path: Path, monkeypatch: pytest
 def test_a_folder_that_lacks_the_jar_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, packed(tmp_path / "jars", "lib/a.jar"))
     with pytest.raises(ArtifactError, match="unpacked has no registry in it"):
-        archive.registry_application()
+        registry.registry_application()

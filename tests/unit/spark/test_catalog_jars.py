@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spark import catalog_jars, session
-from jobs.spark.catalog_jars import catalog_sets
+from jobs.spark import catalog_conf, session
+from jobs.spark.catalog_conf import catalog_sets
 from jobs.spark.session import Workload, spark_conf
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.settings import Settings, SparkSettings
@@ -46,7 +46,7 @@ def test_only_a_session_for_sql_has_them(
 ) -> None:
     """A driver, which must start also where nothing can be fetched, commits in Python."""
     monkeypatch.setattr(session, "resolve_jars", lambda name: [Path(f"{name}.jar")])
-    monkeypatch.setattr(catalog_jars, "resolve_jars", lambda name, on_progress=None: [Path(f"{name}.jar")])
+    monkeypatch.setattr(catalog_conf, "resolve_jars", lambda name, on_progress=None: [Path(f"{name}.jar")])
     monkeypatch.setattr(session, "class_path_jars", list)
     catalog = CatalogSettings.model_validate({"properties": {"uri": PG}})
     settings = Settings.embedded(tmp_path).model_copy(update={"catalog": catalog})

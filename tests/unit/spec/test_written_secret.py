@@ -18,8 +18,7 @@ from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError
 from jobs.spec.written_secret import WrittenSecret, hidden_in, secret_parameters, written_variables
-from jobs.state.chosen_store import documents_of
-from jobs.state.own_store import own_store
+from jobs.state.chosen_store import documents_of, own_store
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.keeper_start import keeper_command, keeper_policy
 from orchestration.cli.main import main

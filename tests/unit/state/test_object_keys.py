@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.spec.secrets import PresentValues, Secret
-from jobs.state.object_keys import session_with_keys
+from jobs.state.object_store import session_with_keys
 
 
 def test_a_request_is_signed_with_the_keys_of_its_moment(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.results import BatchDone
 from jobs.supervise.flush_request import KEY, read_flush, request_flush
-from jobs.supervise.flush_wait import await_flush
 from jobs.supervise.heartbeat import Flush
+from jobs.supervise.stream_control import await_flush
 
 P = TopicPartition("payments", 0)
 

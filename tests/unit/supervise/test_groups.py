@@ -16,9 +16,8 @@ from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.actual import ActualState, read_actual
+from jobs.supervise.actual import ActualState, Driver, read_actual
 from jobs.supervise.desired import read_stream_files
-from jobs.supervise.driver import Driver
 from jobs.supervise.groups import DriverGroup, group_command
 from jobs.supervise.heartbeat import FINAL, Heartbeat, State, write_heartbeat
 from jobs.supervise.keeper_record import write_keeper

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
 from jobs.supervise.driver_session import DRIVER_VARIABLE
@@ -149,14 +148,6 @@ def test_without_a_commit_the_pauses_grow_and_an_end_comes(world: World, monkeyp
     nobody_starts_another(world, 3)
 
 
-@pytest.mark.parametrize("action", ["stop", "drain_driver"])
-def test_a_driver_that_was_asked_to_end_stays_ended(kept: World, action: str) -> None:
-    keeper = keeper_of(kept)
-    getattr(kept.control(), action)(*WHY)
-    ends(keeper)
-    nobody_starts_another(kept)
-
-
 def test_a_keeper_that_pauses_hears_that_its_driver_is_drained(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("payments", "restart: {max_restarts: 2, first_delay: 30s, longest_delay: 30s}\n")
     monkeypatch.setenv("STANDIN", "kept")
@@ -173,19 +164,6 @@ def test_a_keeper_that_pauses_hears_that_its_driver_is_drained(world: World, mon
     assert done.heartbeat.attempt == 3
 
 
-def test_a_driver_that_does_not_listen_and_is_killed_for_it_stays_ended(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.unit.supervise.worlds import IMPATIENT
-
-    monkeypatch.setenv("STANDIN", "kept,deaf")
-    world.control().start(*WHY)
-    keeper = keeper_of(world)
-    assert "was killed" in world.control(timeouts=IMPATIENT).stop(*WHY).sentence
-    ends(keeper)
-    nobody_starts_another(world)
-
-
 def test_a_paused_stream_is_started_when_it_is_resumed(kept: World, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = keeper_of(kept)
     kept.control().pause(*WHY)
@@ -195,18 +173,6 @@ def test_a_paused_stream_is_started_when_it_is_resumed(kept: World, monkeypatch:
     kept.control().resume(*WHY)
     runs(kept, 2)
     keeper_of(kept, 2)
-
-
-def test_a_last_word_is_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STANDIN", "kept,fail")
-    with pytest.raises(FrazilError, match="made of cheese"):
-        world.control().start(*WHY)
-    # It may come up after its driver's end.
-    wait_for(lambda: read_keeper(LocalStore(world.folder())) is not None, "the keeper's word", SOON)
-    keeper = read_keeper(LocalStore(world.folder()))
-    assert keeper is not None
-    ends(keeper)
-    nobody_starts_another(world)
 
 
 def test_the_next_launch_has_a_keeper_of_its_own(kept: World) -> None:
@@ -248,7 +214,7 @@ def test_a_keeper_killed_on_its_way_leaves_one_driver_or_none(
 ) -> None:
     monkeypatch.setenv("STANDIN", "kept,lands")
     # The driver hands it on to its keeper, and never passes it itself.
-    command = ("env", f"FRAZIL_STEPS={step}=kill", *world.control()._life._drivers._command)
+    command = ("env", f"FRAZIL_STEPS={step}=kill", *world.control()._life._command)
     control = type(world.control())(world.home, None, "payments", command=command)
     control.start(*WHY)
     keeper = keeper_of(world)
@@ -269,18 +235,6 @@ def test_a_keeper_killed_on_its_way_leaves_one_driver_or_none(
     monkeypatch.delenv("STANDIN")
     world.control().stop(*WHY)
     assert world.living() == []
-
-
-def test_a_supervisor_that_is_quicker_wins(kept: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = keeper_of(kept)
-    os.kill(keeper.pid, signal.SIGSTOP)
-    kill(kept)
-    wait_for(lambda: start_time(kept.beat().pid) is None, "the driver's end")
-    kept.control().ensure_running("it died", "supervisor")
-    os.kill(keeper.pid, signal.SIGCONT)
-    ends(keeper)
-    beat = runs(kept, 2)
-    assert (newest(kept).attempt, newest(kept).kept, kept.living()) == (2, 0, [beat.pid])
 
 
 def test_keeper_and_supervisor_at_once_make_one_driver(kept: World) -> None:

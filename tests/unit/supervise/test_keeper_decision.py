@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.supervise.actual import ActualState
+from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import FINAL, Heartbeat, Work
 from jobs.supervise.keeper_restart import KeeperDecision, RestartPolicy, decide_restart
 from jobs.supervise.launches import Launch, LaunchedProcess
-from jobs.supervise.lease_holder import LeaseHolder
 
 POLICY = RestartPolicy(max_restarts=7, first_delay=10.0, longest_delay=600.0, stable_after=600.0)
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]

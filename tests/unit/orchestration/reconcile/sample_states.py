@@ -10,11 +10,10 @@ import msgspec
 
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
-from jobs.supervise.actual import ActualState
+from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch
-from jobs.supervise.lease_holder import LeaseHolder, LeaseState
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.actual import ActualState
+from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work
 from jobs.supervise.launches import Launch, LaunchedProcess
-from jobs.supervise.lease_holder import LeaseHolder
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.stream_state import state_word
 
