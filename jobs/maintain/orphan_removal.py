@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -27,14 +26,10 @@ from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import streams_writing_to
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.maintain.table_files import list_files, referenced_files, without_store
-from jobs.maintain.unfinished_uploads import unfinished_uploads
-from jobs.redaction import redacted
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.write.locations import state_in_the_way
-
-log = logging.getLogger(__name__)
 
 
 def remove_orphans(context: TableContext, step: Step) -> StepResult:
@@ -62,15 +57,13 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         "orphan_bytes": found.bytes,
     }
     if not found.orphans:
-        aborted = _abort_uploads(context, table, older_than, detail)
-        return StepResult(step, found.listed, found.listed, detail=detail, done=aborted)
+        return StepResult(step, found.listed, found.listed, detail=detail, done=False)
     refuse_too_many(context.name, found, context.policy.orphans)
     refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
     steps.step("maintain_before_removal")
     gone = context.procedures().remove_files([(file.path, file.changed) for file in found.orphans], older_than)
     sizes = {without_store(file.path): file.size for file in found.orphans}
     detail["deleted_files"] = len(gone)
-    _abort_uploads(context, table, older_than, detail)
     return StepResult(
         step,
         found.listed,
@@ -78,31 +71,6 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         sum(sizes.get(without_store(path), 0) for path in gone),
         detail=detail,
     )
-
-
-def _abort_uploads(
-    context: TableContext, table: Table, older_than: datetime, detail: dict[str, str | int | float]
-) -> bool:
-    """Abort uploads within the location that were never finished, and say so; returns whether there were any.
-
-    Those of another table within it, or around it, are that one's: where there is such a table, or that is not known,
-    none is aborted. Nothing of this keeps files from being removed, or makes the step fail.
-    """
-    uploads = unfinished_uploads(table, older_than)
-    if uploads is None:
-        return False
-    if uploads.found:
-        try:
-            refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
-        except OrphansRefusedError as problem:
-            uploads.unknown = problem.message
-        else:
-            uploads.abort()
-    detail["aborted_uploads"] = uploads.aborted
-    if uploads.unknown:
-        detail["uploads"] = f"not all are known or aborted: {redacted(context.settings, uploads.unknown)}"
-        log.warning("table %s: uploads that were never finished: %s", context.name, detail["uploads"])
-    return uploads.aborted > 0
 
 
 def scan_location(context: TableContext, table: Table, pending: set[str], older_than: datetime) -> OrphanScan:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from botocore.parsers import ResponseParserError
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
@@ -22,7 +19,6 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_files import list_files, referenced_files, without_store
-from jobs.maintain.unfinished_uploads import UnfinishedUploads, unfinished_uploads
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.maintenance_policy import Policy
 from tests.helpers.lake import NAME, Lake
@@ -166,92 +162,6 @@ def test_secrets_are_taken_out_of_what_a_store_says(lake: Lake, monkeypatch: pyt
         remove_orphans(Talkative(lake.catalog, lake.settings, [lake.spec], NAME, Policy(), spark), STEP)
     said = told.value.message.split("cannot be told: ")[1]
     assert "hunter2" not in said and len(said) <= 600
-
-
-class Begun:
-    """A store with one old upload, which notes what becomes of it."""
-
-    def __init__(self, events: list[str], problem: Exception | None = None) -> None:
-        self.events, self.problem = events, problem
-
-    def abort(self, key: str, upload: str) -> bool:
-        self.events.append(f"aborted {key}")
-        if self.problem is not None:
-            raise self.problem
-        return True
-
-
-class Removing:
-    """Stands in for Iceberg's procedures."""
-
-    def __init__(self, events: list[str]) -> None:
-        self.events = events
-
-    def remove_files(self, files: list[tuple[str, object]], older_than: object) -> list[str]:
-        self.events.append("removed")
-        return [path for path, _ in files]
-
-
-def begun(monkeypatch: pytest.MonkeyPatch, events: list[str], problem: Exception | None = None) -> None:
-    def uploads(*_: object) -> UnfinishedUploads:
-        client: Any = Begun(events, problem)
-        return UnfinishedUploads("", client, [("data/half", "id")])
-
-    monkeypatch.setattr("jobs.maintain.orphan_removal.unfinished_uploads", uploads)
-
-
-def test_uploads_are_aborted_once_the_orphans_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.old_file("data/orphan.parquet")
-    events: list[str] = []
-    begun(monkeypatch, events, ResponseParserError("a proxy's page"))
-    procedures: Any = Removing(events)
-    done = remove_orphans(table_context(lake, {}, procedures), STEP)
-    assert events == ["removed", "aborted data/half"]
-    assert (done.detail["deleted_files"], done.detail["aborted_uploads"]) == (1, 0)
-    assert done.detail["uploads"] == "not all are known or aborted: a proxy's page"
-
-
-def test_uploads_beside_a_table_that_cannot_be_loaded_stay_and_are_no_failure(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = lake.table(f"{NAME}_dead")
-    Path(dead.metadata_location.removeprefix("file://")).unlink()
-    events: list[str] = []
-    begun(monkeypatch, events)
-    done = look(lake)
-    assert (events, done.done, done.detail["aborted_uploads"]) == ([], False, 0)
-    assert "lake.payments_dead cannot be loaded" in str(done.detail["uploads"])
-
-
-def test_a_location_with_marks_of_a_url_is_looked_at_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-
-    class Client:
-        def __init__(self, bucket: str, properties: object) -> None:
-            self.bucket = bucket
-
-        def before(self, prefix: str, older_than: datetime) -> list[tuple[str, str]]:
-            asked.append((self.bucket, prefix))
-            raise ResponseParserError("Unable to parse response (syntax error), invalid XML received")
-
-    monkeypatch.setattr("jobs.maintain.unfinished_uploads._Client", Client)
-    for location in ("s3://lake/wh/odd#name?x=1/t", "s3a://lake/wh/t/"):
-        table: Any = SimpleNamespace(location=lambda at=location: at, io=SimpleNamespace(properties={}))
-        found = unfinished_uploads(table, datetime.now(UTC))
-        assert found is not None and "invalid XML" in found.unknown, "an answer that is not S3's keeps nobody from it"
-    assert asked == [("lake", "wh/odd#name?x=1/t/"), ("lake", "wh/t/")]
-
-
-def test_a_store_that_botocore_has_no_way_to_is_named() -> None:
-    properties = {"s3.role-arn": "arn:aws:iam::1:role/lake"}
-    table: Any = SimpleNamespace(location=lambda: "s3://lake/t", io=SimpleNamespace(properties=properties))
-    found = unfinished_uploads(table, datetime.now(UTC))
-    assert found is not None
-    assert (found.unknown, list(found.found)) == ("with s3.role-arn they are not looked for", [])
-
-
-def test_a_table_on_a_disk_has_no_uploads(lake: Lake) -> None:
-    assert unfinished_uploads(lake.table(), datetime.now(UTC)) is None
 
 
 def test_gc_is_not_enabled(lake: Lake) -> None:
