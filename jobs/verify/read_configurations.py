@@ -29,10 +29,6 @@ class ReadConfigurations:
         self._spans: dict[TopicPartition, tuple[Offsets, list[frozenset[str]]]] = {
             place: _spans(each) for place, each in ranges.items()
         }
-        self._reads: dict[TopicPartition, tuple[Offsets, Offsets]] = {
-            place: (np.sort([range_.start for range_, _ in each]), np.sort([range_.end for range_, _ in each]))
-            for place, each in ranges.items()
-        }
 
     def of(self, place: TopicPartition, offsets: Offsets) -> Iterator[tuple[frozenset[str], Offsets]]:
         """The configurations of some offsets of a partition, with the indices of those that have them.
@@ -49,13 +45,6 @@ class ReadConfigurations:
         for each, number in numbers.items():
             if each and len(found := np.flatnonzero(known == number)):
                 yield each, found
-
-    def read_again(self, place: TopicPartition, offsets: Offsets) -> npt.NDArray[np.bool_]:
-        """Which offsets of a partition more than one batch read."""
-        if place not in self._reads:
-            return np.zeros(len(offsets), bool)
-        starts, ends = self._reads[place]
-        return np.searchsorted(starts, offsets, side="right") - np.searchsorted(ends, offsets, side="right") > 1
 
 
 def _spans(ranges: list[tuple[OffsetRange, str]]) -> tuple[Offsets, list[frozenset[str]]]:

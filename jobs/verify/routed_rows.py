@@ -7,7 +7,7 @@ of every table is judged by the configuration that its offset was read under, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,9 @@ from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.read_configurations import ReadConfigurations
 from jobs.verify.replayed_rows import replayed_offsets
-from jobs.verify.route_doubts import route_doubts
-from jobs.verify.route_judge import RouteJudge, Unprovable, route_judge
+from jobs.verify.route_judge import LATER_NAMED, RouteJudge, Unprovable, route_judge
 from jobs.verify.rows_in_ranges import missing_column
 from jobs.verify.stored_specs import StoredSpecs
-from jobs.verify.table_ranges import TableRanges
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -70,12 +68,11 @@ def judge_routes(
     read = ReadConfigurations(read_ledger(catalog, settings, spec.stream, spec.coordinator))
     stored = StoredSpecs(spec, settings)
     known = [found for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)]
-    routes = [each.route for each in known if each.route]
-    if not routes:
+    if not any(each.route for each in known):
         return None
     letters = existing_table(catalog, spec.dead_letter_table)
-    named = any(each.to for each in routes)
-    work = _Work(spec, stored, read, TableRanges(read_ledger(catalog, settings, spec.stream) if named else ()), letters)
+    names = frozenset(target.name for target in (*spec.targets, *(target for target, _ in tables)))
+    work = _Work(spec, stored, read, names, letters)
     for target, table in tables:
         if target.role != "rows":
             continue
@@ -110,13 +107,13 @@ class _Work:
         spec: StreamSpec,
         stored: StoredSpecs,
         read: ReadConfigurations,
-        ranges: TableRanges,
+        names: frozenset[str],
         letters: Table | None,
     ) -> None:
         self._spec: StreamSpec = spec
         self._stored: StoredSpecs = stored
         self._read: ReadConfigurations = read
-        self._ranges: TableRanges = ranges
+        self._names: frozenset[str] = names
         self._letters: Table | None = letters
         self._back: Mapping[TopicPartition, Offsets] | None = None
         self._wrong: dict[tuple[str, TopicPartition], _Wrong] = {}
@@ -154,11 +151,9 @@ class _Work:
         found = self._stored.spec(config)
         if not isinstance(found, StreamSpec):
             return found
-        judge = route_judge(found, target.name, table.schema(), self._ranges)
-        if isinstance(judge, RouteJudge) and found.tables_follow and not target.coordinator:
-            doubts = route_doubts(judge.needs, table.schema(), table.metadata.schemas)
-            return replace(judge, doubts=doubts)
-        return judge
+        dependent = found.tables_follow and not target.coordinator
+        schemas = table.metadata.schemas
+        return route_judge(found, target.name, table.schema(), schemas, self._names, dependent=dependent)
 
     def _judge_batch(
         self, target: TargetSpec, judges: Mapping[str, RouteJudge | Unprovable], batch: pa.RecordBatch
@@ -188,9 +183,8 @@ class _Work:
         """Judge rows of one partition; offsets that were read several times may be of any of their configurations."""
         part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
         offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
-        again = self._read.read_again(place, offsets)
         allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
-        doubtful, doubt = np.zeros(len(rows), bool), ""
+        perhaps = np.zeros(len(rows), bool)
         destinations: list[Callable[[int], tuple[str, ...] | None]] = []
         for config in sorted(configs):
             judge = judges[config]
@@ -198,14 +192,12 @@ class _Work:
                 unknown[config] = judge
                 continue
             try:
-                verdict = judge.verdict(part, place, offsets, again)
+                verdict = judge.verdict(part)
             except pa.ArrowInvalid as problem:
                 unknown[config] = Unprovable(f"its values do not fit the route's columns: {problem}")
                 continue
-            if judge.doubts is not None and (doubted := judge.doubts.rows(part)).any():
-                doubtful |= doubted
-                doubt = judge.doubts.why
             allowed |= verdict.here
+            perhaps |= verdict.perhaps
             destinations.append(verdict.destinations)
         wrong = ~allowed
         if unknown:
@@ -216,8 +208,8 @@ class _Work:
             self.leave_out(target.name, None, int(back.sum()), _CAME_BACK)
             wrong &= ~back
             config = min(configs) if len(configs) == 1 else None
-            self.leave_out(target.name, config, int((wrong & doubtful).sum()), doubt)
-            wrong &= ~doubtful
+            self.leave_out(target.name, config, int((wrong & perhaps).sum()), LATER_NAMED)
+            wrong &= ~perhaps
             if wrong.any():
                 first = int(np.flatnonzero(wrong)[np.argmin(offsets[wrong])])
                 found = self._wrong.setdefault((target.name, place), _Wrong())
