@@ -12,7 +12,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_branches import RemakeForecast, remake_pays
+from jobs.maintain.plan_metadata import RemakeForecast, remake_pays
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext

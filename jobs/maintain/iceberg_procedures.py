@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts
-from jobs.maintain.partition_filter import partition_filter
 from jobs.maintain.procedure_arguments import (
     java_sort_order,
     java_strings,
+    partition_filter,
     partition_key,
     procedure_call,
     quoted,

@@ -27,22 +27,19 @@ from jobs.spec.targets import TargetSpec
 from jobs.stream.source_topics import coordinator_stamp, readable_table
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
-from jobs.verify.audit_totals import AuditTotals
+from jobs.verify.audit_totals import AuditTotals, LandedRecords, compare_summaries, counts_every_row
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
-from jobs.verify.discarded_rows import DiscardedRows
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
-from jobs.verify.landed_records import LandedRecords, counts_every_row
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.ledger_table import former_ends, ledger_tables, read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
-from jobs.verify.replayed_rows import ReplayedRows
+from jobs.verify.replayed_rows import DiscardedRows, ReplayedRows
 from jobs.verify.routed_rows import judge_routes
 from jobs.verify.row_counter import WINDOW_OFFSETS
-from jobs.verify.snapshot_summaries import compare_summaries
 from jobs.verify.stop_checks import (
     await_commits,
     half_committed_batch,

@@ -1,17 +1,19 @@
 """Routed rows, as a full audit looks at them: whether each stands in a table that the route it was landed by names.
 
 Counts do not tell: a row that stands in another table than it should leaves the number of each as it is. So every row
-of every table is judged by the configuration that its offset was read under, with the values that it has there.
+of every table is judged by the configuration that its offset was read under, with the values that it has there. The
+ledger says which configurations those were, and the state store keeps their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -21,19 +23,107 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
+from jobs.spec.yaml_document import YamlUnreadable, parse_yaml
+from jobs.state.epochs import read_file
+from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
+from jobs.verify.ledger_row import LedgerRow, effective_rows
 from jobs.verify.ledger_table import read_ledger
-from jobs.verify.read_configurations import ReadConfigurations
 from jobs.verify.replayed_rows import replayed_offsets
 from jobs.verify.route_judge import LATER_NAMED, RouteJudge, Unprovable, route_judge
-from jobs.verify.rows_in_ranges import missing_column
-from jobs.verify.stored_specs import StoredSpecs
+from jobs.verify.row_counter import missing_column
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
-
 _CAME_BACK = "their dead letters came back"
+
+
+class StoredSpecs:
+    """Finds the spec of a configuration hash.
+
+    Args:
+        spec: The stream as it is now.
+        settings: Of the deployment.
+    """
+
+    def __init__(self, spec: StreamSpec, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._stream: str = spec.stream
+        self._known: dict[str, StreamSpec | Unprovable] = {spec.config_hash: spec}
+
+    def spec(self, config: str) -> StreamSpec | Unprovable:
+        """The spec, or why it is not known."""
+        if config not in self._known:
+            self._known[config] = self._read(config)
+        return self._known[config]
+
+    def _read(self, config: str) -> StreamSpec | Unprovable:
+        text = read_file(stream_folder(self._settings, self._stream).store, config, "")
+        if text is None:
+            return Unprovable("the stream's file as it was then is not kept")
+        try:
+            document = parse_yaml(text, shown=f"configuration {config}")
+            found = StreamSpec.model_validate(document.data, context={"base": self._settings.home / "streams"})
+        except (YamlUnreadable, ValidationError, FrazilError):
+            return Unprovable("this version does not read the stream's file as it was then")
+        if found.config_hash != config:
+            # A file that it names has been changed since, or this version hashes more of it.
+            return Unprovable("the stream's file as it was then means something else by now")
+        return found
+
+
+class ReadConfigurations:
+    """Tells by which configurations an offset was read: by several, if it was read again.
+
+    Args:
+        rows: The ledger's, of the coordinator; also of a former table of its name.
+    """
+
+    def __init__(self, rows: Iterable[LedgerRow]) -> None:
+        ranges: dict[TopicPartition, list[tuple[OffsetRange, str]]] = {}
+        for row in effective_rows(rows):
+            if row.kind == "batch" and row.range.end > row.range.start:
+                ranges.setdefault(row.partition, []).append((row.range, row.config))
+        self.configs: tuple[str, ...] = tuple(sorted({config for each in ranges.values() for _, config in each}))
+        self._spans: dict[TopicPartition, tuple[Offsets, list[frozenset[str]]]] = {
+            place: _spans(each) for place, each in ranges.items()
+        }
+
+    def of(self, place: TopicPartition, offsets: Offsets) -> Iterator[tuple[frozenset[str], Offsets]]:
+        """The configurations of some offsets of a partition, with the indices of those that have them.
+
+        Offsets that no batch read are left out.
+        """
+        if place not in self._spans:
+            return
+        starts, configs = self._spans[place]
+        at = np.searchsorted(starts, offsets, side="right") - 1
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(configs))}
+        of_span = np.array([numbers[each] for each in configs], np.int64)
+        known = np.where(at >= 0, of_span[at], -1)
+        for each, number in numbers.items():
+            if each and len(found := np.flatnonzero(known == number)):
+                yield each, found
+
+
+def _spans(ranges: list[tuple[OffsetRange, str]]) -> tuple[Offsets, list[frozenset[str]]]:
+    """Where the set of configurations changes, ascending, with the set from there on."""
+    changes: dict[int, list[tuple[str, int]]] = {}
+    for range_, config in ranges:
+        changes.setdefault(range_.start, []).append((config, 1))
+        changes.setdefault(range_.end, []).append((config, -1))
+    open_: dict[str, int] = {}
+    starts: list[int] = []
+    sets: list[frozenset[str]] = []
+    for offset in sorted(changes):
+        for config, step in changes[offset]:
+            open_[config] = open_.get(config, 0) + step
+        now = frozenset(config for config, count in open_.items() if count > 0)
+        if not sets or sets[-1] != now:
+            starts.append(offset)
+            sets.append(now)
+    return np.array(starts, np.int64), sets
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from jobs.catalog import connect_catalog
 from jobs.deadletter.selection import parse_selection
 from jobs.errors import FrazilError
-from jobs.replay.connect.dry_run import dry_run_queue
-from jobs.replay.connect.importer import QueueResult, import_queue
-from jobs.replay.dry_run import dry_run as run_dry
+from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences
 from jobs.replay.return_to_topic import return_letters_to_topic
+from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.stream.writer_schemas import schema_lookup

@@ -102,9 +102,8 @@ def _replayed(
     settings: "Settings",
 ) -> ReplayResult:
     # Imported here: a code location that only loads should not wait for what a replay needs.
-    from jobs.replay.dry_run import dry_run
     from jobs.replay.request import ReplayRequest
-    from jobs.replay.run import replay
+    from jobs.replay.run import dry_run, replay
     from jobs.spec.correction import parse_correction
     from jobs.stream.writer_schemas import schema_lookup
     from jobs.translate import translate_errors

@@ -10,7 +10,7 @@ from jobs.commit.offsets import by_topic
 from jobs.commit.reset import ResetMove
 from jobs.operator.reset_plan import PlannedTable, ResetPlan
 from jobs.spec.targets import TargetSpec
-from jobs.verify.rows_in_ranges import RowsInRanges
+from jobs.verify.row_counter import RowsInRanges
 from orchestration.formatting import thousands
 
 

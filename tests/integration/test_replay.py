@@ -20,8 +20,7 @@ from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
 from jobs.kafka.topic_reader import TopicReader
 from jobs.operator.dead_letter_states import set_states_by_rows
-from jobs.replay.connect.dry_run import dry_run_queue
-from jobs.replay.connect.importer import import_queue
+from jobs.replay.connect.importer import dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.stream.opening import ensure_tables

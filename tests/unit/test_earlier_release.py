@@ -24,7 +24,7 @@ from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.deadletter.outbox.position import KEY, PositionDocument
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA, REPLAY_STATE_FIELDS
 from jobs.maintain import maintenance_history
-from jobs.replay.connect.checkpoint import CheckpointDocument
+from jobs.replay.connect.importer import CheckpointDocument
 from jobs.replay.pending_return import PendingReturn
 from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord

@@ -19,10 +19,15 @@ from confluent_kafka import KafkaException
 from pyiceberg.table import Table
 
 from jobs.commit.stamp_history import greatest_epoch
-from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits
-from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window, refuse_altered
+from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits, connect_record
+from jobs.deadletter.outbox.position import (
+    OutboxPosition,
+    PositionStore,
+    count_unpublished,
+    letter_chunks,
+    next_window,
+    refuse_altered,
+)
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.spec.error_handling import DeadLetterTopic
@@ -30,7 +35,6 @@ from jobs.spec.settings import KafkaSettings
 from jobs.steps import step
 
 log = logging.getLogger(__name__)
-
 
 GROUP = "frazil-dead-letters-"
 # Kafka forgets the offsets of a group without members some days after the last commit.

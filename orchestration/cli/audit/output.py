@@ -10,9 +10,13 @@ from rich.console import Console
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
-from jobs.verify.audit_text import (
+from jobs.verify.audit_result import (
     SHOWN,
+    AuditProblem,
+    OperatorDecision,
+    PartitionSums,
+    StreamAudit,
+    TableAudit,
     decision_sentence,
     more,
     not_judged_sentence,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.maintain.compaction_batches import batches, max_commits
+from jobs.maintain.compaction import batches, max_commits
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Skip, Step, files_written

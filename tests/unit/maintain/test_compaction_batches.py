@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from jobs.maintain.compaction_batches import batches, step_shares
+from jobs.maintain.compaction import batches, step_shares
 from tests.unit.maintain.contexts import MB, rewritten, step
 
 

@@ -23,7 +23,7 @@ from jobs.maintain.health_facts import PartitionValue
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.partition_measurement import PartitionKeys, measure_partitions, partition_name
-from jobs.maintain.plan_orphans import table_created_at
+from jobs.maintain.plan_expiry import table_created_at
 from tests.unit.maintain.metadata_tables import (
     MB,
     NOW,

@@ -9,16 +9,18 @@ import pytest
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.maintain.orphan_removal import remove_orphans
-from jobs.maintain.orphan_rules import (
+from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,
+    list_files,
+    referenced_files,
     refuse_unknown_place,
+    remove_orphans,
+    without_store,
 )
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_files import list_files, referenced_files, without_store
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.maintenance_policy import Policy
 from tests.helpers.lake import NAME, Lake

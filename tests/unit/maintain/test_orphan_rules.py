@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.maintain.orphan_rules import (
+from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,
     foreign_content,

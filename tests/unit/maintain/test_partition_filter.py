@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
-from jobs.maintain.partition_filter import partition_filter, partition_literal
+from jobs.maintain.procedure_arguments import partition_filter, partition_literal
 
 ID = UUID("9c12d441-03fe-4693-9a96-a0705ddf69c1")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jobs.maintain.mirror_property import MIRROR_PROPERTY
+from jobs.maintain.table_properties import MIRROR_PROPERTY
 from tests.unit.maintain.plan_fixtures import (
     HOUR,
     LOOKED,

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.commit.stamps import property_key
-from jobs.maintain import plan_execution
+from jobs.maintain import table_maintenance
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_execution import PROCEDURES
 from jobs.maintain.results import StepProgress, StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_maintenance import TableMaintenance
+from jobs.maintain.table_maintenance import PROCEDURES, TableMaintenance
 from tests.helpers.lake import STREAM, Lake, later
 from tests.unit.maintain.contexts import EXPIRE, spark, table_context, with_secret
 
@@ -71,7 +70,7 @@ def test_secrets_in_a_failure_do_not_reach_the_log(
     assert result.errors == ("table lake.payments: compact failed: RuntimeError: no session for ${env:PASS}",)
     assert "Traceback" in caplog.text and "no session for ${env:PASS}" in caplog.text
     assert "hunter2" not in caplog.text
-    assert [record.exc_info for record in caplog.records if record.name == plan_execution.__name__] == [None]
+    assert [record.exc_info for record in caplog.records if record.name == table_maintenance.__name__] == [None]
 
 
 def test_a_jvm_that_ends_in_a_step_is_told_and_the_next_step_gets_another(lake: Lake) -> None:

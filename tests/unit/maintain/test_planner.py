@@ -10,8 +10,8 @@ import pytest
 from jobs.maintain.health_facts import BranchFacts, MisnamedColumn
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, plan_json
-from jobs.maintain.plan_branches import RemakeForecast
-from jobs.maintain.plan_changes import BaseForecast, ChangesForecast
+from jobs.maintain.plan_expiry import BaseForecast, ChangesForecast
+from jobs.maintain.plan_metadata import RemakeForecast
 from jobs.maintain.planner import plan
 from tests.unit.maintain.plan_fixtures import (
     DAY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.maintain.table_files import store_of, without_store
+from jobs.maintain.orphan_removal import store_of, without_store
 from tests.unit.maintain.contexts import listed
 
 

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from jobs.maintain.table_growth import Growth, growth
+from jobs.maintain.health_measurement import Growth, growth
 from tests.unit.maintain.metadata_tables import MB, NOW, catalog_in, new_table
 
 

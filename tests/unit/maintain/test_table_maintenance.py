@@ -15,13 +15,12 @@ from jobs.maintain import table_maintenance
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
-from jobs.maintain.mirror_property import MIRROR_PROPERTY
 from jobs.maintain.plan import Plan, Step
-from jobs.maintain.plan_execution import PROCEDURES
 from jobs.maintain.results import StepProgress, StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_lock import TableBusyError, table_lock
-from jobs.maintain.table_maintenance import TableMaintenance
+from jobs.maintain.table_maintenance import PROCEDURES, TableMaintenance
+from jobs.maintain.table_properties import MIRROR_PROPERTY
 from tests.helpers.lake import NAME, STREAM, Lake, later
 from tests.unit.maintain.contexts import EXPIRE, spark, table_context, with_secret
 

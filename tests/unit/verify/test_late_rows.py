@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.verify import late_rows as module
-from jobs.verify.late_rows import late_rows
+from jobs.verify import closed_periods as module
+from jobs.verify.closed_periods import late_rows
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 
 HOUR_MS = 3_600_000

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.verify import period_rows
-from jobs.verify.closed_periods import LateRowsOfTables
-from jobs.verify.period_rows import rows_by_period
+from jobs.verify import closed_periods
+from jobs.verify.closed_periods import LateRowsOfTables, rows_by_period
 from resources.deployment import Deployment
 from tests.helpers.event_stream import EventStream, hour, ms, write_file
 
@@ -45,7 +44,7 @@ def test_rows_of_hours_are_those_of_the_table(stream: EventStream) -> None:
 def test_too_many_files_are_not_read(stream: EventStream, monkeypatch: pytest.MonkeyPatch) -> None:
     event_time = stream.spec.event_time
     assert event_time is not None
-    monkeypatch.setattr(period_rows, "MOST_READ", 2)
+    monkeypatch.setattr(closed_periods, "MOST_READ", 2)
     for _ in range(3):
         stream.land([hour(10, 30), hour(11, 30)], hour(9))
     counted = rows_by_period(stream.table, event_time, list(event_time.periods(ms(hour(10)), ms(hour(12)))))

@@ -20,11 +20,10 @@ from jobs.spec.models import StreamSpec
 from jobs.state.epochs import keep_file
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit import audit
-from jobs.verify.audit_result import NotJudged, RouteAudit, StreamAudit
-from jobs.verify.audit_text import not_judged_sentence
+from jobs.verify.audit_result import NotJudged, RouteAudit, StreamAudit, not_judged_sentence
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.read_configurations import ReadConfigurations
+from jobs.verify.routed_rows import ReadConfigurations
 from orchestration.cli.audit.output import audit_facts, print_audit
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.commit.stamp_fields import Counts
-from jobs.replay.connect.checkpoint import ImportCheckpoint
+from jobs.replay.connect.importer import ImportCheckpoint
 from jobs.replay.connect.task import QueueCounts
 from tests.helpers.memory_store import InMemoryStore
 
