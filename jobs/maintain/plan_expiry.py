@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,10 +18,9 @@ from jobs.spec.units import format_duration
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Expire, Orphans
 
-# Below, it does not pay to start Spark for it; but what is old goes within a day even if it is one.
+# Below, it does not pay to start Spark for it.
 _WORTHWHILE = 20
 _DAY = timedelta(days=1)
-
 BASE_EVERY = timedelta(days=1)
 
 
@@ -38,75 +37,37 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
     What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
 
     Args:
-        cutoff: What expiry would take, with all who need snapshots, see `expected_cutoff`; or why it would be
-            refused. None: nobody was asked, so it goes by times alone.
+        cutoff: What expiry will take, see `expected_cutoff`; or why it would be refused. None: none is due, see
+            `may_be_due`.
     """
     times, keep = at.facts.snapshot_times, format_duration(expire.keep)
     if not expire.enabled:
         return Skip("expire", "", "expire.enabled is false.")
     if (collected := garbage_collection(at)) is not None:
         return Skip("expire", "", collected)
-    old = at.now - expire.keep
-    by_age = min(bisect_left(times, old), max(0, len(times) - expire.min_snapshots))
-    over = max(0, len(times) - expire.max_snapshots)
-    due = go = max(by_age, over)
-    if expire.time_travel is not None:
-        go = min(go, max(0, bisect_right(times, at.now - expire.time_travel) - 1))
-    # Snapshots of the very same millisecond stay together.
-    go = bisect_left(times, times[go]) if go else 0
-    kept = f"{len(times):,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
-    promised = " What time_travel promises stays." if go < due else ""
+    count, old = len(times), at.now - expire.keep
+    kept = f"{count:,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
+    if cutoff is None:
+        return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.")
+    by_age = min(bisect_left(times, old), max(0, count - expire.min_snapshots))
+    over = max(0, count - expire.max_snapshots)
+    due = max(by_age, over)
     why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
-    if isinstance(cutoff, ExpiryCutoff):
-        return _as_cut(at, cutoff, kept, why, due=due, over=over, lingers=old - _DAY)
-    if not go:
-        return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.{promised}")
-    # Of a branch or tag at least the snapshot that it names stays, most likely an old one.
-    held = len(at.facts.refs)
-    if held >= go:
-        return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags hold as many.")
-    lingering = times[held] < old - _DAY
-    if min(over, go) <= held and not lingering and go - held < _WORTHWHILE:
-        worth = f"at {_WORTHWHILE} they do, or once one is a day older"
-        return Skip("expire", "", f"Not worth it yet: {go - held:,} of {kept} may go; {worth}.")
-    left = len(times) - go
-    if isinstance(cutoff, str):
-        refused = f"{kept}: {why}. None will go: {cutoff}"
-        return Step("expire", "", None, refused, len(times), len(times), seconds=at.seconds("expire"))
-    return Step(
-        "expire",
-        "",
-        None,
-        f"{kept}: {why}, the oldest of {duration_text(at.now - times[0])} ago.{promised}",
-        files_before=len(times),
-        files_after=left + held,
-        seconds=at.seconds("expire"),
-        detail={"cutoff": times[go].isoformat(), "retain_last": min(expire.min_snapshots, left), "go": go},
-    )
-
-
-def _as_cut(
-    at: PlanInput, cutoff: ExpiryCutoff, kept: str, why: str, *, due: int, over: int, lingers: datetime
-) -> Step | Skip:
-    """What expiry will take, by the very rules by which it is done.
-
-    Args:
-        cutoff: What goes, and who keeps what.
-        kept: How many snapshots there are and may be, in words.
-        why: Why some are due, in words.
-        due: How many the policy would let go.
-        over: How many there are too many.
-        lingers: Whatever is older goes even if it is one.
-    """
-    count, go = len(at.facts.snapshot_times), cutoff.going
-    holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"
-    held = f" {due - go:,} of those that are due stay, for {holding}." if due > go else ""
+    refused = isinstance(cutoff, str)
+    go, oldest = (due, times[0]) if refused else (cutoff.going, cutoff.oldest_going or at.now)
+    held = ""
+    if due > go and not refused:
+        holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"
+        held = f" {due - go:,} of those that are due stay, for {holding}."
     if not go:
         return Skip("expire", "", f"Nothing may go: {kept}.{held}")
-    oldest = cutoff.oldest_going or at.now
-    if not over and oldest >= lingers and go < _WORTHWHILE:
+    # What is old goes within a day even if it is one.
+    if not over and oldest >= old - _DAY and go < _WORTHWHILE:
         worth = f"at {_WORTHWHILE} they do, or once one is a day older"
         return Skip("expire", "", f"Not worth it yet: {go:,} of {kept} may go; {worth}.{held}")
+    seconds = at.seconds("expire")
+    if refused:
+        return Step("expire", "", None, f"{kept}: {why}. None will go: {cutoff}", count, count, seconds=seconds)
     return Step(
         "expire",
         "",
@@ -114,7 +75,7 @@ def _as_cut(
         f"{kept}: {why}, the oldest that goes of {duration_text(at.now - oldest)} ago.{held}",
         files_before=count,
         files_after=cutoff.staying,
-        seconds=at.seconds("expire"),
+        seconds=seconds,
         detail={
             "planned_at": at.now.isoformat(),
             "cutoff": cutoff.older_than.isoformat(),
