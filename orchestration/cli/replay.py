@@ -186,7 +186,6 @@ def _print_queue(result: QueueResult, letters: str) -> None:
         (result.without_coordinates, "of those letters say not where they come from"),
         (result.left, "are left to the stream, which reads them itself"),
         (result.tombstones, "have no value, and land nothing"),
-        (result.earlier, "of them all were taken by an earlier run, which was ended before its end"),
     ):
         if count:
             click.echo(f"  {count:,} {what}")

@@ -6,15 +6,13 @@ in each of its partitions, so that a batch lands whole or not at all and is neve
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -22,7 +20,6 @@ from jobs.commit.branch import stream_table
 from jobs.commit.errors import unaccounted
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
-from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import TargetNeed, restart_positions, target_positions
 from jobs.errors import FrazilError
@@ -36,8 +33,6 @@ from jobs.replay.result import Reason, Reasons, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.documents import DAMAGED
-from jobs.state.store import StateStore
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, without_dropped
 from jobs.stream.open_stream import OpenStream
@@ -45,72 +40,7 @@ from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.source_topics import coordinator_stamp, parked_tables
 from jobs.stream.writer_schemas import schema_lookup
-from jobs.system.typed_json import decode_json
 from jobs.task.tally import count_unknown_fields
-
-_FILE = "taking.json"
-
-
-class CheckpointDocument(msgspec.Struct, frozen=True):
-    """The checkpoint as it is kept.
-
-    Attributes:
-        topic: The queue.
-        totals: What all queues of the stream had come to when the run began, by the stamps.
-    """
-
-    topic: str
-    totals: Counts
-
-
-class ImportCheckpoint:
-    """The checkpoint of a stream's run that imports a queue; only its counts come from it.
-
-    Args:
-        store: The part of the stream's queues.
-    """
-
-    def __init__(self, store: StateStore) -> None:
-        self._store: StateStore = store
-
-    def begin(self, topic: str, totals: Counts) -> QueueCounts:
-        """A run begins; returns what an earlier one of this queue committed that did not come to its end.
-
-        Args:
-            totals: By the stamps now, with what was left half done finished.
-        """
-        earlier = self.since(topic, totals)
-        if earlier is not None:
-            return earlier
-        self._store.put(_FILE, msgspec.json.encode(CheckpointDocument(topic, totals)), durable=False)
-        return QueueCounts()
-
-    def since(self, topic: str, totals: Counts) -> QueueCounts | None:
-        """What was committed of a queue since the checkpoint was made; None without one of it.
-
-        The stream's table counts each record once, also one whose letter a later run committed.
-
-        Args:
-            totals: By the stamps now.
-        """
-        noted = self._read()
-        if noted is None or noted.topic != topic:
-            return None
-        done = totals - noted.totals
-        others = done.read - done.landed - done.dead - done.tombstones
-        # Less than there was: a table has been rolled back since.
-        if min(done.read, done.landed, done.dead, done.tombstones, others) < 0:
-            return None
-        return QueueCounts(done.read, done.landed, done.dead, others, done.tombstones)
-
-    def end(self) -> None:
-        """The run has come to its end."""
-        self._store.delete(_FILE)
-
-    def _read(self) -> CheckpointDocument | None:
-        with contextlib.suppress(*DAMAGED):
-            return decode_json(self._store.get(_FILE) or b"", CheckpointDocument)
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +57,7 @@ class QueueResult:
             coordinates.
         left: Those that the stream reads, or has just read, by itself: they come from its topics, from where its tables
             are not complete yet.
-        earlier: Of `read`, those that a run before this one took, which was ended before its end. Of these, `known`
-            has also what was left to the stream.
+        earlier: Always 0: a run counts only what it took itself.
         dry_run: Nothing was taken: the others are what would become of them.
         reasons: Of a dry run: why records would become letters, the most frequent first.
         null_columns: Columns that the correction leaves out, which are null in the rows.
@@ -191,21 +120,17 @@ def import_queue(
     ):
         task = QueueTask(spec, corrected, reader, schema_lookup(corrected, settings))
         runner = QueueRunner(stream, kafka, task)
-        checkpoint, newest = ImportCheckpoint(stream.folder.store), stream.anchor.newest
-        earlier = checkpoint.begin(topic, newest.totals if newest else Counts())
         ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
         pace = request.pace(spec, MAX_RECORDS)
-        counts = earlier + import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
-        seconds = time.monotonic() - began
-        fields = {"null_columns": null_columns, "unknown_fields": runner.unknown_fields}
-        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read, **fields)
-        newest = stream.anchor.newest
-        if earlier.read and newest and (both := checkpoint.since(topic, newest.totals)):
-            # Letters of a batch that was half committed were counted with its rows, by the run before.
-            counted = {name: getattr(both, name) for name in ("read", "landed", "dead", "tombstones")}
-            result = replace(result, **counted)
-        checkpoint.end()
-        return result
+        counts = import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
+        return QueueResult(
+            spec.stream,
+            topic,
+            *astuple(counts),
+            seconds=time.monotonic() - began,
+            null_columns=null_columns,
+            unknown_fields=runner.unknown_fields,
+        )
 
 
 def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
