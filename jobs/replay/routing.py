@@ -56,16 +56,20 @@ class RowTables(Protocol):
 
 
 class ReadTables:
-    """The row tables of a dry run: they are read, and nothing is claimed.
+    """The row tables of a dry run, or of a batch that somebody else holds: they are read, and nothing is claimed.
 
     Args:
-        spec: The stream.
-        catalog: Where they are.
+        load: Gives a table by its name.
     """
 
-    def __init__(self, spec: StreamSpec, catalog: Catalog) -> None:
-        self._load: Callable[[str], Table] = lambda name: _there(spec, name, lambda: stream_table(catalog, spec, name))
+    def __init__(self, load: Callable[[str], Table]) -> None:
+        self._load: Callable[[str], Table] = load
         self._known: dict[str, Table] = {}
+
+    @staticmethod
+    def of_stream(spec: StreamSpec, catalog: Catalog) -> ReadTables:
+        """The tables of a stream, each as it was when a row first was for it."""
+        return ReadTables(lambda name: _there(spec, name, lambda: stream_table(catalog, spec, name)))
 
     def table(self, name: str) -> Table:
         """A table, as it was when a row first was for it."""
@@ -78,36 +82,13 @@ class ReadTables:
         return self.table(name)
 
 
-class GivenTables:
-    """The row tables of a batch that somebody else holds.
-
-    Args:
-        tables: As they are for the length of the batch, by name.
-    """
-
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self._tables: Mapping[str, Table] = tables
-
-    def table(self, name: str) -> Table:
-        """A table as rows are made for it."""
-        return self._tables[name]
-
-    def held(self, name: str) -> Table:
-        """The same."""
-        return self._tables[name]
-
-
 class _Fitted(NamedTuple):
     table: Table
     seen: Seen
 
 
 class SessionTables:
-    """The row tables of a replay that may commit.
-
-    Args:
-        session: The replay.
-    """
+    """The row tables of a replay that may commit."""
 
     def __init__(self, session: ReplaySession) -> None:
         self._session: ReplaySession = session
@@ -176,8 +157,6 @@ def routed_to(spec: StreamSpec, tables: RowTables, only: str | None = None, park
     """The tables of a routed stream's rows, each asked for when the first row is for it.
 
     Args:
-        spec: The stream, with the tables that values have named.
-        tables: Gives them.
         only: Rows are fitted to this table alone: its letters land nowhere else.
         parked: Tables that take no rows; none is fitted to them.
     """
@@ -196,7 +175,6 @@ def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Bl
     """What a replay lands of a block behind the route.
 
     Args:
-        block: Of letters.
         only: The table that the letters wait for: its rows alone, and what does not go there any more has failed.
         parked: Without such a table: a record that one of these is for lands nowhere, and stays a letter.
     """
@@ -243,7 +221,6 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
     """See that a table can hold what a stream declares.
 
     Args:
-        spec: The stream, corrected or not.
         table: One of its tables of rows.
         correction: Makes what is declared.
 
@@ -269,8 +246,6 @@ def refuse_behind(spec: StreamSpec, own: Table, table: Table) -> None:
     """See that a table which follows the stream's own one has its columns: a replay alters none.
 
     Args:
-        spec: The stream, corrected or not.
-        own: Its own table.
         table: One that follows it.
 
     Raises:

@@ -46,9 +46,6 @@ def dry_run(
 ) -> ReplayResult:
     """Find out which letters would come back now, and why others would not; touches nothing.
 
-    Args:
-        schemas: Finds the writer schemas of records that name theirs.
-
     Raises:
         SelectionError, AlteredTableError: As `replay`.
     """
@@ -60,7 +57,7 @@ def dry_run(
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.null_columns = columns_left_null(spec, catalog, request)
     result.selected = request.count(letters, spec.stream)
-    tables, parked = ReadTables(spec, catalog), request.selection.parked
+    tables, parked = ReadTables.of_stream(spec, catalog), request.selection.parked
     pipeline = ReplayPipeline(request.corrected(spec), tables, schemas, parked)
     for batch in requested_batches(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(letters, batch)
@@ -82,9 +79,7 @@ def replay(
     """Bring letters back, each record once, whatever was killed and however often this is run.
 
     Args:
-        spec: The stream, as its file has it.
         most: Letters in a batch.
-        on_progress: Told after each batch.
 
     Raises:
         LeaseHeldError: Another replay of the stream is at work.

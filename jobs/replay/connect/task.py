@@ -28,7 +28,7 @@ from jobs.replay.connect.records import QueueRecords, lacked, left_out, queue_re
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
-from jobs.replay.routing import GivenTables, routed_to, without_table
+from jobs.replay.routing import ReadTables, routed_to, without_table
 from jobs.schema.name_matching import EXACT_NAMES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -68,9 +68,6 @@ class QueueRows:
     """Makes rows of a queue's records, by the tables as they are for the length of a batch.
 
     Args:
-        spec: The stream, corrected or not.
-        tables: All of its tables, by name.
-        schemas: Finds the writer schemas of records that name theirs.
         batch_time: What now() is in the stream's expressions; without it the time of this call.
     """
 
@@ -83,7 +80,7 @@ class QueueRows:
     ) -> None:
         self._own: str = spec.table.name
         self._routed: bool = spec.route is not None
-        given = GivenTables(tables)
+        given = ReadTables(tables.__getitem__)
 
         def of_lane(one: StreamSpec, table: Table) -> Pipeline:
             return record_pipeline(one, table, schemas, batch_time=batch_time)
@@ -131,11 +128,7 @@ def queue_letters(
     """Rows of the dead letters, those of each table's topics together: what is masked is so by the names that it has.
 
     Args:
-        spec: The stream, as its file has it.
         config: The hash of the configuration by which the records failed.
-        tables: All tables of the stream.
-        first_seen: When.
-        fetched: The records.
         failures: Of those that become letters, by their places among the fetched.
     """
     columns_of, topics = columns_by_topic(spec, tables.get), fetched.records.column("topic").to_pylist()
@@ -216,10 +209,7 @@ class QueueTask:
     """Processes batches of a queue.
 
     Args:
-        spec: The stream, as its file has it.
         corrected: With the correction, if there is one.
-        reader: Of the topic.
-        schemas: Finds the writer schemas of records that name theirs.
 
     Attributes:
         size: How many records the next ranges may have.
@@ -248,7 +238,6 @@ class QueueTask:
         """Read the ranges and write what lands and what does not; nothing is committed.
 
         Args:
-            tables: All tables of the stream.
             needs: By table: what it has already.
             batch_time: What now() is in the stream's expressions.
             decided: Of ranges that the stream's own table has already, how many may fail.
@@ -306,7 +295,6 @@ class QueueTask:
         A record lands in those tables of a route that lack it, and is known if all of them have it.
 
         Args:
-            tables: All tables of the stream.
             needs: By table: what it has already; without it, nothing of the ranges.
             batch_time: What now() is in the stream's expressions; without it the time of this call.
         """
