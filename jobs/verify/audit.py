@@ -105,7 +105,8 @@ def audit(
     undecided = half.ranges if half is not None else {}
     _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
     if full:
-        _judge_routes(spec, settings, catalog, audited, found)
+        there = [(each.target, each.table) for each in audited if each.table is not None]
+        judge_routes(spec, settings, catalog, there, found)
     for each in audited:
         if each.table is not None and each.facts.method == "rows":
             mine = [problem for problem in found.problems if problem.table == each.name]
@@ -237,21 +238,6 @@ def _with_replays(spec: StreamSpec, catalog: Catalog, sink: AuditedTable | None)
     if sink is None or sink.name == spec.table.name:
         return sink.table if sink else None
     return existing_table(catalog, spec.table.name, spec.branch_of(spec.table.name)) or sink.table
-
-
-def _judge_routes(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, audited: list[AuditedTable], found: StreamAudit
-) -> None:
-    """Hold every row against the route that it was landed by."""
-
-    def on_rows(rows: int) -> None:
-        found.scanned += rows
-
-    tables = [(each.target, each.table) for each in audited if each.table is not None]
-    made = judge_routes(spec, settings, catalog, tables, on_rows)
-    if made is not None:
-        found.problems += made.problems
-        found.route = made.facts
 
 
 def _hold_main(

@@ -27,7 +27,7 @@ from jobs.spec.yaml_document import YamlUnreadable, parse_yaml
 from jobs.state.epochs import read_file
 from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit_ranges import OffsetRanges
-from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
+from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit, StreamAudit
 from jobs.verify.ledger_row import LedgerRow, effective_rows
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.replayed_rows import replayed_offsets
@@ -40,12 +40,7 @@ _CAME_BACK = "their dead letters came back"
 
 
 class StoredSpecs:
-    """Finds the spec of a configuration hash.
-
-    Args:
-        spec: The stream as it is now.
-        settings: Of the deployment.
-    """
+    """Finds the spec of a configuration hash."""
 
     def __init__(self, spec: StreamSpec, settings: Settings) -> None:
         self._settings: Settings = settings
@@ -126,40 +121,30 @@ def _spans(ranges: list[tuple[OffsetRange, str]]) -> tuple[Offsets, list[frozens
     return np.array(starts, np.int64), sets
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRoutes:
-    """What came of looking at the rows.
-
-    Attributes:
-        facts: Sums of it.
-        problems: Rows that stand in a table that their route does not name.
-    """
-
-    facts: RouteAudit
-    problems: tuple[AuditProblem, ...]
-
-
 def judge_routes(
     spec: StreamSpec,
     settings: Settings,
     catalog: Catalog,
     tables: Sequence[tuple[TargetSpec, Table]],
-    on_rows: Callable[[int], None] = lambda rows: None,
-) -> JudgedRoutes | None:
-    """Look at every row of a stream's tables of rows; None if the stream has never had a route.
+    found: StreamAudit,
+) -> None:
+    """Look at every row of a stream's tables of rows, and add what is found; nothing if it has never had a route.
 
     Args:
         tables: Those that are there.
-        on_rows: Told how many rows were read, as they are.
 
     Raises:
         FrazilError: A table cannot be read.
     """
     read = ReadConfigurations(read_ledger(catalog, settings, spec.stream, spec.coordinator))
     stored = StoredSpecs(spec, settings)
-    known = [found for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)]
+    known = [each for config in read.configs if isinstance(each := stored.spec(config), StreamSpec)]
     if not any(each.route for each in known):
-        return None
+        return
+
+    def on_rows(rows: int) -> None:
+        found.scanned += rows
+
     letters = existing_table(catalog, spec.dead_letter_table)
     names = frozenset(target.name for target in (*spec.targets, *(target for target, _ in tables)))
     work = _Work(spec, stored, read, names, letters)
@@ -170,7 +155,8 @@ def judge_routes(
             work.leave_out(target.name, None, _row_count(table), f"the table has no column {lacking}")
             continue
         work.judge_table(target, table, on_rows)
-    return JudgedRoutes(work.facts, tuple(work.problems()))
+    found.route = work.facts
+    found.problems += work.problems()
 
 
 def _row_count(table: Table) -> int:
