@@ -12,19 +12,23 @@ from jobs.errors import FrazilError
 from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,
+    foreign_content,
     list_files,
     referenced_files,
+    refuse_too_many,
+    refuse_two_names,
     refuse_unknown_place,
     remove_orphans,
+    store_of,
     without_store,
 )
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.spec.catalog import CatalogSettings
-from jobs.spec.maintenance_policy import Policy
+from jobs.spec.maintenance_policy import Orphans, Policy
 from tests.helpers.lake import NAME, Lake
-from tests.unit.maintain.contexts import Started, spark, table_context
+from tests.unit.maintain.contexts import Started, listed, spark, table_context
 
 STEP = Step("orphans", "", None, "")
 
@@ -171,3 +175,60 @@ def test_gc_is_not_enabled(lake: Lake) -> None:
         transaction.set_properties({"gc.enabled": "false"})
     with pytest.raises(FrazilError, match=r"gc.enabled=false"):
         look(lake)
+
+
+@pytest.mark.parametrize(
+    ("orphans", "all_", "words"),
+    [
+        (20, 40, None),
+        (21, 200, None),
+        (21, 100, r"21 of 100 files \(21%\) would be deleted, more than orphans.max_share \(20%\)"),
+        (51, 1000, r"more than orphans.max_files \(50\)"),
+    ],
+)
+def test_too_many(orphans: int, all_: int, words: str | None) -> None:
+    found = OrphanScan(all_, all_ - orphans, tuple(listed(f"data/{n}.parquet") for n in range(orphans)))
+    if words is None:
+        refuse_too_many("t", found, Orphans(max_files=50))
+        return
+    with pytest.raises(OrphansRefusedError, match=words):
+        refuse_too_many("t", found, Orphans(max_files=50))
+
+
+def test_two_styles_of_one_place() -> None:
+    refuse_two_names(
+        "t", "s3://lake/t", ["s3a://lake/t/data/a", "s3://other/elsewhere/data/a", "gs://lake/elsewhere/a"]
+    )
+    refuse_two_names("t", "/lake/t", ["file:///lake/t/data/a", "file:/lake/t/data/b", "/lake/t/c"])
+    for other in ("gs://lake/t/data/a", "s3://backup/t/data/a", "/t/data/a"):
+        with pytest.raises(OrphansRefusedError, match="two styles of one place"):
+            refuse_two_names("t", "s3://lake/t", [other])
+
+
+@pytest.mark.parametrize("within", ["data/state=CA/a.parquet", "data/offsets/a.parquet", "metadata/1.metadata.json"])
+def test_ordinary_files_are_no_checkpoints(within: str) -> None:
+    assert foreign_content([listed(within)]) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("file:///a/b", (("file", ""), "/a/b")),
+        ("file:/a/b", (("file", ""), "/a/b")),
+        ("/a/b", (("file", ""), "/a/b")),
+        ("s3a://lake/a/b%20c", (("s3", "lake"), "/a/b%20c")),
+        ("hdfs://host:8020/a", (("hdfs", "host:8020"), "/a")),
+    ],
+)
+def test_paths_without_their_store(path: str, expected: tuple[tuple[str, str], str]) -> None:
+    assert (store_of(path), without_store(path)) == expected
+
+
+def test_hidden_names_are_those_that_iceberg_passes_over() -> None:
+    assert [listed(path).hidden for path in ("a/_b", ".a/b", "_a/b", "_a=1/b", "a/b")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
