@@ -131,7 +131,6 @@ def returned_record(letter: Mapping[str, Any], replay: str) -> KafkaRecord:
 
     Args:
         letter: The row, by column; with the key and the value as they were consumed.
-        replay: The id of the replay.
     """
     timestamp: datetime | None = letter["timestamp"]
     texts = (
@@ -167,8 +166,6 @@ def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str,
     what the column's type takes, is its `TASK_PUT`, as is all that has no stage there.
 
     Args:
-        stage: Ours.
-        error_class: Ours.
         field: Where in the record; a value that is one column has none, and a type of its own in Connect's converter.
     """
     whole = error_class == WRONG_TYPE and field is None
@@ -187,9 +184,7 @@ def connect_record(letter: Mapping[str, Any], table: str, limits: RecordLimits, 
     headers in this order; from then on a header `__frazil.pointer` says where in the table all of it is.
 
     Args:
-        letter: The row, by column.
         table: The name of the dead-letter table.
-        limits: What the topic takes.
         now_ms: The clock, for topics that refuse timestamps far from it.
 
     Returns:

@@ -232,12 +232,6 @@ def batch_letters(letters: Table, stream: str, ranges: Ranges, batch: int) -> di
 
     Offsets that were read before, and went through a reset since, may have letters of that time: those are of an
     earlier epoch.
-
-    Args:
-        letters: The dead letters.
-        stream: The stream's id.
-        ranges: The batch's.
-        batch: Its number in the stamps.
     """
     wanted = And(
         EqualTo("stream", stream),

@@ -4,6 +4,9 @@ A file goes if all of its changes came to Kafka before `changes.keep`, and a bas
 them; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that landed since,
 another log of the topic, and what the stream has not read. So each deletion stays for a week at least, however old it
 was when it came. What is gone is known by offsets, in a property that the same commit sets.
+
+Bases are asked twice. The newest one of each mirror has all that goes. One that is a week old says what the changelog
+has had for so long: a merge looks for deletions of the last week, and those of a backlog came long ago when they land.
 """
 
 from __future__ import annotations
@@ -268,11 +271,7 @@ def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLe
 
 
 def changes_forecast(context: TableContext, table: Table, now: datetime) -> ChangesForecast | None:
-    """Which changes of a table would go; None of one that keeps all it has.
-
-    Args:
-        table: As it is now.
-    """
+    """Which changes of a table would go; None of one that keeps all it has."""
     spec = _stream_of(context)
     if spec is None or spec.changes is None or (keep := spec.changes.keep) is None:
         return None

@@ -1,4 +1,4 @@
-"""Compaction: the data files, or the delete files, of some partitions are rewritten in one run of Spark."""
+"""Compaction: data files, or delete files, of some partitions are rewritten in one run of Spark, a batch of steps."""
 
 from __future__ import annotations
 

@@ -54,7 +54,6 @@ def waiting_letters(table: Table, stream: str) -> WaitingLetters:
 
     Args:
         table: Of its dead letters.
-        stream: Its id.
 
     Raises:
         ChangesKeptError: Some cannot be read.
@@ -142,7 +141,6 @@ def expiring_files(
     """Which files go.
 
     Args:
-        files: All of the changelog.
         columns: Those of Kafka's topic, partition, offset and time.
         before: Changes of this time or a later one stay, in µs since 1970.
         limits: By partition, the offset from which on a base lacks changes, or one may come yet.

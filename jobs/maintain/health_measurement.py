@@ -71,7 +71,6 @@ def growth(metadata: TableMetadata, now: datetime, small_below: float) -> Growth
     """The growth up to now: a table that nobody writes to any more grows less the longer it is looked at.
 
     Args:
-        now: With its zone.
         small_below: Bytes; files smaller than this on average are small.
     """
     kept = list(ancestors(metadata))
@@ -105,7 +104,6 @@ def measure_branches(metadata: TableMetadata, io: FileIO, main: Sequence[Manifes
 
     Args:
         metadata: The table's own, not as a branch has it.
-        io: Reads the manifests.
         main: The manifests of main's head.
 
     Raises:
@@ -171,7 +169,6 @@ def measure_health(table: Table, policy: Policy, now: datetime, *, deep: bool | 
     Args:
         table: As loaded; loaded again where somebody expired what it was about to read.
         policy: What counts as small and as many.
-        now: With its zone.
         deep: Whether to look at the partitions; None: where the totals do not say that the files are well.
 
     Raises:

@@ -169,7 +169,6 @@ def branch_warnings(
     """Says which branches have grown so that it is time for something, and nothing of what maintenance does mends them.
 
     Args:
-        facts: Of the table.
         policy: From when on a branch keeps too much, whether it would be remade or not.
         small_below: Bytes; a branch that nobody compacts has too many files of its own where they are smaller.
         gated: See `plan_branches`.

@@ -58,10 +58,7 @@ def plan(
     """Decide what pays.
 
     Args:
-        facts: As measured.
-        policy: The table's.
         history: What was done to the table, and when.
-        now: With its zone.
         cores: That Spark has; only estimates depend on it.
         cutoff: What of the snapshots may go, see `plan_expiry`.
         gated: The branches that are published through a gate, see `plan_branches`.

@@ -45,10 +45,6 @@ def procedure_call(catalog: str, table: str, procedure: str, arguments: Mapping[
 
     The table is named with its catalog: without it Iceberg takes the first part of the name for a catalog, if one is
     called so, and `frazil.ledger` would be the table `ledger` of the catalog `frazil`.
-
-    Args:
-        catalog: One part.
-        table: `namespace.table`.
     """
     given = {"table": f"{quoted(catalog)}.{quoted(table)}", **arguments}
     text = ", ".join(f"{key} => {sql_value(value)}" for key, value in given.items() if value is not None)
@@ -96,10 +92,6 @@ def with_options(action: Any, options: Mapping[str, object]) -> Any:
 
 def partition_filter(jvm: Any, partitions: Sequence[PartitionFacts]) -> Any:
     """Holds for files of one of the partitions; of files under another partition spec, for all that may hold its rows.
-
-    Args:
-        jvm: py4j's view.
-        partitions: At least one.
 
     Raises:
         ValueError: The column of a partition field is gone, see `PartitionFacts.dropped`.

@@ -251,7 +251,6 @@ def maintain_table(
         spark: Gives a session; called when a step first needs one.
         specs: All streams of the deployment; of those that write to the table the ledger is filled first.
         dry_run: Only plan: no lock, no Spark, nothing is changed.
-        only: Only these actions.
         on_progress: Told of each step as it begins and ends.
 
     Returns:

@@ -225,7 +225,6 @@ def move_positions(
 
     Args:
         stream: With the lease held and its targets read.
-        wanted: The new offsets.
         older: The anchor's stamps before this, newest first.
 
     Returns:

@@ -164,7 +164,6 @@ def stand_in_table(
     Args:
         sink: The stream's table, as the branch has it that the stream writes.
         letters: Of any reason.
-        stream: The stream's id.
         columns: What the table calls topic, partition, offset and timestamp.
     """
     discarded = are_discarded(letters)

@@ -164,12 +164,7 @@ def replay_session(
 
 
 def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table) -> bool:
-    """Whether no replay is at work, and none has left what the next one has to finish, or to refuse.
-
-    Args:
-        sink: The stream's table.
-        letters: Its dead letters.
-    """
+    """Whether no replay is at work, and none has left what the next one has to finish, or to refuse."""
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
     held = stream_lease(settings, name).read()
     if (held and held.held()) or folder.pending_records():
@@ -212,9 +207,6 @@ def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
 
 def refuse_unfinished_queue(folder: StreamFolder, stream: str, topic: str | None = None) -> None:
     """A batch of a Connect queue that is half committed may hold records that letters are of.
-
-    Args:
-        folder: Of the stream.
 
     Raises:
         FrazilError: There is one.

@@ -270,7 +270,6 @@ class ReplayOutcome:
         """Refuse a batch that does not add up, before anything of it is committed.
 
         Args:
-            stream: Id of the stream.
             count: Dead letters in the batch.
 
         Raises:
@@ -288,9 +287,6 @@ class ReplayOutcome:
 
 def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: ReplayAttempt) -> pa.Table:
     """The replay state of letters from now on, whole, in the columns of `CHANGE_ARROW`: set twice, it is set once.
-
-    Args:
-        letters: The batch.
 
     Returns:
         Those that change; what waits for a table that takes no rows stays as it is.

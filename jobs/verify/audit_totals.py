@@ -206,7 +206,6 @@ class LandedRecords:
     """Compares the coordinator's counts with the offsets that have a row.
 
     Args:
-        coordinator: The coordinator.
         decisions: What operators decided, on all tables.
         former: By partition, up to where tables received records that the stream does not have any more.
         undecided: Ranges of a batch that is not in all tables yet.

@@ -52,7 +52,6 @@ def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period
 
     Args:
         table: As it is to be counted.
-        event_time: Names the column.
         periods: Ascending.
 
     Returns:
@@ -217,7 +216,6 @@ def proven_times(histories: Mapping[str, History], anchor: str, event_time: Even
 
     Args:
         histories: By target, what its table says of the stream.
-        anchor: The coordinator.
         event_time: The block of the stream's file.
     """
     newest = histories[anchor].newest
@@ -255,7 +253,6 @@ class LateRowsOfTables:
         files.
 
         Args:
-            table: The stream's.
             stream: Whose stamps tell what was closed.
             event_time: The block of the stream's file.
             since_ms: Milliseconds since 1970.

@@ -66,9 +66,6 @@ def parked_letters(letters: Table, stream: str, table: str, since: datetime | No
     """The letters that wait, or have waited, for a table.
 
     Args:
-        letters: The dead letters.
-        stream: The stream's id.
-        table: That was parked.
         since: Of those that a replay has brought back only the ones that it did since then.
     """
     found, of, back = ParkedLetters(), dict[TopicPartition, list[int]](), dict[TopicPartition, list[int]]()
@@ -95,7 +92,6 @@ class ParkedRows:
     """Holds the letters of parked tables against what was stamped, and against the rows that came back.
 
     Args:
-        spec: The stream.
         letters: Its dead letters; None if there is no such table.
         newest: The coordinator's newest stamp.
         audited: The tables whose rows are looked at.
@@ -138,8 +134,6 @@ class ParkedRows:
         were read twice: the ledger tells of the other row alone.
 
         Args:
-            name: The table.
-            ranges: Of offsets.
             counted: How often each of them stands there.
         """
         if name not in self._places:

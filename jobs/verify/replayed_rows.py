@@ -47,7 +47,6 @@ class DiscardedRows:
     """Takes the rows of discards into account, and finds what is wrong with them.
 
     Args:
-        spec: The stream.
         main: Its table as it is, not as a branch has it.
         sink: The same as the branch has it that the stream writes.
         dead_letters: Its dead letters; None if there is no such table.
@@ -97,7 +96,6 @@ class DiscardedRows:
         What a branch that was made again lacks of discarded rows counts as there, for letters have it.
 
         Args:
-            ranges: Which offsets.
             rows: How often each stands there.
         """
         if self._all is None:
@@ -160,9 +158,7 @@ class ReplayedRows:
     """Counts the dead letters that replays brought back, and finds rows of theirs that are not there.
 
     Args:
-        stream: The stream's id.
         sink: Its table, as loaded; None if its rows are not counted.
-        dead_letters: Its dead letters, as loaded.
         begins: By partition, the first offset from which on no row has expired.
 
     Attributes:

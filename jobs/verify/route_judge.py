@@ -135,8 +135,6 @@ def route_judge(
     """The judge of the rows that a configuration has landed in a table.
 
     Args:
-        spec: The stream as it was.
-        table: The table's name.
         schema: Of the table as it is now.
         former: All schemas that the table is known to have had.
         tables: Names of the stream's tables that there are.

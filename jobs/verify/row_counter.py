@@ -132,7 +132,6 @@ class RowCounter:
     """Counts the rows of one snapshot of a table.
 
     Args:
-        table: As loaded.
         columns: Names of the columns of topic, partition and offset.
         stream: Only rows whose column `stream` says so; None for all.
         also: What else must hold of a row.

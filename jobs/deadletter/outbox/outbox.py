@@ -50,9 +50,6 @@ class Outbox:
     """The letters of one stream on their way to a topic. For one thread.
 
     Args:
-        stream: The stream's id.
-        table_name: The dead-letter table, by name.
-        topic: Where the letters go.
         kafka: The cluster of the topic, see `cluster_of`.
         load: Loads the dead-letter table as it is now.
         store: The stream's own record of its position.

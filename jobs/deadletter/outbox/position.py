@@ -171,9 +171,7 @@ class PositionStore:
 
     Args:
         store: The stream's part of the state store.
-        topic: Where the letters go.
         servers: The cluster, as it was written down by whoever configured it; empty for the local broker.
-        table: The dead-letter table.
     """
 
     def __init__(self, store: StateStore, topic: str, servers: str, table: str) -> None:

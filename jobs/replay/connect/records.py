@@ -133,9 +133,6 @@ def left_out(
     tells.
 
     Args:
-        fetched: The records.
-        spec: The stream.
-        tables: All of its tables, by name.
         routed: Whether a route says where rows go.
 
     Raises:
@@ -168,10 +165,7 @@ def lacked(
     One among its late rows is none that is lacking.
 
     Args:
-        fetched: The blocks.
         rows: Of each, the records that are for the table.
-        spec: The stream.
-        name: Of the table.
         tables: All of the stream's, as they are.
 
     Raises:
