@@ -19,6 +19,7 @@ from resources.services import CatalogResource, KafkaResource
 if TYPE_CHECKING:
     from jobs.verify.audit_result import StreamAudit
 
+
 EXACTLY_ONCE = "exactly_once"
 _SHOWN_PROBLEMS = 50
 
@@ -65,7 +66,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
 
 def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
     """An audit as the result of its Dagster check: what others changed after it had landed is a warning."""
-    from jobs.verify.audit_text import verdict_sentence
+    from jobs.verify.audit_result import verdict_sentence
 
     fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"
     return dg.AssetCheckResult(
@@ -79,7 +80,7 @@ def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckR
 
 
 def _metadata(found: "StreamAudit") -> dict[str, Any]:
-    from jobs.verify.audit_text import decision_sentence, problem_sentence, queue_sentence
+    from jobs.verify.audit_result import decision_sentence, problem_sentence, queue_sentence
 
     metadata: dict[str, Any] = {
         "audited_records": found.read,

@@ -248,7 +248,9 @@ def _checked(
 
     from jobs.maintain.branch_remake import gated_branches
     from jobs.maintain.health_measurement import measure_health
+    from jobs.maintain.plan_expiry import may_be_due
     from jobs.maintain.planner import plan
+    from jobs.maintain.snapshot_expiry import expected_cutoff
     from jobs.maintain.table_context import TableContext
 
     policy = maintained_table(settings, specs, name).require()
@@ -264,7 +266,9 @@ def _checked(
     # Nothing that is asked of it starts Spark.
     context = TableContext(catalog, settings, specs, name, policy, _no_spark)
     gated = gated_branches(context, table, facts)
-    return health_result(facts, score(facts, policy, history), key, plan(facts, policy, history, now, gated=gated))
+    cutoff = expected_cutoff(context, table, now) if may_be_due(facts, policy.expire, now) else None
+    planned = plan(facts, policy, history, now, cutoff=cutoff, gated=gated)
+    return health_result(facts, score(facts, policy, history), key, planned)
 
 
 def _no_spark() -> NoReturn:

@@ -22,10 +22,9 @@ from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings

@@ -23,6 +23,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Step, files_written
+from jobs.maintain.plan_expiry import may_be_due
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_retention import expiry_cutoff
 from jobs.spec.maintenance_policy import Policy
@@ -56,7 +57,9 @@ class Maintenance:
         """Measure, plan, and do what is planned, each step a second after the other."""
         lapse = self._lapse
         facts = measure_health(lapse.table, self._policy, lapse.now)
-        planned = plan(facts, self._policy, self.history, lapse.now)
+        expire, due = self._policy.expire, may_be_due(facts, self._policy.expire, lapse.now)
+        cutoff = expiry_cutoff(lapse.table.metadata, expire, (), lapse.now, "lapse") if due else None
+        planned = plan(facts, self._policy, self.history, lapse.now, cutoff=cutoff)
         if not planned.steps:
             return planned
         gone: Sequence[Snapshot] = ()

@@ -34,7 +34,7 @@ from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.settings import Settings
-from jobs.verify.audit_text import problem_sentence, verdict_sentence
+from jobs.verify.audit_result import problem_sentence, verdict_sentence
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,42 @@
 """Kafka records that are produced from dead letters, their size, and what a topic takes.
 
-As it was consumed, a record is made here; with the headers of Kafka Connect's dead letters, in `connect_headers`.
+`returned_record` makes the record as it was consumed. `connect_record` adds the headers that Kafka Connect's sinks
+write: those of its `DeadLetterQueueReporter` (Kafka 4.0), ten headers `__connect.errors.*` in a fixed order behind the
+record's own, all UTF-8 text. What Connect has no header for goes under `__frazil.`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from jobs.formats.decoder import DECODE_HEADER
+from jobs.formats.problems import (
+    AMBIGUOUS_FIELD,
+    BAD_BINARY,
+    BAD_DATE,
+    BAD_TIME,
+    BAD_TIMESTAMP,
+    BAD_UUID,
+    DISCARDED,
+    EXPRESSION_FAILED,
+    KEY_CASE,
+    LATE,
+    MISSING_FIELD,
+    NOT_AN_OBJECT,
+    NULL_IN_REQUIRED,
+    OUT_OF_RANGE,
+    PRECISION_LOSS,
+    RULE_VIOLATED,
+    SCHEMA_CHANGE_PROPOSED,
+    SCHEMA_CHANGE_REFUSED,
+    UNKNOWN_FIELD,
+    UNROUTED,
+    WRONG_TYPE,
+)
 
 FRAZIL = "__frazil."
 RETURNED = FRAZIL + "replay."
@@ -20,6 +48,36 @@ _RECORD_HEAD = 36
 _HEADER_HEAD = 10
 
 Header = tuple[str, bytes | None]
+
+CONNECT = "__connect.errors."
+EXCEPTION_MESSAGE = CONNECT + "exception.message"
+STACK_TRACE = CONNECT + "exception.stacktrace"
+POINTER = FRAZIL + "pointer"
+TIMESTAMP = FRAZIL + "timestamp"
+TASK_ID = "0"
+# Kafka's header names are for programs: who switches on them needs them to stay as they are.
+_EXCEPTIONS = "frazil.errors."
+_STAGES: tuple[tuple[str, str, str], ...] = (
+    ("decode_value", "VALUE_CONVERTER", "frazil.decode.ValueDecoder"),
+    ("decode_key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+    ("key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+    ("decode_header", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+    ("header", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+    ("transform", "TRANSFORMATION", "frazil.transform.Transform"),
+)
+_WRITER = ("TASK_PUT", "frazil.write.TableWriter")
+# Connect's JSON converter, without schemas, takes any JSON: what does not fit the table shows in the sink alone.
+_OF_THE_TABLE = frozenset(
+    {
+        *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
+        *(BAD_TIMESTAMP, BAD_TIME, BAD_DATE, BAD_BINARY, BAD_UUID, UNKNOWN_FIELD, KEY_CASE),
+        AMBIGUOUS_FIELD,
+        *(SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, LATE, EXPRESSION_FAILED, RULE_VIOLATED),
+        *(DISCARDED, UNROUTED),
+    }
+)
+LONGEST_TRACE = 4096
+_SHORT_MESSAGE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +131,6 @@ def returned_record(letter: Mapping[str, Any], replay: str) -> KafkaRecord:
 
     Args:
         letter: The row, by column; with the key and the value as they were consumed.
-        replay: The id of the replay.
     """
     timestamp: datetime | None = letter["timestamp"]
     texts = (
@@ -100,3 +157,124 @@ def kafka_milliseconds(timestamp: datetime | None) -> int | None:
         return None
     millis = (timestamp - _EPOCH) // timedelta(milliseconds=1)
     return millis if millis >= 0 else None
+
+
+def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str, str]:
+    """Connect's stage, and the class that failed, for a stage and a class of ours.
+
+    Decoding converts and fits in one pass, where Connect converts, and lets the sink fit: a value that is JSON, and not
+    what the column's type takes, is its `TASK_PUT`, as is all that has no stage there.
+
+    Args:
+        field: Where in the record; a value that is one column has none, and a type of its own in Connect's converter.
+    """
+    whole = error_class == WRONG_TYPE and field is None
+    if error_class in _OF_THE_TABLE and not whole and stage != DECODE_HEADER and not stage.startswith("transform"):
+        return _WRITER
+    for begin, connect, class_name in _STAGES:
+        if stage.startswith(begin):
+            return connect, class_name
+    return _WRITER
+
+
+def connect_record(letter: Mapping[str, Any], table: str, limits: RecordLimits, now_ms: int) -> KafkaRecord | None:
+    """One row of the dead-letter table as a record of the topic.
+
+    What is too large for the topic loses its stack trace, then the end of its message, then its value, key and original
+    headers in this order; from then on a header `__frazil.pointer` says where in the table all of it is.
+
+    Args:
+        table: The name of the dead-letter table.
+        now_ms: The clock, for topics that refuse timestamps far from it.
+
+    Returns:
+        The record, or None if not even the reasons alone fit into the topic.
+    """
+    original = original_headers(letter)
+    timestamp = kafka_milliseconds(letter["timestamp"])
+    ours = [*_own_headers(letter, table)]
+    # The client takes 0 for "now".
+    if timestamp is not None and (timestamp == 0 or not limits.takes_time(timestamp, now_ms)):
+        ours.append((TIMESTAMP, str(timestamp).encode()))
+        timestamp = None
+    reasons = tuple(_connect_headers(letter))
+    whole = KafkaRecord(letter["key"], letter["value"], (*original, *reasons, *ours), timestamp)
+    if whole.size <= limits.max_bytes:
+        return whole
+    return next((each for each in _ever_smaller(whole, letter, table, original) if each.size <= limits.max_bytes), None)
+
+
+def _ever_smaller(
+    whole: KafkaRecord, letter: Mapping[str, Any], table: str, original: Sequence[Header]
+) -> Iterator[KafkaRecord]:
+    # Only the last of a name is ours: a letter of a letter carries those of its first trip as well.
+    own = [*whole.headers[len(original) :]]
+    own = [header for header in own if header[0] != STACK_TRACE]
+    yield replace(whole, headers=(*original, *own))
+    own = [(name, _cut(value, _SHORT_MESSAGE) if name == EXCEPTION_MESSAGE else value) for name, value in own]
+    yield replace(whole, headers=(*original, *own))
+    own.append((POINTER, _pointer(letter, table)))
+    pointed = replace(whole, value=None, headers=(*original, *own))
+    yield pointed
+    yield replace(pointed, key=None)
+    yield replace(pointed, key=None, headers=tuple(own))
+
+
+def _connect_headers(letter: Mapping[str, Any]) -> Iterator[Header]:
+    stage, class_name = connect_stage(letter["stage"], letter["error_class"], letter["field"])
+    exception = _EXCEPTIONS + letter["error_class"]
+    message: str | None = letter["message"]
+    texts: tuple[tuple[str, str | None], ...] = (
+        ("topic", letter["topic"]),
+        ("partition", str(letter["partition"])),
+        ("offset", str(letter["offset"])),
+        ("connector.name", letter["stream"]),
+        ("task.id", TASK_ID),
+        ("stage", stage),
+        ("class.name", class_name),
+        ("exception.class.name", exception),
+        ("exception.message", message),
+        ("exception.stacktrace", _trace(exception, message, class_name, letter["field"])),
+    )
+    for name, text in texts:
+        yield CONNECT + name, None if text is None else text.encode()
+
+
+def _trace(exception: str, message: str | None, class_name: str, field: str | None) -> str:
+    """In the form of a stack trace of Java: what failed, and where in the record."""
+    first = exception if message is None else f"{exception}: {message}"
+    last = f"\n\tat {class_name}({field or 'record'})\n"
+    room = LONGEST_TRACE - len(last.encode())
+    return (_cut(first.encode(), room) or b"").decode() + last
+
+
+def _own_headers(letter: Mapping[str, Any], table: str) -> Iterator[Header]:
+    first_seen: datetime = letter["first_seen"]
+    texts: tuple[tuple[str, object], ...] = (
+        ("error_class", letter["error_class"]),
+        ("stage", letter["stage"]),
+        ("field", letter["field"]),
+        ("config", letter["config_hash"]),
+        ("epoch", letter["epoch"]),
+        ("batch", letter["batch_id"]),
+        ("first_seen", first_seen.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")),
+        ("timestamp_type", letter["timestamp_type"]),
+        ("masked", letter.get("masked")),
+        ("table", table),
+    )
+    for name, value in texts:
+        if value is not None:
+            yield FRAZIL + name, str(value).encode()
+
+
+def _pointer(letter: Mapping[str, Any], table: str) -> bytes:
+    where = {"table": table} | {name: letter[name] for name in ("stream", "topic", "partition", "offset")}
+    return json.dumps(where, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _cut(text: bytes | None, room: int) -> bytes | None:
+    """The beginning of UTF-8 text, `room` bytes at most, whole characters only."""
+    if text is None or len(text) <= room:
+        return text
+    mark = "…".encode()
+    return text[: max(0, room - len(mark))].decode(errors="ignore").encode() + mark

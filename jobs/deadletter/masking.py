@@ -69,7 +69,6 @@ def masked(
 
     Args:
         records: One per failure, in their order, with headers as a list of key and value.
-        failures: Why they failed.
         mask: What is not kept.
         rows: The schema of the rows that the stream decodes.
         columns: Those of the rows that are not from the value: with one of them its key, or its header, is masked.

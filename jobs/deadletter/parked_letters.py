@@ -22,7 +22,6 @@ def for_table(letters: pa.RecordBatch, table: str) -> pa.RecordBatch:
 
     Args:
         letters: In the columns of `ARROW_SCHEMA`, and of what may stand behind them.
-        table: Its name.
     """
     return letters.append_column(pa.field(TARGET, pa.string()), pa.array([table] * letters.num_rows, pa.string()))
 

@@ -1,5 +1,8 @@
 """Reader of dead letters: counts by kind, and the letters of a selection in batches of bounded size."""
 
+# Of PyIceberg's expressions a type checker sees pydantic's keywords only.
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
 import contextlib
@@ -8,15 +11,19 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, NotEqualTo
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+from jobs.commit.offsets import Ranges, TopicPartition
+from jobs.deadletter.parked_letters import not_of_parked
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
 from jobs.errors import FrazilError
 from jobs.formats.columns.time_bounds import within_years
+from jobs.formats.problems import DISCARDED
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
 
 KEYS = ("topic", "partition", "offset", "first_seen")
 DEAD_LETTER_ARROW = pa.schema(
@@ -218,3 +225,26 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
+
+
+def batch_letters(letters: Table, stream: str, ranges: Ranges, batch: int) -> dict[TopicPartition, frozenset[int]]:
+    """The offsets within a batch of which the dead letters hold a letter of it; of parked tables' letters none.
+
+    Offsets that were read before, and went through a reset since, may have letters of that time: those are of an
+    earlier epoch.
+    """
+    wanted = And(
+        EqualTo("stream", stream),
+        EqualTo("batch_id", batch),
+        not_of_parked(letters.schema()),
+        NotEqualTo("error_class", DISCARDED),
+    )
+    fields = (*DEAD_LETTER_COORDINATES, "epoch")
+    found: dict[int, dict[TopicPartition, set[int]]] = {}
+    for rows in letters.scan(row_filter=wanted, selected_fields=fields).to_arrow_batch_reader():
+        for topic, partition, offset, epoch in zip(*(rows.column(name).to_pylist() for name in fields), strict=True):
+            place = TopicPartition(topic, partition)
+            if place in ranges and ranges[place].start <= offset < ranges[place].end:
+                found.setdefault(epoch or 0, {}).setdefault(place, set()).add(offset)
+    newest = found[max(found)] if found else {}
+    return {place: frozenset(offsets) for place, offsets in newest.items()}

@@ -79,8 +79,6 @@ def expire_dead_letters(
     Args:
         table: The dead-letter table; loaded again before each attempt.
         keep: How old letters become, at least.
-        now: For tests.
-        dry_run: Only tell.
         backoff: Between the attempts.
 
     Raises:

@@ -41,7 +41,6 @@ def carried_columns(table: Schema, kafka: KafkaColumns) -> Schema:
     """The columns of a table that a row as JSON has.
 
     Args:
-        table: The table's schema.
         kafka: Its columns of Kafka's own.
     """
     return Schema(*(each for each in table.fields if each.name not in kafka.names))
@@ -66,7 +65,6 @@ def rows_as_json(rows: pa.RecordBatch, table: Schema, kafka: KafkaColumns) -> li
 
     Args:
         rows: In the table's columns, in types that cast to them.
-        table: The table's schema.
         kafka: Its columns of Kafka's own.
     """
     columns: list[tuple[str, list[Any]]] = []

@@ -40,7 +40,6 @@ def dead_letter_rows(
         records: As Kafka gave them: key, value, headers, topic, partition, offset, timestamp, timestampType. Only
             topic, partition and offset must be there.
         failures: Why each of them failed, in their order.
-        stream: Id of the stream.
         config_hash: Of the configuration that the records failed under.
         batch_id: Spark's batch; None for records that no batch of the stream's driver has met.
         epoch: The driver's epoch; likewise.

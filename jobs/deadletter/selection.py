@@ -101,7 +101,6 @@ class Selection:
         """The selection as PyIceberg's row filter.
 
         Args:
-            stream: Whose letters.
             schema: Of the dead-letter table; a table without `state` has new letters only.
 
         Raises:

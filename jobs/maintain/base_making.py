@@ -20,11 +20,11 @@ from jobs.commit.expired_changes import EXPIRED_CHANGES, ExpiredChanges, expired
 from jobs.commit.stamp_history import history_of
 from jobs.errors import FrazilError
 from jobs.maintain.mirror_bases import BASE_PREFIX, MirrorBase, former_bases, newest_published, tagged_bases
-from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_changes import BaseForecast
+from jobs.maintain.plan_expiry import BaseForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_properties import MIRROR_PART
 from jobs.spark.jvm_calls import jvm_error_text
 from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.mirror import Mirror

@@ -12,7 +12,7 @@ from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_branches import RemakeForecast, remake_pays
+from jobs.maintain.plan_metadata import RemakeForecast, remake_pays
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, streams_writing_to
 from jobs.maintain.table_context import TableContext
@@ -23,12 +23,7 @@ from jobs.verify.ledger_table import find_ledger
 
 
 def gated_branches(context: TableContext, table: Table, facts: TableFacts) -> dict[str, RemakeForecast | None]:
-    """The branches of a table that are published through a gate; where a remake pays, with what it would do.
-
-    Args:
-        table: As it is now.
-        facts: As measured.
-    """
+    """The branches of a table that are published through a gate; where a remake pays, with what it would do."""
     specs = streams_writing_to(context.specs, context.name)
     gated = {spec.publish.branch for spec in specs if spec.publish is not None and spec.table.name == context.name}
     pays = {each.name for each in facts.branches if remake_pays(each, context.policy.remake)}

@@ -4,20 +4,26 @@ A file goes if all of its changes came to Kafka before `changes.keep`, and a bas
 them; if nothing that is yet to come can be from before its changes: dead letters that wait, replays that landed since,
 another log of the topic, and what the stream has not read. So each deletion stays for a week at least, however old it
 was when it came. What is gone is known by offsets, in a property that the same commit sets.
+
+Bases are asked twice. The newest one of each mirror has all that goes. One that is a week old says what the changelog
+has had for so long: a merge looks for deletions of the last week, and those of a backlog came long ago when they land.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.catalog import find_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.expired_changes import (
     EXPIRED_CHANGES,
+    FORGOTTEN,
     REPLACED,
     ExpiredChanges,
     expired_changes,
@@ -26,25 +32,246 @@ from jobs.commit.expired_changes import (
 from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.operations import ReplaceFiles
+from jobs.commit.other_logs import other_logs
 from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamp_history import history_of
+from jobs.commit.stamps import PROPERTY_PREFIX, Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.changelog_files import ChangesKeptError, landed_files
-from jobs.maintain.expiring_files import Reads, expiring_files, old_files
-from jobs.maintain.expiry_limits import expiry_limits, gone_topics, micros, mirrors_of
+from jobs.maintain.expiring_files import Reads, WaitingLetters, expiring_files, old_files, waiting_letters
+from jobs.maintain.mirror_bases import MirrorBase, aged_base, merged_by_all, newest_base
+from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_changes import ChangesForecast
+from jobs.maintain.plan_expiry import ChangesForecast
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_properties import MIRROR_PART
+from jobs.schema.long_properties import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
+from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec
+from jobs.spec.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryLimits:
+    """How far changes may expire.
+
+    Attributes:
+        limits: By partition the offset from which on changes stay.
+        gone: The same of topics that the stream does not read any more.
+        until: Changes of this time in Kafka or a later one stay, in µs since 1970.
+        why: What `until` is, in words.
+        covered: The sequence number of the changelog that the bases were made from which stand for what goes.
+    """
+
+    limits: Positions
+    gone: Positions
+    until: int
+    why: str
+    covered: int
+
+
+def expiry_limits(
+    context: TableContext, spec: StreamSpec, table: Table, known: ExpiredChanges | None, reads: Reads
+) -> ExpiryLimits:
+    """How far changes of a changelog may expire now.
+
+    Args:
+        known: What has expired.
+        reads: What was read before; it is filled.
+
+    Raises:
+        ChangesKeptError: Nothing may go, whatever its age.
+    """
+    _refuse_other_streams(context, spec, table)
+    bases = [_bases_of(context, spec, mirror.table, table, known) for _, mirror in mirrors_of(context, spec)]
+    newest = [each for each, _ in bases]
+    covered = min(base.sequence for base in newest)
+    _refuse_later_replays(spec, table, covered)
+    for log in other_logs(table.metadata, spec.stream, covered):
+        raise ChangesKeptError(
+            f"Topic {log.topic} {log.said} since the bases of the mirrors were made, so all changes stay until there "
+            "are newer ones.",
+            fix=f"frazil mirror run {spec.stream}; bases are made each day",
+        )
+    _refuse_pending(context, spec, table, max(base.at for base in newest))
+    limits, gone, until, why = _limits(context, spec, table, [base for pair in bases for base in pair], reads)
+    return ExpiryLimits(limits, gone, until, why, _covered(spec, table, bases))
+
+
+def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: Collection[str]) -> dict[str, str]:
+    """Kafka's ids of topics that are read no more; of one that is forgotten, what no topic has.
+
+    Raises:
+        ChangesKeptError: The table's stamps say no ids, so nothing would tell another topic of such a name.
+    """
+    if not topics:
+        return {}
+    stamp = _newest(spec, table)
+    retired, named = (stamp.retired, stamp.topics) if stamp else ({}, {})
+    if not named:
+        raise ChangesKeptError(
+            f"Stream {spec.stream} does not read topic {min(topics)} any more, of which {context.name} has changes, "
+            "and nothing there would tell another one of that name, so all changes stay.",
+            fix="land a new snapshot of the source in another changelog, and make other mirrors of that",
+        )
+    return {topic: retired[topic].identity if topic in retired else FORGOTTEN for topic in topics}
+
+
+def mirrors_of(context: TableContext, spec: StreamSpec) -> list[tuple[str, Any]]:
+    """The mirrors of a stream that are made from the table, each behind the table's name."""
+    return [each for each in spec.mirrored if each[0] == context.name]
+
+
+def micros(at: datetime) -> int:
+    """An instant in µs since 1970."""
+    return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def _refuse_other_streams(context: TableContext, spec: StreamSpec, table: Table) -> None:
+    """What another stream has landed, or will, says nothing of when it came; its mirrors are not asked for bases."""
+    for other in context.specs:
+        if other.stream != spec.stream and mirrors_of(context, other):
+            raise ChangesKeptError(
+                f"Streams {spec.stream} and {other.stream} have mirrors of {context.name}, so all of its changes stay.",
+                fix="a changelog for each of them",
+            )
+    for key in sorted(table.metadata.properties):
+        name = key.removeprefix(PROPERTY_PREFIX).partition("~")[0]
+        if key.startswith(PROPERTY_PREFIX) and name != spec.stream:
+            raise ChangesKeptError(
+                f"Streams {spec.stream} and {name} land in {context.name}, so all of its changes stay: what may come "
+                "yet of the other one is not known.",
+                fix="a changelog for each of them",
+            )
+
+
+def _bases_of(
+    context: TableContext, spec: StreamSpec, mirror: str, changelog: Table, known: ExpiredChanges | None
+) -> tuple[MirrorBase, MirrorBase]:
+    """A mirror's newest base that stands for what is gone, and its newest one that is a week old."""
+    table, mirror_id = find_table(context.catalog, mirror), f"{spec.stream}{MIRROR_PART}{mirror}"
+    past = history_of(table, mirror_id) if table is not None else None
+    stamped = past.newest.mirror if past and past.newest and not past.rolled_back else {}
+    base = newest_base(table.metadata, mirror_id, known, stamped) if table is not None and stamped else None
+    if table is None or base is None or base.stamped["changelog"] != str(changelog.metadata.table_uuid):
+        raise ChangesKeptError(
+            f"Mirror {mirror} has no base, so all changes of {context.name} stay.",
+            fix=f"frazil maintain {mirror} --only base",
+        )
+    aged = aged_base(table.metadata, mirror_id, stamped, context.now() - DELETION_MEMORY)
+    if aged is None:
+        raise ChangesKeptError(
+            f"No base of mirror {mirror} is {format_duration(DELETION_MEMORY)} old yet, so all changes of "
+            f"{context.name} stay: for so long the mirror looks for deletions.",
+            fix=f"wait, while bases are made each day; frazil maintain {context.name} shows it",
+        )
+    return base, aged
+
+
+def _covered(spec: StreamSpec, table: Table, bases: Sequence[tuple[MirrorBase, MirrorBase]]) -> int:
+    """The sequence number of the changelog whose changes below the limits all bases have that are no older.
+
+    That of the bases of a week ago, so that those since stand for what is gone; of the newest, where changes have come
+    since that may be from below the limits.
+    """
+    newest, aged = (min(each.sequence for each in part) for part in zip(*bases, strict=True))
+    if other_logs(table.metadata, spec.stream, aged) or any(at > aged for _, at in _replays(spec, table)):
+        return newest
+    return min(newest, aged)
+
+
+def _refuse_later_replays(spec: StreamSpec, table: Table, covered: int) -> None:
+    """What a replay, or a queue of Connect, has landed since the bases were made may be from before what goes."""
+    for name, at in _replays(spec, table):
+        if at > covered:
+            raise ChangesKeptError(
+                f"{name} has landed changes since the bases of the mirrors were made, so all changes stay until there "
+                "are newer ones.",
+                fix=f"frazil mirror run {spec.stream}; bases are made each day",
+            )
+
+
+def _replays(spec: StreamSpec, table: Table) -> list[tuple[str, int]]:
+    """The stream's replays and queues, and the sequence numbers with which they have landed something last."""
+    found: list[tuple[str, int]] = []
+    for key in sorted(table.metadata.properties):
+        name = key.removeprefix(PROPERTY_PREFIX)
+        if not key.startswith(PROPERTY_PREFIX) or name.partition("~")[0] != spec.stream or "~" not in name:
+            continue
+        text = whole_property(table.metadata.properties, key)
+        stamp = Stamp.from_json(text, table.metadata.properties) if text else None
+        if stamp:
+            # A claim of an earlier version does not say when it landed something before.
+            found.append((name, stamp.sequence if stamp.last_move is None else stamp.last_move))
+    return found
+
+
+def _newest(spec: StreamSpec, table: Table) -> Stamp | None:
+    text = whole_property(table.metadata.properties, property_key(spec.stream))
+    return Stamp.from_json(text, table.metadata.properties) if text else None
+
+
+def _refuse_pending(context: TableContext, spec: StreamSpec, table: Table, newest: datetime) -> None:
+    """A batch that is there, and has been merged, may be without its dead letters yet: they are committed last."""
+    for each in read_pending_files(context.settings):
+        concerned = each.concerns(context.name, str(table.metadata.table_uuid))
+        if each.stream == spec.stream and concerned and each.written <= newest:
+            raise ChangesKeptError(
+                f"A batch of stream {spec.stream} was not committed to all of its tables before the bases of the "
+                f"mirrors were made ({each.place}), so its dead letters are not known, and all changes stay.",
+                fix=each.command,
+            )
+
+
+def _limits(
+    context: TableContext, spec: StreamSpec, table: Table, bases: Sequence[MirrorBase], reads: Reads
+) -> tuple[Positions, Positions, int, str]:
+    """What bases lack, and what may come yet.
+
+    Returns:
+        By partition the offset from which on changes stay; the same of topics that the stream does not read any more;
+        the time from which on they stay, in µs since 1970, and what that is.
+
+    Raises:
+        ChangesKeptError: Through when the stream is complete is not known.
+    """
+    stamp = _newest(spec, table)
+    if stamp is None or stamp.valid_through_ms is None:
+        raise ChangesKeptError(
+            f"Stream {spec.stream} does not know through when it is complete, as it has not read each partition to its "
+            "end yet, or not since an answer to `frazil accept`, so all changes stay.",
+            fix=f"frazil status {spec.stream}",
+        )
+    # Offsets from there on will land, also where they have begun anew.
+    position = stamp.position
+    letters = _letters(context, spec, reads)
+    merged = merged_by_all(bases)
+    waiting = {p: min(at, letters.offsets.get(p, at)) for p, at in merged.items()}
+    limits = {p: min(at, position[p]) for p, at in waiting.items() if p in position}
+    read_yet, topics = {p.topic for p in position}, {p.topic for p in merged}
+    gone = {p: at for p, at in waiting.items() if p.topic not in read_yet}
+    until = [
+        (came, f"a letter of topic {topic} that waits") for topic, came in letters.times.items() if topic in topics
+    ]
+    # An older change may yet come, and a merge asks for later deletions of its row.
+    awaited = stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1)
+    return limits, gone, *min([*until, (awaited, "a week before the time through which the stream is complete")])
+
+
+def _letters(context: TableContext, spec: StreamSpec, reads: Reads) -> WaitingLetters:
+    table = find_table(context.catalog, spec.dead_letter_table)
+    if table is None:
+        return WaitingLetters()
+    head = table.metadata.current_snapshot_id
+    if head not in reads.letters:
+        reads.letters[head] = waiting_letters(table, spec.stream)
+    return reads.letters[head]
 
 
 def changes_forecast(context: TableContext, table: Table, now: datetime) -> ChangesForecast | None:
-    """Which changes of a table would go; None of one that keeps all it has.
-
-    Args:
-        table: As it is now.
-    """
+    """Which changes of a table would go; None of one that keeps all it has."""
     spec = _stream_of(context)
     if spec is None or spec.changes is None or (keep := spec.changes.keep) is None:
         return None

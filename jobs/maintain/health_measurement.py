@@ -10,28 +10,38 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
-from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.commit.branch import branches
+from jobs.commit.lineage import ancestors
+from jobs.commit.publications import published_through
+from jobs.commit.stamp_history import streams_on_branch
+from jobs.commit.stamps import BACKFILL_KEY, PROPERTY_PREFIX, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
-from jobs.maintain.branch_measurement import measure_branches
-from jobs.maintain.health_facts import MisnamedColumn, PartitionFacts, TableFacts
+from jobs.maintain.health_facts import BranchFacts, MisnamedColumn, PartitionFacts, TableFacts
+from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions
-from jobs.maintain.table_growth import growth
+from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
 from jobs.schema.column_names import partition_names, unreadable_names
 from jobs.schema.needs import column_name
 from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
+
+_DAY_SECONDS = 86_400.0
+# The commits of a few minutes say nothing of a day.
+_LEAST_SECONDS = 3_600.0
 
 # Where the average file has this share of the target, compaction has nothing to win (Amoro's rule).
 GOOD_SHARE = 0.75
@@ -40,13 +50,125 @@ _SUMMED = ("bytes", "records", "delete_files", "position_deletes", "equality_del
 _TOTALS = ("total-data-files", "total-files-size", "total-records")
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What commits of data did over the kept part of main's history, compactions left out.
+
+    Attributes:
+        bytes_per_day: Bytes of data that they added, less those they removed.
+        files_per_day: Data files that they added.
+        commits_per_day: All commits, compactions included.
+        small_files: Data files that were added by commits whose files were small on average.
+    """
+
+    bytes_per_day: float = 0.0
+    files_per_day: float = 0.0
+    commits_per_day: float = 0.0
+    small_files: int = 0
+
+
+def growth(metadata: TableMetadata, now: datetime, small_below: float) -> Growth:
+    """The growth up to now: a table that nobody writes to any more grows less the longer it is looked at.
+
+    Args:
+        small_below: Bytes; files smaller than this on average are small.
+    """
+    kept = list(ancestors(metadata))
+    if not kept:
+        return Growth()
+    # What the oldest one did, it did before the time that is looked at.
+    counted = kept[:-1]
+    seconds = max(now.timestamp() - kept[-1].timestamp_ms / 1000, _LEAST_SECONDS)
+    days = seconds / _DAY_SECONDS
+    added = [_added(snapshot) for snapshot in counted]
+    return Growth(
+        bytes_per_day=max(0.0, sum(net for net, _, _ in added) / days),
+        files_per_day=sum(files for _, files, _ in added) / days,
+        commits_per_day=len(counted) / days,
+        small_files=sum(files for _, files, size in map(_added, kept) if files and size / files < small_below),
+    )
+
+
+def _added(snapshot: Snapshot) -> tuple[int, int, int]:
+    """Bytes added less removed, files added, bytes added; nothing for what is only written anew."""
+    summary = snapshot.summary
+    if summary is None or summary.operation is Operation.REPLACE or BACKFILL_KEY in summary.additional_properties:
+        return 0, 0, 0
+    counts = summary.additional_properties
+    size = int(counts.get("added-files-size", 0))
+    return size - int(counts.get("removed-files-size", 0)), int(counts.get("added-data-files", 0)), size
+
+
+def measure_branches(metadata: TableMetadata, io: FileIO, main: Sequence[ManifestFile]) -> tuple[BranchFacts, ...]:
+    """Measure each branch other than main.
+
+    Args:
+        metadata: The table's own, not as a branch has it.
+        main: The manifests of main's head.
+
+    Raises:
+        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+    """
+    found: list[BranchFacts] = []
+    of_main: set[str] | None = None
+    for name in sorted(branches(metadata)):
+        head = metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
+        if name == MAIN_BRANCH or head is None:
+            continue
+        manifests = head.manifests(io)
+        # What both name needs not be read.
+        shared = {each.manifest_path for each in main} & {each.manifest_path for each in manifests}
+        own = [each for each in manifests if each.manifest_path not in shared]
+        if own and of_main is None:
+            of_main = {file.path for file in _files(main, io)}
+        lacking = [file for file in _files(own, io) if file.path not in (of_main or set())]
+        had = _known_to_main(metadata, name)
+        replaced = [file for file in lacking if had(file)]
+        size, replaced_size = (sum(file.size for file in each) for each in (lacking, replaced))
+        summary = head.summary.additional_properties if head.summary else {}
+        total, total_size = (int(summary.get(key, 0)) for key in ("total-data-files", "total-files-size"))
+        more = len(lacking) - len(replaced)
+        found.append(BranchFacts(name, total, total_size, len(replaced), replaced_size, more, size - replaced_size))
+    return tuple(found)
+
+
+def _files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterable[NamedFile]:
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DATA:
+            yield from named_files(io, manifest)
+
+
+def _known_to_main(metadata: TableMetadata, branch: str) -> Callable[[NamedFile], bool]:
+    """As `_had_by_main`; a stamp that cannot be read, of another version, is told where snapshots expire."""
+    try:
+        return _had_by_main(metadata, branch)
+    except (ValueError, KeyError, TypeError):
+        return lambda file: False
+
+
+def _had_by_main(metadata: TableMetadata, branch: str) -> Callable[[NamedFile], bool]:
+    """Whether main has had a file of a branch, by what it was given of the stream whose snapshot added it."""
+    try:
+        begin = branch_begin(metadata, branch)
+    except UnpublishableError:
+        begin = 0
+    streams = {each.partition(PART_MARK)[0] for each in streams_on_branch(metadata, branch)}
+    stands = {each: max(published_through(metadata, each, branch) or 0, begin) for each in streams}
+    whose: dict[int, str] = {}
+    for each in ancestors(metadata, metadata.refs[branch].snapshot_id):
+        text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
+        if text:
+            whose[each.snapshot_id] = Stamp.from_json(text).stream.partition(PART_MARK)[0]
+    furthest = max(stands.values(), default=begin)
+    return lambda file: file.sequence <= stands.get(whose.get(file.snapshot_id or -1, ""), furthest)
+
+
 def measure_health(table: Table, policy: Policy, now: datetime, *, deep: bool | None = None) -> TableFacts:
     """Measure a table's health from its metadata.
 
     Args:
         table: As loaded; loaded again where somebody expired what it was about to read.
         policy: What counts as small and as many.
-        now: With its zone.
         deep: Whether to look at the partitions; None: where the totals do not say that the files are well.
 
     Raises:

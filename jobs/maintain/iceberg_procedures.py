@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts
-from jobs.maintain.partition_filter import partition_filter
 from jobs.maintain.procedure_arguments import (
     java_sort_order,
     java_strings,
+    partition_filter,
     partition_key,
     procedure_call,
     quoted,
@@ -77,10 +77,6 @@ class Procedures:
     """Iceberg's maintenance of one table.
 
     The table is known to a session of its own: the catalog's settings, secrets among them, are not the caller's.
-
-    Args:
-        session: A Spark session that runs.
-        table: `namespace.table`.
     """
 
     def __init__(self, session: SparkSession, settings: Settings, table: str) -> None:
@@ -160,7 +156,6 @@ class Procedures:
         Args:
             strategy: `binpack`, `sort` or `zorder`.
             sort_by: The columns of `sort` and `zorder`.
-            options: Iceberg's.
 
         Returns:
             One entry for each group of files.

@@ -73,8 +73,6 @@ def maintain_tables(
     Args:
         specs: All of the deployment: the ledger is filled from their stamps before anything expires.
         spark: Called when a table first needs it, and again by others: it gives the same session.
-        dry_run: Only plan.
-        only: These actions; None for all.
         on_progress: Called as each step of a table begins and ends.
     """
     for table in tables:

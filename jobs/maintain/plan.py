@@ -13,7 +13,7 @@ import msgspec
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
-from jobs.maintain.mirror_property import MIRROR_PROPERTY
+from jobs.maintain.table_properties import MIRROR_PROPERTY
 
 Action = Literal[
     "compact", "position_deletes", "manifests", "remake", "base", "changes", "expire", "orphans", "metadata"

@@ -6,6 +6,8 @@ A rule is due only where fewer files come out than go in, so that what one run l
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus, urlsplit
@@ -22,7 +24,6 @@ from jobs.maintain.plan import (
     is_mirror,
     written_by_frazil,
 )
-from jobs.maintain.plan_partition_specs import one_step_for_unpartitioned, with_other_specs, without_dropped_column
 from jobs.maintain.text import duration_text, files_text, size_text, sized_text
 
 if TYPE_CHECKING:
@@ -38,6 +39,85 @@ _DELETES_EVERY = timedelta(days=1)
 _MOST_OF_NAME, _MOST_OF_KEY, _REST_OF_KEY = 255, 1_024, 100
 # Of a mirror they come with most merges: a day's would be thousands.
 _DELETES_OF_MIRRORS_EVERY = timedelta(hours=1)
+# Many small delete files make a reader open one for each data file.
+_MANY_DELETE_FILES = 100
+_SMALL_DELETE_FILE = 8 * 1024**2
+# Where they are only small, and not many: as many as Iceberg itself waits for.
+_A_FEW = 5
+_JOINED_EVERY = timedelta(days=1)
+
+
+def one_step_for_unpartitioned(candidates: list[Candidate], facts: TableFacts) -> tuple[list[Candidate], list[Skip]]:
+    """Makes one step of small files where the table was not partitioned before: no condition leaves any of them out."""
+    whole = next((each for each in candidates if each.candidates and _is_everywhere(each, facts)), None)
+    if whole is None:
+        return candidates, []
+    limit = max(float(each.step.detail["min_file_size_bytes"]) for each in candidates if each.candidates)
+    target, own = int(whole.step.detail["target_file_size_bytes"]), whole.step.partition
+    sizes: list[int] = []
+    written = untouched = 0
+    for partition in facts.partitions or ():
+        taken = partition.smaller(limit)
+        if partition is not own and len(taken) < 2:
+            continue
+        sizes += taken
+        # Rows of the earlier spec fall into partitions of the present one: most likely into those that are there.
+        spread = len(facts.partitions or ()) - 1 if partition is own else 1
+        written += max(spread, files_written(sum(taken), target, limit))
+        untouched += partition.files - len(taken)
+    step = replace(
+        whole.step,
+        reason=f"{whole.step.reason} With it go the small files of all partitions, {sized_text(tuple(sizes))} in all.",
+        files_before=len(sizes) + untouched,
+        files_after=written + untouched,
+        bytes=sum(sizes),
+        detail={**whole.step.detail, "min_file_size_bytes": math.ceil(limit)},
+    )
+    left = [each for each in candidates if not each.candidates]
+    along = [
+        Skip(
+            "compact",
+            each.step.scope,
+            f"It goes along with the files of the spec without partitions: {each.step.reason}",
+        )
+        for each in candidates
+        if each.candidates and each is not whole
+    ]
+    return [replace(whole, step=step, candidates=tuple(sorted(sizes))), *left], along
+
+
+def _is_everywhere(candidate: Candidate, facts: TableFacts) -> bool:
+    partition = candidate.step.partition
+    return partition is not None and not partition.values and partition.spec_id != facts.spec_id
+
+
+def without_dropped_column(found: Candidate, partition: PartitionFacts) -> Skip | None:
+    if partition.dropped is None:
+        return None
+    gone = f"Its column was dropped ({partition.dropped}), so no condition tells its files from others"
+    return Skip("compact", partition.name, f"{gone}: rewrite them in Spark. {found.step.reason}")
+
+
+def with_other_specs(found: Candidate, partition: PartitionFacts, facts: TableFacts, budget: int) -> Candidate | Skip:
+    """Counts what Iceberg takes along: of files under another partition spec all that may hold rows of the partition.
+
+    Only their statistics tell which those are, so it is all of them. Those of an earlier spec are rewritten by steps
+    of their own, after which they are of the current one.
+    """
+    step, current, whole = found.step, partition.spec_id == facts.spec_id, "rewrite_all" in found.step.detail
+    if not (whole or "delete_file_threshold" in step.detail) or not (current or not partition.values):
+        return found
+    least, most = int(step.detail["min_file_size_bytes"]), int(step.detail["max_file_size_bytes"])
+    others = [each for each in facts.partitions or () if each.spec_id != partition.spec_id]
+    sizes = [(size, whole or each.delete_files) for each in others for size in each.sizes]
+    beside = sum(size for size, always in sizes if always or not least <= size <= most)
+    if not beside:
+        return found
+    if current and (whole or step.bytes + beside > budget):
+        waits = "It waits until the files of the earlier partition spec are rewritten"
+        return Skip("compact", partition.name, f"{step.reason} {waits}, of which it would take {size_text(beside)}.")
+    reason = f"{step.reason} With it go {size_text(beside)} of files of another partition spec."
+    return replace(found, step=replace(step, bytes=step.bytes + beside, reason=reason))
 
 
 def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
@@ -113,7 +193,7 @@ def _of_partition(at: PlanInput, compact: Compact, partition: PartitionFacts) ->
     found = None
     if cold and compact.strategy != "binpack":
         found = _sorting(at, compact, partition)
-    found = found or _of_deletes(at, compact, partition)
+    found = found or _applying_deletes(at, compact, partition)
     if not isinstance(found, Candidate):
         found = _of_small(at, compact, partition, cold=cold) or found
     if isinstance(found, Candidate) and not cold and (why := _must_wait(at, partition)):
@@ -156,7 +236,7 @@ def _sorting(at: PlanInput, compact: Compact, partition: PartitionFacts) -> Cand
     return Candidate(_step(at, partition, reason, partition.bytes + partition.delete_bytes, after, detail))
 
 
-def _of_deletes(at: PlanInput, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
+def _applying_deletes(at: PlanInput, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
     many = partition.delete_files > compact.max_delete_files
     if not partition.delete_files or not (many or partition.delete_ratio >= compact.delete_ratio):
         return None
@@ -239,3 +319,65 @@ def _detail(compact: Compact, partition: PartitionFacts, limit: float) -> dict[s
         "max_file_size_bytes": max(int(_OVERSIZED_SHARE * compact.target), largest) + 1,
         "min_input_files": 2,
     }
+
+
+def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[Step]) -> Iterator[Step | Skip]:
+    """Yields the partitions whose delete files are brought together, after data files were rewritten.
+
+    Args:
+        compacted: The steps that apply deletes in the same run; what each of them leaves behind is dropped here.
+    """
+    facts = at.facts
+    if facts.format_version != 2 or not policy.compact.enabled:
+        if facts.position_deletes:
+            why = "has a deletion vector for each data file" if facts.format_version > 2 else "is not to be compacted"
+            yield Skip("position_deletes", "", f"The table {why}: there is nothing to bring together.")
+        return
+    applied = {_partition_key(step.partition) for step in compacted if step.partition}
+    partitions = [each for each in facts.partitions or () if each.position_deletes]
+    left = [each for each in partitions if _partition_key(each) not in applied]
+    files, size = sum(each.delete_files for each in left), sum(each.delete_bytes for each in left)
+    fewest = 2 if files > _MANY_DELETE_FILES else _A_FEW if files and size / files < _SMALL_DELETE_FILE else 0
+    for partition in partitions:
+        if _partition_key(partition) in applied:
+            yield _joining_deletes(at, partition, "Drops what its compaction leaves of deletes that are applied.")
+        elif fewest and partition.delete_files >= fewest and partition.dropped is not None:
+            gone = f"Its column was dropped ({partition.dropped}), so no condition tells its delete files from others."
+            yield Skip("position_deletes", partition.name, gone)
+        elif fewest and partition.delete_files >= fewest and (why := no_place(partition, facts)) is not None:
+            yield Skip("position_deletes", partition.name, why)
+        # Equality deletes are not rewritten, and nobody counts the two apart.
+        elif fewest and partition.delete_files >= fewest and not partition.equality_deletes:
+            said = f"{partition.delete_files:,} delete files of {size_text(partition.delete_bytes)}"
+            said = f"{said} ({files:,} in the table, of {size_text(size / files)} on average)"
+            since = at.since("position_deletes", partition)
+            if not is_cold(partition, at, policy.compact) and not is_mirror(at.facts):
+                why = f"{said}: it is still written to, and a merge may add to them."
+                yield Skip("position_deletes", partition.name, why)
+            elif is_mirror(at.facts) and partition.delete_files <= partition.files:
+                # Spark's merges write that of a data file anew with what they add, small ones join eight of a kind.
+                why = f"{said}: merges bring them together."
+                yield Skip("position_deletes", partition.name, why)
+            elif since is not None and since < _JOINED_EVERY:
+                yield Skip("position_deletes", partition.name, f"Not due: {said}; done {duration_text(since)} ago.")
+            else:
+                yield _joining_deletes(at, partition, f"{said}.")
+
+
+def _partition_key(partition: PartitionFacts) -> tuple[int, str]:
+    return partition.spec_id, partition.name
+
+
+def _joining_deletes(at: PlanInput, partition: PartitionFacts, reason: str) -> Step:
+    size = partition.delete_bytes
+    return Step(
+        "position_deletes",
+        partition.name,
+        partition,
+        reason,
+        files_before=partition.delete_files,
+        files_after=1,
+        bytes=size,
+        seconds=at.seconds("position_deletes", size),
+        detail={"min_input_files": 2},
+    )

@@ -1,23 +1,27 @@
-"""Snapshot expiry in a plan: how many snapshots go, and what of the policy cannot be kept. Pure."""
+"""Expiry in a plan: snapshots, files that nothing refers to, and changes with the bases that stand for them. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import PlanInput, Skip, Step
 from jobs.maintain.snapshot_retention import ExpiryCutoff
-from jobs.maintain.text import duration_text
+from jobs.maintain.text import duration_text, size_text
 from jobs.spec.units import format_duration
 
 if TYPE_CHECKING:
-    from jobs.spec.maintenance_policy import Expire
+    from jobs.spec.maintenance_policy import Expire, Orphans
 
-# Below, it does not pay to start Spark for it; but what is old goes within a day even if it is one.
+# Below, it does not pay to start Spark for it.
 _WORTHWHILE = 20
 _DAY = timedelta(days=1)
+BASE_EVERY = timedelta(days=1)
 
 
 def may_be_due(facts: TableFacts, expire: Expire, now: datetime) -> bool:
@@ -33,75 +37,37 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
     What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
 
     Args:
-        cutoff: What expiry would take, with all who need snapshots, see `expected_cutoff`; or why it would be
-            refused. None: nobody was asked, so it goes by times alone.
+        cutoff: What expiry will take, see `expected_cutoff`; or why it would be refused. None: none is due, see
+            `may_be_due`.
     """
     times, keep = at.facts.snapshot_times, format_duration(expire.keep)
     if not expire.enabled:
         return Skip("expire", "", "expire.enabled is false.")
     if (collected := garbage_collection(at)) is not None:
         return Skip("expire", "", collected)
-    old = at.now - expire.keep
-    by_age = min(bisect_left(times, old), max(0, len(times) - expire.min_snapshots))
-    over = max(0, len(times) - expire.max_snapshots)
-    due = go = max(by_age, over)
-    if expire.time_travel is not None:
-        go = min(go, max(0, bisect_right(times, at.now - expire.time_travel) - 1))
-    # Snapshots of the very same millisecond stay together.
-    go = bisect_left(times, times[go]) if go else 0
-    kept = f"{len(times):,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
-    promised = " What time_travel promises stays." if go < due else ""
+    count, old = len(times), at.now - expire.keep
+    kept = f"{count:,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
+    if cutoff is None:
+        return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.")
+    by_age = min(bisect_left(times, old), max(0, count - expire.min_snapshots))
+    over = max(0, count - expire.max_snapshots)
+    due = max(by_age, over)
     why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
-    if isinstance(cutoff, ExpiryCutoff):
-        return _as_cut(at, cutoff, kept, why, due=due, over=over, lingers=old - _DAY)
-    if not go:
-        return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.{promised}")
-    # Of a branch or tag at least the snapshot that it names stays, most likely an old one.
-    held = len(at.facts.refs)
-    if held >= go:
-        return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags hold as many.")
-    lingering = times[held] < old - _DAY
-    if min(over, go) <= held and not lingering and go - held < _WORTHWHILE:
-        worth = f"at {_WORTHWHILE} they do, or once one is a day older"
-        return Skip("expire", "", f"Not worth it yet: {go - held:,} of {kept} may go; {worth}.")
-    left = len(times) - go
-    if isinstance(cutoff, str):
-        refused = f"{kept}: {why}. None will go: {cutoff}"
-        return Step("expire", "", None, refused, len(times), len(times), seconds=at.seconds("expire"))
-    return Step(
-        "expire",
-        "",
-        None,
-        f"{kept}: {why}, the oldest of {duration_text(at.now - times[0])} ago.{promised}",
-        files_before=len(times),
-        files_after=left + held,
-        seconds=at.seconds("expire"),
-        detail={"cutoff": times[go].isoformat(), "retain_last": min(expire.min_snapshots, left), "go": go},
-    )
-
-
-def _as_cut(
-    at: PlanInput, cutoff: ExpiryCutoff, kept: str, why: str, *, due: int, over: int, lingers: datetime
-) -> Step | Skip:
-    """What expiry will take, by the very rules by which it is done.
-
-    Args:
-        cutoff: What goes, and who keeps what.
-        kept: How many snapshots there are and may be, in words.
-        why: Why some are due, in words.
-        due: How many the policy would let go.
-        over: How many there are too many.
-        lingers: Whatever is older goes even if it is one.
-    """
-    count, go = len(at.facts.snapshot_times), cutoff.going
-    holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"
-    held = f" {due - go:,} of those that are due stay, for {holding}." if due > go else ""
+    refused = isinstance(cutoff, str)
+    go, oldest = (due, times[0]) if refused else (cutoff.going, cutoff.oldest_going or at.now)
+    held = ""
+    if due > go and not refused:
+        holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"
+        held = f" {due - go:,} of those that are due stay, for {holding}."
     if not go:
         return Skip("expire", "", f"Nothing may go: {kept}.{held}")
-    oldest = cutoff.oldest_going or at.now
-    if not over and oldest >= lingers and go < _WORTHWHILE:
+    # What is old goes within a day even if it is one.
+    if not over and oldest >= old - _DAY and go < _WORTHWHILE:
         worth = f"at {_WORTHWHILE} they do, or once one is a day older"
         return Skip("expire", "", f"Not worth it yet: {go:,} of {kept} may go; {worth}.{held}")
+    seconds = at.seconds("expire")
+    if refused:
+        return Step("expire", "", None, f"{kept}: {why}. None will go: {cutoff}", count, count, seconds=seconds)
     return Step(
         "expire",
         "",
@@ -109,7 +75,7 @@ def _as_cut(
         f"{kept}: {why}, the oldest that goes of {duration_text(at.now - oldest)} ago.{held}",
         files_before=count,
         files_after=cutoff.staying,
-        seconds=at.seconds("expire"),
+        seconds=seconds,
         detail={
             "planned_at": at.now.isoformat(),
             "cutoff": cutoff.older_than.isoformat(),
@@ -138,3 +104,142 @@ def garbage_collection(at: PlanInput) -> str | None:
     if str(at.facts.properties.get("gc.enabled", "true")).lower() != "false":
         return None
     return "The table has gc.enabled=false: its files may belong to others, or its catalog deletes them itself."
+
+
+def plan_orphans(at: PlanInput, policy: Orphans) -> Step | Skip:
+    """Returns whether files that nothing refers to are looked for."""
+    facts = at.facts
+    if not policy.enabled:
+        return Skip("orphans", "", "orphans.enabled is false.")
+    if (collected := garbage_collection(at)) is not None:
+        return Skip("orphans", "", collected)
+    older = format_duration(policy.older_than)
+    born = table_created_at(facts, at.history)
+    if facts.snapshot_id is None or (born is not None and at.now - born < policy.older_than):
+        return Skip("orphans", "", f"Not due: the table is younger than {older}, and so is every file of it.")
+    since, every = at.since("orphans"), format_duration(policy.every)
+    if since is not None and since < policy.every:
+        return Skip("orphans", "", f"Not due: looked for {duration_text(since)} ago, which is done every {every}.")
+    last = "Never looked for yet" if since is None else f"Last looked for {duration_text(since)} ago"
+    return Step(
+        "orphans",
+        "",
+        None,
+        f"{last}, which is done every {every}: files older than {older} that nothing refers to.",
+        seconds=at.seconds("orphans"),
+        detail={
+            "older_than": (at.now - policy.older_than).isoformat(),
+            "max_share": policy.max_share,
+            "max_files": policy.max_files,
+        },
+    )
+
+
+def table_created_at(facts: TableFacts, history: MaintenanceHistory) -> datetime | None:
+    """When the table was made, as far as anything tells; None if nothing does.
+
+    Before that no file of it was written. Once snapshots have expired and metadata files have gone, only what was noted
+    before tells.
+    """
+    # While no snapshot has expired there are as many as there were commits. Format version 1 does not number them.
+    whole = facts.snapshot_times[0] if facts.sequence and facts.sequence == facts.snapshots else None
+    known = (facts.created_at, history.created_at, whole)
+    return min((each for each in known if each is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseForecast:
+    """What a base of a mirror would be.
+
+    Attributes:
+        snapshot_id: That it would be; None if `refused`.
+        merged_at: When that was published.
+        newest_at: When the newest base was; None without one that is good for anything.
+        newer: Whether the snapshot has more of the changelog than that one.
+        refused: Why none can be made; None if one can.
+    """
+
+    snapshot_id: int | None = None
+    merged_at: datetime | None = None
+    newest_at: datetime | None = None
+    newer: bool = False
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesForecast:
+    """Which changes of a changelog would expire.
+
+    Attributes:
+        keep: How old changes become, at least.
+        before: Changes that came to Kafka before go.
+        files, rows, bytes: What would go.
+        held_rows: Older changes that stay, as younger ones, or some that a base lacks, are in their data files.
+        all_files: Of the changelog.
+        refused: Why none go; None if they do.
+        held_by: What older changes wait for, beside others of their files; empty if they do not.
+    """
+
+    keep: timedelta
+    before: datetime
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    held_rows: int = 0
+    all_files: int = 0
+    refused: str | None = None
+    held_by: str = ""
+
+
+def plan_base(at: PlanInput, found: BaseForecast | None) -> Iterator[Step | Skip]:
+    """Whether a base is due: each day, once there is more to be in it.
+
+    Args:
+        found: What it would be; None of a table that needs none.
+    """
+    if found is None:
+        return
+    if found.refused is not None:
+        yield Skip("base", "", found.refused)
+        return
+    age = at.now - found.newest_at if found.newest_at else None
+    # One from the future is of a clock that was ahead.
+    young = age is not None and timedelta(0) <= age < BASE_EVERY
+    if age is not None and (young or not found.newer):
+        said = "is made each day" if young else "is made once there is more to be in it"
+        yield Skip("base", "", f"The newest base is {duration_text(age)} old; another one {said}.")
+        return
+    why = f"The newest base is {duration_text(age)} old" if age else "There is no base"
+    reason = f"{why}: the newest merge becomes one, and the changelog may let go what came before."
+    detail: dict[str, str | int | float] = {"snapshot_id": str(found.snapshot_id)}
+    yield Step("base", "", None, reason, seconds=at.seconds("base"), detail=detail)
+
+
+def plan_changes(at: PlanInput, found: ChangesForecast | None) -> Iterator[Step | Skip]:
+    """Whether changes of a changelog are due to go.
+
+    Args:
+        found: Which would; None of a table that keeps all it has.
+    """
+    if found is None:
+        return
+    held = f" {found.held_rows:,} older ones stay in files with others." if found.held_rows else ""
+    if found.held_rows and found.held_by:
+        held = f" {found.held_rows:,} older ones stay in files with others, or for {found.held_by}."
+    if found.refused is not None:
+        yield Skip("changes", "", found.refused)
+    elif not found.files:
+        older = f"No data file holds changes alone from before {found.before:%Y-%m-%d} that all bases have"
+        yield Skip("changes", "", f"{older} (changes.keep {format_duration(found.keep)}).{held}")
+    else:
+        what = f"{found.rows:,} changes from before {found.before:%Y-%m-%d} in {found.files:,} data files"
+        yield Step(
+            "changes",
+            "",
+            None,
+            f"{what} of {size_text(found.bytes)} are in the bases of all mirrors: they go by metadata.{held}",
+            files_before=found.all_files,
+            files_after=found.all_files - found.files,
+            seconds=at.seconds("changes"),
+            detail={"before": found.before.isoformat()},
+        )

@@ -11,25 +11,28 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from jobs.maintain.compaction_batches import batches, max_commits
+from jobs.maintain.compaction import batches, max_commits
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import ACTIONS, Action, Candidate, Plan, PlanInput, Skip, Step, files_written
-from jobs.maintain.plan_branches import RemakeForecast, branch_warnings, plan_branches
-from jobs.maintain.plan_changes import BaseForecast, ChangesForecast, plan_base, plan_changes
-from jobs.maintain.plan_compaction import plan_compactions
-from jobs.maintain.plan_delete_files import plan_position_deletes
-from jobs.maintain.plan_expiry import expiry_warnings, plan_expiry
-from jobs.maintain.plan_metadata import plan_manifests, plan_properties
-from jobs.maintain.plan_orphans import plan_orphans
+from jobs.maintain.plan_compaction import plan_compactions, plan_position_deletes
+from jobs.maintain.plan_expiry import (
+    BaseForecast,
+    ChangesForecast,
+    expiry_warnings,
+    plan_base,
+    plan_changes,
+    plan_expiry,
+    plan_orphans,
+)
+from jobs.maintain.plan_metadata import RemakeForecast, branch_warnings, plan_branches, plan_manifests, plan_properties
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
 from jobs.spec.maintenance_windows import is_open
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
-
 
 NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})
 _SUPPORTED = (1, 2, 3)
@@ -55,10 +58,7 @@ def plan(
     """Decide what pays.
 
     Args:
-        facts: As measured.
-        policy: The table's.
         history: What was done to the table, and when.
-        now: With its zone.
         cores: That Spark has; only estimates depend on it.
         cutoff: What of the snapshots may go, see `plan_expiry`.
         gated: The branches that are published through a gate, see `plan_branches`.

@@ -14,12 +14,12 @@ from jobs.commit.lineage import line_at_head
 from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
-from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
+from jobs.maintain.table_properties import MIRROR_PART
 from jobs.schema.long_properties import whole_property
 from jobs.spark.jvm_calls import jvm_error_text
 

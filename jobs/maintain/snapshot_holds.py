@@ -14,9 +14,9 @@ from jobs.commit.stamp_history import as_written, stamps_along_main, written_bra
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.pending_files import read_pending_files
-from jobs.maintain.reader_property import READER_PREFIX
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_properties import READER_PREFIX
 from jobs.publish.ahead import branches_ahead
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
@@ -29,7 +29,6 @@ from jobs.verify.ledger_table import find_ledger
 
 CEILING = timedelta(days=7)
 """What says no more than that it is there holds nothing that is older."""
-
 
 log = logging.getLogger(__name__)
 

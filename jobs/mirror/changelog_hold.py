@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
-from jobs.maintain.reader_property import READER_PREFIX
+from jobs.maintain.table_properties import READER_PREFIX
 
 EVERY = timedelta(minutes=10)
 

@@ -17,7 +17,7 @@ from jobs.commit.errors import damaged_property
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
-from jobs.maintain.mirror_property import MIRROR_PART
+from jobs.maintain.table_properties import MIRROR_PART
 from jobs.mirror.merge_plan import MirrorState
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec

@@ -21,7 +21,7 @@ from jobs.commit.schema_history import new_record, with_record
 from jobs.commit.stamps import PROPERTY_PREFIX, property_key
 from jobs.errors import FrazilError
 from jobs.expression.problem import ExpressionProblem
-from jobs.maintain.mirror_property import MIRROR_PROPERTY
+from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id

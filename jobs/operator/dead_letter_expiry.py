@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.deadletter.outbox.position import OutboxPosition
-from jobs.deadletter.outbox.reader import count_unpublished
+from jobs.deadletter.outbox.position import OutboxPosition, count_unpublished
 from jobs.deadletter.retention import ExpiredLetters, expire_dead_letters
 from jobs.deadletter.table import check_dead_letter_table
 from jobs.errors import FrazilError

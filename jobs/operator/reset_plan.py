@@ -15,7 +15,7 @@ from jobs.errors import FrazilError
 from jobs.operator.reset_request import ResetRequest, explicit_offsets
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import Role, TargetSpec
-from jobs.verify.rows_in_ranges import RowsInRanges, rows_in_ranges
+from jobs.verify.row_counter import RowsInRanges, rows_in_ranges
 
 Counting = Callable[[str, int, int], None]
 

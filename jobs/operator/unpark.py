@@ -32,8 +32,6 @@ def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> 
     """See that a table is parked.
 
     Args:
-        spec: The stream, with the tables that values have named.
-        table: Its name.
         newest: The coordinator's newest stamp.
 
     Raises:
@@ -63,12 +61,7 @@ def unpark_table(
 
     Args:
         session: Of the stream, held.
-        spec: The stream, with the tables that values have named.
-        catalog: Where they are.
-        table: Its name.
         note: Who says so, and why.
-        make_target: For tests.
-        ensure: Likewise.
 
     Raises:
         NothingToAcceptError: It is not parked.
@@ -126,10 +119,6 @@ def ensure_parked_table(
     One that has columns of its own is made, as ever, of its topics' newest schemas or of their first records.
 
     Args:
-        spec: The stream.
-        catalog: Where it is.
-        name: Its name.
-        settings: Of the deployment.
         kafka: Connects to the brokers, where the table has to be made of records.
 
     Raises:

@@ -21,8 +21,7 @@ from jobs.pipeline.route import STAGE
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.row_steps import FILTERED
 from jobs.pipeline.topic_tables import TopicTable, topic_tables
-from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, refuse_unfit
-from jobs.replay.row_tables import RowTables
+from jobs.replay.routing import ELSEWHERE, NO_TABLE, PARKED_NOW, RowTables, refuse_unfit
 from jobs.schema.decoded_columns import decoded_digest
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.models import StreamSpec

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.replay.outcome import changes_as_parquet, changes_from_parquet
+from jobs.replay.replay_state import changes_as_parquet, changes_from_parquet
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.typed_json import decode_json

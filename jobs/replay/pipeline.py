@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,33 +18,109 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED, TARGET
 from jobs.deadletter.row_json import carried_columns, row_decoder
-from jobs.formats.decoder import Failure
-from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.formats.problems import DISCARDED
+from jobs.formats.decoder import DECODE_HEADER, Failure
+from jobs.formats.problems import DISCARDED, INVALID_UTF8
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
-from jobs.pipeline.block import Indices
+from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.pipeline import Pipeline, Routed, stream_pipeline
-from jobs.pipeline.row_steps import RowSteps, row_steps_of
+from jobs.pipeline.row_steps import row_steps_of
 from jobs.pipeline.stages import Stage
-from jobs.replay.discarded import are_discarded, are_rows, stand_in_table
-from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
-from jobs.replay.lanes import ReplayLanes
-from jobs.replay.outcome import ReplayOutcome
-from jobs.replay.routing import not_located, restricted_to, routed_to, without_table
-from jobs.replay.row_tables import RowTables, names_beside
-from jobs.replay.whole_letters import WholeLetters, WholeRows
+from jobs.replay.landed import LETTER_COLUMNS, already_landed, are_discarded, are_rows, first_of, stand_in_table
+from jobs.replay.lanes import LaneRows, ReplayLanes
+from jobs.replay.replay_state import ReplayOutcome
+from jobs.replay.routing import RowTables, names_beside, not_located, restricted_to, routed_to, without_table
 from jobs.schema.decoded_columns import decoded_digest
-from jobs.schema.name_matching import NAME_MAPPING
+from jobs.schema.name_matching import EXACT_NAMES, NAME_MAPPING, NameRule
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
+UNREADABLE = "letter_unreadable"
+MASKED = "letter_masked"
+REPLAY_STAGE = "replay"
+
 _NONE: Indices = np.zeros(0, np.int64)
 _ADDED_BY_DRIVER = f"the stream's driver adds the column {EXTRA_COLUMN} with the first record that needs it"
+
+
+class WholeLetters:
+    """The stage that passes dead letters which hold all of their record, or of their row as JSON, that a row needs.
+
+    Args:
+        schema: What the value holds.
+        names: How its fields are matched with columns.
+        besides: What else of a record rows have: `key`, `headers`.
+        headers: The headers that rows have columns of; None if rows have nothing of headers.
+        tombstones: Whether a record without a value is a row: its letter has none, and is whole.
+    """
+
+    name: str = REPLAY_STAGE
+
+    def __init__(
+        self,
+        schema: Schema,
+        names: NameRule,
+        besides: Collection[str],
+        headers: frozenset[str] | None = None,
+        *,
+        tombstones: bool = False,
+    ) -> None:
+        self._schema: Schema = schema
+        self._names: NameRule = names
+        self._besides: frozenset[str] = frozenset(besides) & {KEY, HEADERS}
+        self._headers: frozenset[str] | None = headers
+        self._tombstones: bool = tombstones
+
+    def apply(self, block: Block) -> Block:
+        """The block without the letters that have no value, or not the whole of it."""
+        letters = block.rows
+        index = letters.schema.get_field_index("masked")
+        masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
+        withheld = [bool(parts) and not can_return(parts, self._schema, self._besides, self._names) for parts in masked]
+        there = letters.column("value").is_valid().to_numpy(zero_copy_only=False)
+        if self._tombstones:
+            there |= np.array([not parts for parts in masked], dtype=bool)
+        whole = there & ~np.array(withheld, dtype=bool)
+        if self._headers is not None:
+            whole &= ~_without_headers(letters)
+            masked_headers = _masked_headers(letters, self._headers)
+            withheld = [one or other for one, other in zip(withheld, masked_headers, strict=True)]
+            whole &= ~np.array(withheld, dtype=bool)
+        failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
+        kept = np.flatnonzero(whole)
+        return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
+
+    def probe(self, block: Block) -> Block:
+        """No letters."""
+        return block.part(0, 0)
+
+
+def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
+    """Letters of records whose headers could not be read, so that nobody knows them any more."""
+    stages, classes = (letters.column(name).to_pylist() for name in ("stage", "error_class"))
+    lost = (DECODE_HEADER, INVALID_UTF8)
+    unread = np.array([each == lost for each in zip(stages, classes, strict=True)], dtype=bool)
+    return unread & letters.column("headers").is_null().to_numpy(zero_copy_only=False)
+
+
+def _masked_headers(letters: pa.RecordBatch, names: frozenset[str]) -> list[bool]:
+    """Letters in which a header of these names is masked."""
+    found: list[list[dict[str, Any]] | None] = letters.column("headers").to_pylist()
+    mark = MARK.encode()
+    return [any(each["key"] in names and each["value"] == mark for each in headers or ()) for headers in found]
+
+
+def _gone(row: int, withheld: bool) -> Failure:
+    if withheld:
+        message = "the letter does not keep the whole record: errors.dead_letters.mask left out what a row needs"
+        return Failure(row, REPLAY_STAGE, MASKED, message, None)
+    message = "the letter has no value, or none of the headers: its row was altered, or they could not be read"
+    return Failure(row, REPLAY_STAGE, UNREADABLE, message, None)
 
 
 def dead_letter_pipeline(
@@ -58,16 +134,21 @@ def dead_letter_pipeline(
     """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
     Args:
-        spec: The stream, corrected or not.
-        table: The stream's table.
-        schemas: Finds the writer schemas of records that name theirs.
         routed: The several tables of the rows, see `stream_pipeline`.
         batch_time: What now() is in its expressions; without it the time of this call.
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
-    steps = _steps(spec, table, resolved)
-    asks = steps.asks if steps else frozenset[str]()
-    whole = WholeLetters(resolved, spec.record_columns, asks, tombstones=steps is not None and steps.keep_tombstones)
+    steps = row_steps_of(spec, resolved.schema, spec.record_columns_for(table.schema(), table.properties))
+    columns = spec.record_columns
+    besides = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
+    headers = frozenset(each.header for each in columns.headers) if HEADERS in columns.fetched else None
+    whole = WholeLetters(
+        resolved.schema,
+        resolved.names,
+        besides | (steps.asks if steps else frozenset()),
+        headers,
+        tombstones=steps is not None and steps.keep_tombstones,
+    )
     return record_pipeline(spec, table, schemas, first=[whole], routed=routed, batch_time=batch_time)
 
 
@@ -83,9 +164,6 @@ def record_pipeline(
     """The pipeline of a stream for records that have failed before.
 
     Args:
-        spec: The stream, corrected or not.
-        table: The stream's table.
-        schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
         routed: The several tables of the rows, see `stream_pipeline`.
         batch_time: What now() is in its expressions; without it the time of this call.
@@ -110,10 +188,6 @@ def record_pipeline(
     )
 
 
-def _steps(spec: StreamSpec, table: Table, resolved: ResolvedSchema) -> RowSteps | None:
-    return row_steps_of(spec, resolved.schema, spec.record_columns_for(table.schema(), table.properties))
-
-
 def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
     """The pipeline of letters whose value is a row: it lands as it stood, by the columns that the table has now."""
     kafka = spec.kafka_columns
@@ -122,18 +196,10 @@ def row_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         columns=RecordColumns(kafka),
-        first=[WholeRows(carried_columns(table.schema(), kafka), RecordColumns(kafka).fetched)],
+        first=[WholeLetters(carried_columns(table.schema(), kafka), EXACT_NAMES, RecordColumns(kafka).fetched)],
         reference=True,
         hide_values=spec.errors.mask != NO_MASK,
     )
-
-
-class _Rows(NamedTuple):
-    """Rows for one table, and the letter of each, ascending."""
-
-    table: str
-    rows: pa.RecordBatch
-    letters: Indices
 
 
 class ReplayPipeline:
@@ -141,8 +207,6 @@ class ReplayPipeline:
 
     Args:
         spec: The stream, corrected or not, with the tables that values have named.
-        tables: Its tables of rows.
-        schemas: Finds the writer schemas of records that name theirs.
         parked: Its tables that take no rows at the moment.
 
     Attributes:
@@ -181,16 +245,16 @@ class ReplayPipeline:
     def _of_lane(self, spec: StreamSpec, table: Table) -> Pipeline:
         return dead_letter_pipeline(spec, table, self._schemas, batch_time=self.batch_time)
 
-    def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], list[Failure]]:
+    def _run(self, letters: pa.RecordBatch, only: str | None) -> tuple[list[LaneRows], list[Failure]]:
         """The rows that letters become, and why the others fail: by records, or by rows as JSON."""
         if self._lanes is not None:
             outcome = self._lanes.outcome(letters, only=only, parked=self._parked)
             self.unknown_fields.update(outcome.unknown_fields)
-            return [_Rows(*each) for each in outcome.rows], outcome.failures
+            return outcome.rows, outcome.failures
         own = self._spec.table.name
         records, rows = self._pipelines(self._tables.table(own), only)
         as_rows = are_rows(letters)
-        made: list[_Rows] = []
+        made: list[LaneRows] = []
         failures: list[Failure] = []
         for number, (pipeline, those) in enumerate(
             [(records, np.flatnonzero(~as_rows)), (rows, np.flatnonzero(as_rows))]
@@ -200,10 +264,10 @@ class ReplayPipeline:
             block = pipeline.run(letters if len(those) == letters.num_rows else letters.take(pa.array(those)))
             self.unknown_fields.update(block.unknown_fields)
             if number or self._spec.route is None:
-                made.append(_Rows(own, block.rows, those[block.positions]))
+                made.append(LaneRows(own, block.rows, those[block.positions]))
             else:
                 block = restricted_to(block, only, self._parked)
-                made += [_Rows(name, each.rows, those[each.positions]) for name, each in block.routed.items()]
+                made += [LaneRows(name, each.rows, those[each.positions]) for name, each in block.routed.items()]
                 block = replace(
                     block, failures=sorted([*block.failures, *without_table(block)], key=lambda each: each.row)
                 )
@@ -222,12 +286,12 @@ class ReplayPipeline:
             lands there alone.
         """
         self.unknown_fields.clear()
-        made, outcomes = list[_Rows](), list[ReplayOutcome]()
+        made, outcomes = list[LaneRows](), list[ReplayOutcome]()
         first, taken = first_of(letters), dict[str, Indices]()
         for only, those in _by_target(letters):
             part = letters if len(those) == letters.num_rows else letters.take(pa.array(those))
             rows, outcome = self._processed(table, part, only)
-            moved = [_Rows(each.table, each.rows, those[each.letters]) for each in rows]
+            moved = [LaneRows(each.table, each.rows, those[each.letters]) for each in rows]
             once = [_first_time(each, first, taken.setdefault(each.table, _NONE)) for each in moved]
             for each in once:
                 taken[each.table] = np.union1d(taken[each.table], first[each.letters])
@@ -247,7 +311,9 @@ class ReplayPipeline:
             [failure for each in outcomes for failure in each.failures],
         )
 
-    def _processed(self, table: Table, letters: pa.RecordBatch, only: str | None) -> tuple[list[_Rows], ReplayOutcome]:
+    def _processed(
+        self, table: Table, letters: pa.RecordBatch, only: str | None
+    ) -> tuple[list[LaneRows], ReplayOutcome]:
         """As `process`, of letters that wait for the same table, or for none in particular."""
         if only is not None and only not in {each.name for each in self._spec.targets if each.role == "rows"}:
             why = f"waits for a row in {only}, which is no table of the stream any more"
@@ -261,7 +327,7 @@ class ReplayPipeline:
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
         made, failures = self._run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)), only)
-        made = [_Rows(each.table, each.rows, kept[each.letters]) for each in made]
+        made = [LaneRows(each.table, each.rows, kept[each.letters]) for each in made]
         if self._several:
             every = np.unique(np.concatenate([_NONE, *(each.letters for each in made)]))
             made = [self._lacking(each, letters) for each in made]
@@ -281,7 +347,7 @@ class ReplayPipeline:
             return made, outcome
         rows, others = self._processed(table, letters.take(pa.array(rest)), only)
         return (
-            [*made, *(_Rows(each.table, each.rows, rest[each.letters]) for each in rows)],
+            [*made, *(LaneRows(each.table, each.rows, rest[each.letters]) for each in rows)],
             ReplayOutcome(
                 np.concatenate([landed, rest[others.landed]]),
                 np.concatenate([outcome.already_landed, rest[others.already_landed]]),
@@ -289,7 +355,7 @@ class ReplayPipeline:
             ),
         )
 
-    def _lacking(self, rows: _Rows, letters: pa.RecordBatch) -> _Rows:
+    def _lacking(self, rows: LaneRows, letters: pa.RecordBatch) -> LaneRows:
         """Rows for one of a route's tables, without those of records that have one there, or among its late rows."""
         kafka, mine = self._spec.kafka_columns, letters.take(pa.array(rows.letters))
         lacks = np.ones(mine.num_rows, dtype=bool)
@@ -298,7 +364,7 @@ class ReplayPipeline:
             if not kafka.locate_rows_of(held.schema()):
                 raise not_located(self._spec, name)
             lacks &= ~stand_in_table(held, mine, self._spec.stream, columns=kafka.instant_coordinates)
-        return rows if lacks.all() else _Rows(rows.table, rows.rows.filter(pa.array(lacks)), rows.letters[lacks])
+        return rows if lacks.all() else LaneRows(rows.table, rows.rows.filter(pa.array(lacks)), rows.letters[lacks])
 
     def _stands(self, table: Table, letters: pa.RecordBatch) -> np.ndarray:
         """Which letters are of records that have landed in the stream's one table, or among its late rows."""
@@ -329,13 +395,13 @@ def _by_target(letters: pa.RecordBatch) -> list[tuple[str | None, Indices]]:
     return [(table, np.array(found[table], np.int64)) for table in sorted(found, key=lambda each: each or "")]
 
 
-def _first_time(rows: _Rows, first: Indices, taken: Indices) -> _Rows:
+def _first_time(rows: LaneRows, first: Indices, taken: Indices) -> LaneRows:
     """Rows without those of records of which another letter of the batch lands one in the same table."""
     new = ~np.isin(first[rows.letters], taken)
-    return rows if new.all() else _Rows(rows.table, rows.rows.filter(pa.array(new)), rows.letters[new])
+    return rows if new.all() else LaneRows(rows.table, rows.rows.filter(pa.array(new)), rows.letters[new])
 
 
-def _joined(made: Sequence[_Rows]) -> dict[str, pa.RecordBatch]:
+def _joined(made: Sequence[LaneRows]) -> dict[str, pa.RecordBatch]:
     """The rows of each table that has any."""
     parts: dict[str, list[pa.RecordBatch]] = {}
     for each in made:

@@ -178,7 +178,6 @@ def finish_result(result: ReplayResult, reasons: Reasons, began: float, letters:
 
     Args:
         began: When, by the monotonic clock.
-        letters: The dead-letter table.
     """
     result.reasons = reasons.by_count()
     if not result.selected:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.deadletter.reader import DeadLetterCounts
 from jobs.formats.decoder import Failure
-from jobs.replay.outcome import ReplayOutcome
+from jobs.replay.replay_state import ReplayOutcome
 from jobs.task.tally import count_unknown_fields
 
 Coordinates = tuple[str, int, int]

@@ -24,16 +24,15 @@ from jobs.deadletter.outbox.transactions import Transactions
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.replay.discarded import are_rows, stand_in_table
-from jobs.replay.landed import first_of
+from jobs.replay.landed import are_rows, first_of, stand_in_table
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
 from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
+from jobs.replay.pipeline import MASKED, UNREADABLE
 from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
 from jobs.replay.request import ReplayRequest, requested_batches, requested_tables
 from jobs.replay.result import ReplayProgress, ReturnResult
-from jobs.replay.row_tables import names_beside
+from jobs.replay.routing import names_beside
 from jobs.replay.session import ReplaySession
-from jobs.replay.whole_letters import MASKED, UNREADABLE
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -1,15 +1,21 @@
-"""Routing of a replay: where the rows of a routed stream's letters go, and what cannot be landed by its route."""
+"""Routing of a replay: the tables that rows of letters go to, and what cannot be landed by a route."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.commit.branch import stream_table
 from jobs.commit.followers import following
+from jobs.commit.proposals import Seen
 from jobs.deadletter.parked_letters import PARKED_STAGE, TABLE_PARKED
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
@@ -19,25 +25,138 @@ from jobs.pipeline.pipeline import Routed
 from jobs.pipeline.route import STAGE, Destinations
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.stages import Fit
-from jobs.replay.row_tables import RowTables
+from jobs.replay.session import ReplayedPart, ReplaySession
 from jobs.spec.base import field_path
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 from jobs.transform.chain import StepProblem
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
+from jobs.write.target_writer import TargetWriter
+
+T = TypeVar("T")
 
 NO_TABLE = (
     "needs a table of its own, which the stream makes when a record comes: `frazil replay --to-topic` sends it one"
 )
+PARKED_NOW = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
+ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
+
+
+class RowTables(Protocol):
+    """The tables that a replay's rows go to."""
+
+    def table(self, name: str) -> Table:
+        """A table as rows are made for it: the same for the length of a batch."""
+        ...
+
+    def held(self, name: str) -> Table:
+        """The table as its rows are looked at: no earlier replay can add to them any more."""
+        ...
+
+
+class ReadTables:
+    """The row tables of a dry run, or of a batch that somebody else holds: they are read, and nothing is claimed.
+
+    Args:
+        load: Gives a table by its name.
+    """
+
+    def __init__(self, load: Callable[[str], Table]) -> None:
+        self._load: Callable[[str], Table] = load
+        self._known: dict[str, Table] = {}
+
+    @staticmethod
+    def of_stream(spec: StreamSpec, catalog: Catalog) -> ReadTables:
+        """The tables of a stream, each as it was when a row first was for it."""
+        return ReadTables(lambda name: _there(spec, name, lambda: stream_table(catalog, spec, name)))
+
+    def table(self, name: str) -> Table:
+        """A table, as it was when a row first was for it."""
+        if name not in self._known:
+            self._known[name] = self._load(name)
+        return self._known[name]
+
+    def held(self, name: str) -> Table:
+        """The same."""
+        return self.table(name)
+
+
+class _Fitted(NamedTuple):
+    table: Table
+    seen: Seen
+
+
+class SessionTables:
+    """The row tables of a replay that may commit."""
+
+    def __init__(self, session: ReplaySession) -> None:
+        self._session: ReplaySession = session
+        self._fitted: dict[str, _Fitted] = {}
+
+    def begin(self) -> None:
+        """Read all that are claimed anew, for another batch or another try of one."""
+        self._fitted.clear()
+        self._session.read_claimed()
+
+    def table(self, name: str) -> Table:
+        """A table as rows are made for it: the same for the length of a batch."""
+        if name not in self._fitted:
+            session = self._session
+            target = _there(session.spec, name, lambda: session.opened(name))
+            self._fitted[name] = _Fitted(target.table, target.seen())
+        return self._fitted[name].table
+
+    def held(self, name: str) -> Table:
+        """The table, which this replay has claimed: no earlier one can commit to it any more."""
+        return _there(self._session.spec, name, lambda: self._session.claimed(name)).table
+
+    def written(self, made: Mapping[str, pa.RecordBatch]) -> dict[str, ReplayedPart]:
+        """Data files of the rows of each table; nothing refers to them yet."""
+        writers: dict[str, TargetWriter] = {}
+        prefix = f"replay-{self._session.epoch}"
+        try:
+            parts: dict[str, ReplayedPart] = {}
+            for name, rows in made.items():
+                if not rows.num_rows:
+                    continue
+                table, seen = self.table(name), self._fitted[name].seen
+                writers[name] = TargetWriter(table.metadata, table.io, file_prefix=prefix)
+                writers[name].add(rows)
+                files: list[DataFile] = writers[name].close()
+                parts[name] = ReplayedPart(tuple(files), seen, rows.num_rows)
+            return parts
+        except BaseException:
+            for writer in writers.values():
+                writer.abort()
+            raise
+
+
+def names_beside(spec: StreamSpec, name: str) -> Iterator[str]:
+    """The tables that may have the row of a record that is for one of the stream's: it, and that of its late rows.
+
+    A letter lands in the table that it is for, however late it is; the same record may stand among the late rows, as
+    after a rollback, or a reset, that had the stream land it.
+    """
+    yield name
+    if (late := spec.late_tables) is not None:
+        yield late.beside(name)
+
+
+def _there(spec: StreamSpec, name: str, load: Callable[[], T]) -> T:
+    try:
+        return load()
+    except NoSuchTableError:
+        raise FrazilError(
+            f"stream {spec.stream}: table {name}, which a letter's row is for, does not exist.",
+            fix=f"`frazil run {spec.stream}`, which makes it, or says what to answer where it was dropped",
+        ) from None
 
 
 def routed_to(spec: StreamSpec, tables: RowTables, only: str | None = None, parked: Collection[str] = ()) -> Routed:
     """The tables of a routed stream's rows, each asked for when the first row is for it.
 
     Args:
-        spec: The stream, with the tables that values have named.
-        tables: Gives them.
         only: Rows are fitted to this table alone: its letters land nowhere else.
         parked: Tables that take no rows; none is fitted to them.
     """
@@ -56,7 +175,6 @@ def restricted_to(block: Block, only: str | None, parked: Collection[str]) -> Bl
     """What a replay lands of a block behind the route.
 
     Args:
-        block: Of letters.
         only: The table that the letters wait for: its rows alone, and what does not go there any more has failed.
         parked: Without such a table: a record that one of these is for lands nowhere, and stays a letter.
     """
@@ -94,10 +212,6 @@ def _fit(spec: StreamSpec, tables: RowTables, name: str) -> Fit:
     return fit
 
 
-PARKED_NOW = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
-ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
-
-
 def without_table(block: Block) -> list[Failure]:
     """The failures of records whose value names a table that is not there yet: only the stream itself makes one."""
     return [Failure(int(row), STAGE, UNROUTED, NO_TABLE, None) for rows in block.unnamed.values() for row in rows]
@@ -107,7 +221,6 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
     """See that a table can hold what a stream declares.
 
     Args:
-        spec: The stream, corrected or not.
         table: One of its tables of rows.
         correction: Makes what is declared.
 
@@ -133,8 +246,6 @@ def refuse_behind(spec: StreamSpec, own: Table, table: Table) -> None:
     """See that a table which follows the stream's own one has its columns: a replay alters none.
 
     Args:
-        spec: The stream, corrected or not.
-        own: Its own table.
         table: One that follows it.
 
     Raises:

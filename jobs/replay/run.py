@@ -1,4 +1,4 @@
-"""Replay run: the selected dead letters through the stream's pipeline as it is now, into the same tables."""
+"""Replay run and its dry run: the selected dead letters through the stream's pipeline as it is now."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobs.errors import FrazilError
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.row_steps import asks_batch_time
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
-from jobs.replay.outcome import ReplayAttempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
+from jobs.replay.replay_state import ReplayAttempt, changes_after
 from jobs.replay.request import (
     MAX_LETTERS,
     ReplayRequest,
@@ -25,8 +25,7 @@ from jobs.replay.request import (
     requested_tables,
 )
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
-from jobs.replay.routing import refuse_unlocated
-from jobs.replay.row_tables import SessionTables
+from jobs.replay.routing import ReadTables, SessionTables, refuse_unlocated
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -35,6 +34,37 @@ from jobs.steps import step
 from jobs.stream.writer_schemas import schema_lookup
 
 MAX_RUNS = 5
+
+
+def dry_run(
+    spec: StreamSpec,
+    catalog: Catalog,
+    request: ReplayRequest,
+    *,
+    schemas: SchemaLookup | None = None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+) -> ReplayResult:
+    """Find out which letters would come back now, and why others would not; touches nothing.
+
+    Raises:
+        SelectionError, AlteredTableError: As `replay`.
+    """
+    began = time.monotonic()
+    spec, request = with_named_tables(spec, catalog), request.with_tables_of(catalog)
+    request = request.for_tables_of(spec, catalog)
+    sink, letters = requested_tables(spec, catalog, request)
+    refuse_unlocated(spec, request.corrected(spec), sink)
+    result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
+    result.null_columns = columns_left_null(spec, catalog, request)
+    result.selected = request.count(letters, spec.stream)
+    tables, parked = ReadTables.of_stream(spec, catalog), request.selection.parked
+    pipeline = ReplayPipeline(request.corrected(spec), tables, schemas, parked)
+    for batch in requested_batches(letters, request, result, MAX_LETTERS):
+        _, outcome = pipeline.process(letters, batch)
+        result.add(outcome, pipeline.unknown_fields)
+        reasons.add_batch(batch, outcome.failures)
+        on_progress(result.progress)
+    return finish_result(result, reasons, began, letters)
 
 
 def replay(
@@ -49,9 +79,7 @@ def replay(
     """Bring letters back, each record once, whatever was killed and however often this is run.
 
     Args:
-        spec: The stream, as its file has it.
         most: Letters in a batch.
-        on_progress: Told after each batch.
 
     Raises:
         LeaseHeldError: Another replay of the stream is at work.

@@ -21,8 +21,7 @@ from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.replay.outcome import changes_as_parquet, with_snapshot
-from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
+from jobs.replay.replay_state import CHANGE_ARROW, changes_as_parquet, update_replay_state, with_snapshot
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.store import NotWrittenError

@@ -21,7 +21,7 @@ from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Seen
 from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
-from jobs.deadletter.batch_letters import batch_letters
+from jobs.deadletter.reader import batch_letters
 from jobs.errors import StreamStopped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.commit.errors import FencedError
-from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import FRAZIL
+from jobs.deadletter.kafka_record import FRAZIL, connect_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster, cluster_of
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError

@@ -27,22 +27,19 @@ from jobs.spec.targets import TargetSpec
 from jobs.stream.source_topics import coordinator_stamp, readable_table
 from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import MainAudit, StreamAudit
-from jobs.verify.audit_totals import AuditTotals
+from jobs.verify.audit_totals import AuditTotals, LandedRecords, compare_summaries, counts_every_row
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
-from jobs.verify.discarded_rows import DiscardedRows
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.former_targets import former_targets
 from jobs.verify.found_rows import compare_rows
-from jobs.verify.landed_records import LandedRecords, counts_every_row
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
 from jobs.verify.ledger_table import former_ends, ledger_tables, read_ledger
 from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.parked_rows import ParkedRows
 from jobs.verify.published_rows import checkpoint_key, published_rows
-from jobs.verify.replayed_rows import ReplayedRows
+from jobs.verify.replayed_rows import DiscardedRows, ReplayedRows
 from jobs.verify.routed_rows import judge_routes
 from jobs.verify.row_counter import WINDOW_OFFSETS
-from jobs.verify.snapshot_summaries import compare_summaries
 from jobs.verify.stop_checks import (
     await_commits,
     half_committed_batch,
@@ -108,7 +105,8 @@ def audit(
     undecided = half.ranges if half is not None else {}
     _count(spec, settings, catalog, audited, totals, on_progress, window, None if table is not None else undecided)
     if full:
-        _judge_routes(spec, settings, catalog, audited, found)
+        there = [(each.target, each.table) for each in audited if each.table is not None]
+        judge_routes(spec, settings, catalog, there, found)
     for each in audited:
         if each.table is not None and each.facts.method == "rows":
             mine = [problem for problem in found.problems if problem.table == each.name]
@@ -240,21 +238,6 @@ def _with_replays(spec: StreamSpec, catalog: Catalog, sink: AuditedTable | None)
     if sink is None or sink.name == spec.table.name:
         return sink.table if sink else None
     return existing_table(catalog, spec.table.name, spec.branch_of(spec.table.name)) or sink.table
-
-
-def _judge_routes(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, audited: list[AuditedTable], found: StreamAudit
-) -> None:
-    """Hold every row against the route that it was landed by."""
-
-    def on_rows(rows: int) -> None:
-        found.scanned += rows
-
-    tables = [(each.target, each.table) for each in audited if each.table is not None]
-    made = judge_routes(spec, settings, catalog, tables, on_rows)
-    if made is not None:
-        found.problems += made.problems
-        found.route = made.facts
 
 
 def _hold_main(

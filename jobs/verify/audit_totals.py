@@ -1,16 +1,32 @@
-"""Totals of an audit: sums per partition, and problems, from what was expected and what was found."""
+"""Totals of an audit: sums per partition, and problems, from what was expected and what was found.
+
+Tables whose rows do not say where they came from are compared by the summaries of their snapshots. Whether each record
+that the coordinator counts as landed has a row in any table is judged here as well: a table that lacks a whole commit
+lacks nothing by its own stamps.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.verify.audit_ranges import RangeGroup, ranges_overlap
-from jobs.verify.audit_result import AuditProblem, PartitionSums, StreamAudit, TableAudit
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.branch import branch_of
+from jobs.commit.lineage import ancestors
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
+from jobs.commit.reissue import last_remade
+from jobs.verify.audit_ranges import BatchRange, RangeGroup, ranges_overlap
+from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
+from jobs.verify.audited_tables import AuditedTable
 from jobs.verify.expected_rows import ExpectedRows
 from jobs.verify.found_rows import FoundRows, RangeComparison
-from jobs.verify.landed_records import LandedRecords
+
+# Answers after which a table begins anew, and lacks what it had, or what it was about to get.
+_BEGINS_ANEW = ("recreated_table", "parked", "unparked")
 
 
 @dataclass(slots=True)
@@ -134,3 +150,112 @@ class AuditTotals:
         where: list[OffsetRange],
     ) -> None:
         self.audit.problems.append(AuditProblem(kind, table, partition, range_, records, said, tuple(where)))
+
+
+def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: AuditTotals) -> None:
+    """Compare each batch's rows with what Iceberg says that its snapshot added.
+
+    It shows that every batch landed whole and once, and nothing of what became of its rows later.
+
+    Args:
+        after: Batches up to this sequence number were looked at before.
+    """
+    batches: dict[int, list[tuple[TopicPartition, BatchRange]]] = defaultdict(list)
+    for group in found.all_groups():
+        for batch in group.batches:
+            if batch.sequence > after:
+                batches[batch.snapshot_id].append((group.partition, batch))
+    left_out = _left_out(table.metadata, branch_of(table))
+    for snapshot_id, landed in batches.items():
+        rows = sum(batch.rows or 0 for _, batch in landed)
+        snapshot = table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot_id in left_out and rows:
+            added = 0
+            sentence = f"snapshot {snapshot_id}, which landed {rows:,} rows, is not in the table's history any more"
+        elif snapshot is None or snapshot.summary is None or any(batch.rows is None for _, batch in landed):
+            totals.table(found.table).unchecked += 1
+            continue
+        else:
+            added = int(snapshot.summary.additional_properties.get("added-records", 0))
+            sentence = f"snapshot {snapshot_id} added {added:,} rows, and its stamp says that {rows:,} were landed"
+        if added != rows:
+            kind = "missing" if added < rows else "unexpected"
+            partition, ranges = landed[0][0], tuple(batch.range for _, batch in landed)
+            totals.audit.problems.append(
+                AuditProblem(kind, found.table, partition, ranges[0], abs(rows - added), sentence, ranges, exact=False)
+            )
+
+
+def _left_out(metadata: TableMetadata, branch: str) -> set[int]:
+    """Snapshots that are kept, and are no ancestors of main's head though ancestors as old as they are kept, too.
+
+    What a branch was before it was remade is no ancestor, and its rows stand there.
+    """
+    along = {each.snapshot_id: each.sequence_number or 0 for each in ancestors(metadata)}
+    oldest = min(along.values(), default=0)
+    if (remade := last_remade(metadata, branch)) is not None and remade.last in along.values():
+        oldest = max(oldest, remade.last)
+    return {
+        each.snapshot_id
+        for each in metadata.snapshots
+        if each.snapshot_id not in along and (each.sequence_number or 0) > oldest
+    }
+
+
+class LandedRecords:
+    """Compares the coordinator's counts with the offsets that have a row.
+
+    Args:
+        decisions: What operators decided, on all tables.
+        former: By partition, up to where tables received records that the stream does not have any more.
+        undecided: Ranges of a batch that is not in all tables yet.
+        begins: By partition, the first offset whose rows have not expired.
+    """
+
+    def __init__(
+        self,
+        coordinator: AuditedTable,
+        decisions: Sequence[OperatorDecision],
+        former: Positions,
+        undecided: Ranges,
+        begins: Positions,
+    ) -> None:
+        self._coordinator: AuditedTable = coordinator
+        self._undecided: Ranges = undecided
+        self._first: Mapping[TopicPartition, int] = {
+            partition: max(former.get(partition, 0), begins.get(partition, 0)) for partition in {*former, *begins}
+        }
+        self._anew: int = max((each.sequence for each in decisions if each.answer in _BEGINS_ANEW), default=0)
+
+    def judge(self, comparison: RangeComparison, missing: int, *, answered: bool) -> AuditProblem | None:
+        """What is wrong with a range; None if as many records landed as have rows, or nobody can say.
+
+        Args:
+            missing: Rows of the range that single tables lack by their own stamps, over all tables.
+            answered: Whether an operator's answer was about the range.
+        """
+        partition, range_ = comparison.compared.partition, comparison.compared.range
+        batches = comparison.compared.batches(self._coordinator.target)
+        unknown = any(each.rows is None or not each.stamped or each.sequence <= self._anew for each in batches)
+        open_ = self._undecided.get(partition, OffsetRange(0, 0))
+        if answered or unknown or not batches or not comparison.once or ranges_overlap(range_, open_):
+            return None
+        if range_.start < self._first.get(partition, 0):
+            return None
+        landed = sum(each.counts.landed for each in batches)
+        lacking = landed - comparison.offsets - missing
+        if lacking <= 0:
+            return None
+        sentence = (
+            f"{landed:,} records landed, and {comparison.offsets:,} offsets have a row in any table: {lacking:,} "
+            "records are in none"
+        )
+        return AuditProblem(
+            "sum", self._coordinator.name, partition, range_, lacking, sentence, (range_,), exact=False, surplus=False
+        )
+
+
+def counts_every_row(audited: Iterable[AuditedTable]) -> bool:
+    """Whether the rows of all tables of rows say which records they are of."""
+    of_rows = [each for each in audited if each.target.role == "rows"]
+    return bool(of_rows) and all(each.table is not None and each.facts.method == "rows" for each in of_rows)

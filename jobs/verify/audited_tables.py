@@ -23,15 +23,14 @@ from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from jobs.stream.source_topics import parked_tables, readable_table
 from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
-from jobs.verify.discarded_rows import of_failed_records
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import foreign_snapshots_since
-from jobs.verify.row_counter import RowCounter
-from jobs.verify.rows_in_ranges import missing_column
+from jobs.verify.replayed_rows import of_failed_records
+from jobs.verify.row_counter import RowCounter, missing_column
 from jobs.verify.stop_checks import unanswered_rollback
 
 # Dead letters are dated when their batch is planned, and recorded when it is committed.

@@ -1,30 +1,186 @@
-"""Closed hours and days of event time: those that a stream's stamps prove to be complete, and which got rows later."""
+"""Hours and days of event time: which are proven complete, their rows, and those that came late."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
-from pyiceberg.table import Table
+import numpy as np
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThan, Reference
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestamptzType
 
 from jobs.commit.event_times import EventTimes
 from jobs.commit.lineage import ancestors
 from jobs.commit.recovery import half_committed
 from jobs.commit.reissue import as_landed, reissued
-from jobs.commit.stamp_history import History, stamps_along_main
+from jobs.commit.stamp_history import History, stamped_snapshots, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY
 from jobs.commit.target_positions import NewestStamps
 from jobs.spec.event_time import EventTime
-from jobs.verify.period_rows import rows_added
+from jobs.task.event_time import row_times
+from jobs.verify.ledger_row import LedgerRow, effective_rows
 
+MOST_READ = 200
+"""Files that one question reads: an hour's own files need not be read, only those that hold some of another, too."""
+
+_DAY_MS = 86_400_000
+Period = tuple[int, int]
+"""Begin and end, milliseconds since 1970."""
+
+# An event may be ahead of the clock by as much: a late one of its hour comes so much before the hour begins.
+_AHEAD = timedelta(days=2)
+LateRowsInLedger = Callable[[datetime], Sequence[LedgerRow]]
+"""Given a time, the rows of the ledger that tell of late rows of commits since then, and of rollbacks."""
 MOST_PERIODS = 240
 """Hours or days, back from the newest closed one, whose rows of other writers are looked for."""
-
-
 _LOOKED_BACK = 200
+
+
+def rows_by_period(table: Table, event_time: EventTime, periods: Sequence[Period]) -> dict[int, int] | None:
+    """How many rows a table has of each hour or day, by its begin.
+
+    Args:
+        table: As it is to be counted.
+        periods: Ascending.
+
+    Returns:
+        None if that would take the reading of too many files.
+    """
+    kind, column = event_time.type_in(table.schema()), Reference(".".join(event_time.path))
+    if not periods or kind is None:
+        # A table without the column is that of a stream's stamps, which has no rows.
+        return {}
+    condition = And(
+        GreaterThanOrEqual(column, _literal(periods[0][0], kind)),  # pyright: ignore[reportCallIssue]
+        LessThan(column, _literal(periods[-1][1], kind)),  # pyright: ignore[reportCallIssue]
+    )
+    return count_files(table, event_time, periods, table.scan(row_filter=condition).plan_files())
+
+
+def rows_added(table: Table, event_time: EventTime, periods: Sequence[Period], snapshot: Snapshot) -> dict[int, int]:
+    """How many rows of each hour or day a snapshot has added, by its begin; those of files beyond `MOST_READ` not."""
+    added: list[FileScanTask] = []
+    if event_time.type_in(table.schema()) is None:
+        return {}
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        added.extend(
+            FileScanTask(entry.data_file)
+            for entry in manifest.fetch_manifest_entry(table.io)
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
+        )
+    near = [task for task in added if _touches(task.file, table.schema(), event_time, periods)]
+    return count_files(table, event_time, periods, near[:MOST_READ]) or {}
+
+
+def count_files(
+    table: Table, event_time: EventTime, periods: Sequence[Period], tasks: Iterable[FileScanTask]
+) -> dict[int, int] | None:
+    """How many rows of each hour or day some data files hold; None if too many would have to be read."""
+    starts = [start for start, _ in periods]
+    found = dict.fromkeys(starts, 0)
+    field = table.schema().find_field(".".join(event_time.path))
+    unsure: list[FileScanTask] = []
+    for task in tasks:
+        bounds = _bounds(task.file, table.schema(), event_time)
+        period = _of(bounds[0], periods, starts) if bounds else None
+        if bounds is None or period is None or bounds[1] >= period[1] or task.delete_files:
+            unsure.append(task)
+        else:
+            found[period[0]] += task.file.record_count - _nulls(task.file).get(field.field_id, 0)
+    if len(unsure) > MOST_READ:
+        return None
+    scan = ArrowScan(table.metadata, table.io, table.schema().select(".".join(event_time.path)), AlwaysTrue())
+    ends = np.array([end for _, end in periods], np.int64)
+    for batch in scan.to_record_batches(unsure):
+        times = row_times(batch, event_time.path)
+        at = np.searchsorted(starts, times, side="right") - 1
+        inside = (at >= 0) & (times < ends[np.clip(at, 0, None)])
+        for index, rows in zip(*np.unique(at[inside], return_counts=True), strict=True):
+            found[starts[int(index)]] += int(rows)
+    return found
+
+
+def _of(at_ms: int, periods: Sequence[Period], starts: Sequence[int]) -> Period | None:
+    index = bisect_right(starts, at_ms) - 1
+    return periods[index] if index >= 0 and at_ms < periods[index][1] else None
+
+
+def _touches(file: DataFile, schema: Schema, event_time: EventTime, periods: Sequence[Period]) -> bool:
+    bounds = _bounds(file, schema, event_time)
+    return bool(periods) and (bounds is None or (bounds[0] < periods[-1][1] and bounds[1] >= periods[0][0]))
+
+
+def _bounds(file: DataFile, schema: Schema, event_time: EventTime) -> Period | None:
+    """The least and the greatest event time in a file; None where its statistics do not say."""
+    field = schema.find_field(".".join(event_time.path))
+    lower, upper = ((each or {}).get(field.field_id) for each in (file.lower_bounds, file.upper_bounds))
+    if lower is None or upper is None or not isinstance(field.field_type, PrimitiveType):
+        return None
+    return _ms(field.field_type, lower), _ms(field.field_type, upper)
+
+
+def _ms(kind: PrimitiveType, bound: bytes) -> int:
+    value = int(from_bytes(kind, bound))
+    return value * _DAY_MS if isinstance(kind, DateType) else value // 1_000
+
+
+def _nulls(file: DataFile) -> Mapping[int, int]:
+    return file.null_value_counts or {}
+
+
+def _literal(at_ms: int, kind: IcebergType | None) -> str:
+    """A time as Iceberg's expressions write it."""
+    at = np.datetime64(at_ms, "ms")
+    if isinstance(kind, DateType):
+        return str(at.astype("datetime64[D]"))
+    return f"{at.astype('datetime64[us]')}{'+00:00' if isinstance(kind, TimestamptzType) else ''}"
+
+
+def late_rows(
+    metadata: TableMetadata, stream: str, periods: Sequence[Period], ledger: LateRowsInLedger
+) -> dict[int, int]:
+    """How many rows of each hour or day came behind the watermark, by its begin.
+
+    Args:
+        metadata: Of the table, on the branch that the stream writes.
+        stream: Whose stamps tell of them.
+        periods: One at least.
+        ledger: Asked only where stamps that may tell of them have expired.
+    """
+    kept = list(stamped_snapshots(metadata, stream))
+    told = [stamp.event_time.batch.periods for _, stamp in kept if stamp.event_time]
+    begin = datetime.fromtimestamp(min(start for start, _ in periods) / 1000, UTC) - _AHEAD
+    if not kept or min(snapshot.timestamp_ms for snapshot, _ in kept) > begin.timestamp() * 1000:
+        first = min((snapshot.sequence_number or 0 for snapshot, _ in kept), default=None)
+        told += _expired(ledger(begin), first)
+    return _summed(told, periods)
+
+
+def _expired(rows: Iterable[LedgerRow], first: int | None) -> list[Mapping[int, int]]:
+    """What the ledger tells of the commits before the first that is kept, without those that a rollback took out."""
+    return [row.late for row in effective_rows(rows) if row.late and (first is None or row.sequence < first)]
+
+
+def _summed(told: Iterable[Mapping[int, int]], periods: Sequence[Period]) -> dict[int, int]:
+    late = {start: 0 for start, _ in periods}
+    for each in told:
+        for start, rows in each.items():
+            if start in late:
+                late[start] += rows
+    return late
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +216,6 @@ def proven_times(histories: Mapping[str, History], anchor: str, event_time: Even
 
     Args:
         histories: By target, what its table says of the stream.
-        anchor: The coordinator.
         event_time: The block of the stream's file.
     """
     newest = histories[anchor].newest
@@ -98,7 +253,6 @@ class LateRowsOfTables:
         files.
 
         Args:
-            table: The stream's.
             stream: Whose stamps tell what was closed.
             event_time: The block of the stream's file.
             since_ms: Milliseconds since 1970.

@@ -21,7 +21,6 @@ def former_targets(spec: StreamSpec, catalog: Catalog, known: Iterable[str] = ()
     """The tables of rows that the stream wrote beside its own and its file does not name any more, by name.
 
     Args:
-        spec: The stream, with the tables that values have named.
         catalog: Is asked for the coordinator, which tells former targets, and for each of these.
         known: Names of further tables that the stream may have written.
 

@@ -108,9 +108,6 @@ def valid_fill_checkpoints(metadata: TableMetadata, stream: str) -> dict[str, Fi
     """How far the ledger is filled, by table uuid; None if the ledger was rolled back to before that.
 
     A rollback moves the ledger's rows back and leaves its properties as they are.
-
-    Args:
-        metadata: Metadata of the ledger.
     """
     sequence = _document(metadata.properties, FILLED_PREFIX + stream).get("sequence", 0)
     if sequence:

@@ -27,11 +27,10 @@ from jobs.deadletter.parked_letters import TARGET, of_parked
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
-from jobs.verify.audit_ranges import OffsetRanges
+from jobs.verify.audit_ranges import OffsetRanges, ranges_overlap, slice_of_range
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audited_tables import AuditedTable
-from jobs.verify.batch_readings import BatchReadings, landed_by
-from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.ledger_row import LedgerRow, effective_rows
 from jobs.verify.row_counter import RowCounter
 
 _WINDOW = 4_000_000
@@ -67,9 +66,6 @@ def parked_letters(letters: Table, stream: str, table: str, since: datetime | No
     """The letters that wait, or have waited, for a table.
 
     Args:
-        letters: The dead letters.
-        stream: The stream's id.
-        table: That was parked.
         since: Of those that a replay has brought back only the ones that it did since then.
     """
     found, of, back = ParkedLetters(), dict[TopicPartition, list[int]](), dict[TopicPartition, list[int]]()
@@ -96,7 +92,6 @@ class ParkedRows:
     """Holds the letters of parked tables against what was stamped, and against the rows that came back.
 
     Args:
-        spec: The stream.
         letters: Its dead letters; None if there is no such table.
         newest: The coordinator's newest stamp.
         audited: The tables whose rows are looked at.
@@ -116,7 +111,8 @@ class ParkedRows:
         self._newest: Stamp | None = newest
         self._parked: Mapping[str, int] = newest.parked if newest else {}
         self._audited: dict[str, AuditedTable] = {each.name: each for each in audited}
-        self._readings: BatchReadings = BatchReadings(spec, ledger)
+        self._ledger: Callable[[str], list[LedgerRow]] = ledger
+        self._batches: list[LedgerRow] | None = None
         self._places: dict[str, Stamp] = parked_places(letters.metadata, spec.stream) if letters is not None else {}
         self._known: dict[str, ParkedLetters] = {}
         self.notes: list[str] = []
@@ -138,8 +134,6 @@ class ParkedRows:
         were read twice: the ledger tells of the other row alone.
 
         Args:
-            name: The table.
-            ranges: Of offsets.
             counted: How often each of them stands there.
         """
         if name not in self._places:
@@ -148,9 +142,22 @@ class ParkedRows:
         for (place, range_), counts in zip(ranges, counted, strict=True):
             came = _within(back.get(place, _NO_OFFSETS), range_) - range_.start
             if len(came := came[counts[came] > 1]):
-                read = self._readings.count(self._spec.coordinator, place, range_)
-                counts[came[read[came] > 1]] -= 1
+                counts[came[self._read_again(place, range_)[came]]] -= 1
         return counted
+
+    def _read_again(self, place: TopicPartition, range_: OffsetRange) -> np.ndarray:
+        """Which offsets of a range more than one batch has read, by all of the ledger: a mask.
+
+        The audit itself may have followed only what is new.
+        """
+        if self._batches is None:
+            rows = effective_rows(self._ledger(self._spec.coordinator))
+            self._batches = [row for row in rows if row.kind in ("batch", "unknown")]
+        reads = np.zeros(range_.end - range_.start, np.int16)
+        for row in self._batches:
+            if row.partition == place and ranges_overlap(row.range, range_):
+                reads[slice_of_range(row.range, range_.start)] += 1
+        return reads > 1
 
     def problems(self) -> Iterator[AuditProblem]:
         """What is wrong; notes follow."""
@@ -160,9 +167,31 @@ class ParkedRows:
             found = self._found(name)
             yield from self._of_letters(name, stamp.totals.read, found)
             if each is not None and each.table is not None and each.facts.method == "rows":
-                yield from _of_rows(each, found, self._readings)
+                yield from self._of_rows(each, found)
             self._note(name, found)
         yield from self._of_lost()
+
+    def _of_rows(self, audited: AuditedTable, found: ParkedLetters) -> Iterator[AuditProblem]:
+        """What is wrong with the rows of a table at the offsets of its letters.
+
+        A record that was read again may have a row of each reading, so nobody can say that it stands there too often.
+        """
+        table, name = audited.table, audited.name
+        assert table is not None, "its rows are counted"
+        counter = RowCounter(table, audited.columns)
+        for place, offsets in sorted(found.of.items()):
+            back = found.back.get(place, _NO_OFFSETS)
+            for start in range(int(offsets[0]), int(offsets[-1]) + 1, _WINDOW):
+                range_ = OffsetRange(start, min(start + _WINDOW, int(offsets[-1]) + 1))
+                (rows,) = counter.count([PartitionRange(place, range_)])
+                mine, came = _within(offsets, range_), _within(back, range_)
+                twice = mine[rows[mine - start] > 1]
+                twice = twice[~self._read_again(place, range_)[twice - start]] if len(twice) else twice
+                lacks = came[(rows[came - start] == 0) & (came >= audited.begins.get(place, 0))]
+                said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
+                yield from _problem("doubled", name, place, range_, twice, said)
+                said = f"{len(lacks):,} rows that replays brought back are not there"
+                yield from _problem("missing", name, place, range_, lacks, said)
 
     def _of_lost(self) -> Iterator[AuditProblem]:
         """Letters that the coordinator counts, and that went with dead letters which were dropped or rolled back."""
@@ -211,30 +240,6 @@ def _first_kept(audited: AuditedTable | None) -> datetime | None:
     if table is None or not table.metadata.snapshots:
         return None
     return datetime.fromtimestamp(min(each.timestamp_ms for each in table.metadata.snapshots) / 1000, UTC)
-
-
-def _of_rows(audited: AuditedTable, found: ParkedLetters, readings: BatchReadings) -> Iterator[AuditProblem]:
-    """What is wrong with the rows of a table at the offsets of its letters."""
-    table, name = audited.table, audited.name
-    assert table is not None, "its rows are counted"
-    counter = RowCounter(table, audited.columns)
-    for place, offsets in sorted(found.of.items()):
-        groups = audited.expected.groups.get(place, [])
-        back = found.back.get(place, _NO_OFFSETS)
-        for start in range(int(offsets[0]), int(offsets[-1]) + 1, _WINDOW):
-            range_ = OffsetRange(start, min(start + _WINDOW, int(offsets[-1]) + 1))
-            (rows,) = counter.count([PartitionRange(place, range_)])
-            mine = _within(offsets, range_)
-            allowed = np.maximum(landed_by(groups, range_), 1)
-            came = _within(back, range_)
-            if (rows[mine - start].astype(np.int16) > allowed[mine - start]).any():
-                allowed = readings.allowed(audited, place, range_, came)
-            twice = mine[rows[mine - start].astype(np.int16) > allowed[mine - start]]
-            lacks = came[(rows[came - start] == 0) & (came >= audited.begins.get(place, 0))]
-            said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
-            yield from _problem("doubled", name, place, range_, twice, said)
-            said = f"{len(lacks):,} rows that replays brought back are not there"
-            yield from _problem("missing", name, place, range_, lacks, said)
 
 
 def _within(offsets: np.ndarray, range_: OffsetRange) -> np.ndarray:

@@ -37,8 +37,7 @@ from jobs.verify.audit_result import AuditProblem, ProblemKind
 from jobs.verify.ledger_checkpoints import AuditCheckpoint
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import with_foreign_changes
-from jobs.verify.row_counter import RowCounter
-from jobs.verify.rows_in_ranges import missing_column
+from jobs.verify.row_counter import RowCounter, missing_column
 
 _SENTENCES: Mapping[ProblemKind, str] = {
     "missing": "lacks {rows} of what was published",

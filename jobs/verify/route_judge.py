@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,26 +10,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, IntegerType, NestedField, StructType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, IntegerType, NestedField, StructType
 
-from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.expression.frame_columns import FRAME_PARTS
-from jobs.pipeline.route_dispatch import Dispatch
+from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
+from jobs.pipeline.route_naming import Naming, naming_state
 from jobs.pipeline.row_steps import aligned, row_steps_of
 from jobs.spec.models import StreamSpec
+from jobs.spec.named_tables import value_of_table
 from jobs.spec.route import Route
 from jobs.transform.chain import StepProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
 from jobs.transform.sql import compiled, evaluated
 from jobs.transform.transform import Rows
-from jobs.verify.named_destinations import NamedDestinations, may_be_named
-from jobs.verify.route_doubts import RouteDoubts
-from jobs.verify.table_ranges import TableRanges
 
-Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
 
+LATER_NAMED = "their values name tables now, and may have had none when they landed"
 _OTHER_TOPIC = "a transform may have given their records another topic than the rows keep"
 
 
@@ -46,10 +46,12 @@ class RouteVerdict:
 
     Attributes:
         here: Which of them belong in the table.
+        perhaps: Which of the others may belong in it: their values may have had no table when they landed.
         destinations: The tables that a row belongs in, of its index; None if that is not known.
     """
 
-    here: npt.NDArray[np.bool_]
+    here: Mask
+    perhaps: Mask
     destinations: Callable[[int], tuple[str, ...] | None]
 
 
@@ -64,8 +66,8 @@ class RouteJudge:
             rows belong in `always`.
         dispatch: Names the tables of each value, of those that the file names.
         always: Of all rows; None if it is not known, but that it is not this table.
-        named: Tells the tables that values name, of a route that has them.
-        doubts: About what decided of rows; None without any.
+        naming: Names the tables of other values, of a route whose values name tables.
+        unmatched: Where rows go that no entry takes, and whose value names no table; of such a route.
     """
 
     table: str
@@ -73,61 +75,126 @@ class RouteJudge:
     values: Callable[[pa.RecordBatch], tuple[pa.Array, list[int]]] | None = None
     dispatch: Dispatch | None = None
     always: tuple[str, ...] | None = None
-    named: NamedDestinations | None = None
-    doubts: RouteDoubts | None = None
+    naming: Naming | None = None
+    unmatched: str | None = None
 
-    def verdict(
-        self, rows: pa.RecordBatch, place: TopicPartition, offsets: Offsets, again: npt.NDArray[np.bool_]
-    ) -> RouteVerdict:
-        """What it says of rows of one partition.
-
-        Args:
-            rows: With what it needs.
-            place: Their partition.
-            offsets: Of each.
-            again: Which of their records were read more than once.
+    def verdict(self, rows: pa.RecordBatch) -> RouteVerdict:
+        """What it says of rows that have what it needs.
 
         Raises:
             pa.ArrowInvalid: The table's values do not fit the columns that the route was written for.
         """
+        none = np.zeros(rows.num_rows, bool)
         if self.values is None or self.dispatch is None:
             belongs = np.full(rows.num_rows, self.table in (self.always or ()))
-            return RouteVerdict(belongs, lambda row: self.always)
+            return RouteVerdict(belongs, none, lambda row: self.always)
         values, failed = self.values(rows)
         found = self.dispatch.rows_of(values)
-        tables = self.named.tables(found, values, place, offsets, again) if self.named else found.tables
-        here = np.zeros(rows.num_rows, bool)
+        tables, named = self._with_named(found, values) if self.naming else (found.tables, np.zeros(0, np.int64))
+        here, perhaps = none.copy(), none
         here[tables.get(self.table, np.zeros(0, np.int64))] = True
         here[failed] = False
+        if self.table == self.unmatched:
+            perhaps[named] = True
 
         def destinations(row: int) -> tuple[str, ...]:
             return () if row in failed else tuple(name for name, rows in tables.items() if row in rows)
 
-        return RouteVerdict(here, destinations)
+        return RouteVerdict(here, perhaps, destinations)
+
+    def _with_named(self, found: Dispatched, values: pa.Array) -> tuple[dict[str, Indices], Indices]:
+        """The rows of each table, those of values that name one among them, and which rows the latter are.
+
+        Args:
+            found: What the entries of the route say.
+            values: What decides, as text, of all rows.
+        """
+        assert self.naming is not None, "values name tables"
+        parts: dict[str, list[Indices]] = {name: [rows] for name, rows in found.tables.items()}
+        named: list[Indices] = [np.zeros(0, np.int64)]
+        encoded = values.take(pa.array(found.nowhere)).dictionary_encode(null_encoding="encode")
+        texts = encoded.dictionary.to_pylist()
+        for number, at in grouped(np.arange(len(texts), dtype=np.int64), np.asarray(encoded.indices)):
+            rows, table = found.nowhere[at], self.naming.of(texts[number]).table
+            if table is not None:
+                named.append(rows)
+            if (table or self.unmatched) is not None:
+                parts.setdefault(table or self.unmatched or "", []).append(rows)
+        return {name: np.unique(np.concatenate(each)) for name, each in parts.items()}, np.concatenate(named)
 
 
-def route_judge(spec: StreamSpec, table: str, schema: Schema, ranges: TableRanges) -> RouteJudge | Unprovable:
+def route_judge(
+    spec: StreamSpec,
+    table: str,
+    schema: Schema,
+    former: Sequence[Schema],
+    tables: Collection[str],
+    *,
+    dependent: bool = False,
+) -> RouteJudge | Unprovable:
     """The judge of the rows that a configuration has landed in a table.
 
     Args:
-        spec: The stream as it was.
-        table: The table's name.
         schema: Of the table as it is now.
-        ranges: For which offsets each table of the stream was a target.
+        former: All schemas that the table is known to have had.
+        tables: Names of the stream's tables that there are.
+        dependent: Whether the table's columns follow those of the main table.
     """
     if (timely := spec.late_rows_of(table)) is not None:
         # Which rows are late say the stamps. Of those in one table for all the route was not asked.
         if not spec.own_columns:
             return RouteJudge(table, always=(table,))
-        return route_judge(spec, timely, schema, ranges.with_rows_of(timely, table))
+        return route_judge(spec, timely, schema, former, tables, dependent=dependent)
     route = spec.route
     if route is None:
         return RouteJudge(table, always=(spec.table.name,))
     found = _by_expression(spec, route, table, schema) if route.expression else _by_part(spec, route, table, schema)
+    if isinstance(found, RouteJudge) and dependent:
+        found = _doubt(found.needs, schema, former) or found
     if isinstance(found, Unprovable):
         # Wherever the rows belong, that is not here, if neither the file nor a value names the table.
-        return found if table in route.table_names or may_be_named(spec, table) else RouteJudge(table)
-    return found if route.to is None else replace(found, named=NamedDestinations(spec, ranges))
+        return found if table in route.table_names or _may_be_named(spec, table) else RouteJudge(table)
+    # What had a table when its record came is not asked: what has one now is taken for it.
+    state = naming_state(spec, {}, decided=True)
+    if state is None:
+        return found
+    return replace(found, naming=Naming(route, tables, state), unmatched=route.unmatched_table)
+
+
+def _may_be_named(spec: StreamSpec, table: str) -> bool:
+    """Whether a value may name a table: none of those that the stream's file names has rows by its name."""
+    if spec.route is None or spec.route.to is None:
+        return False
+    given = {spec.table.name, spec.dead_letter_table, *spec.route.table_names}
+    if table in given or spec.has_late_rows(table):
+        return False
+    return value_of_table(spec.route.to, table) is not None
+
+
+def _doubt(names: Collection[str], schema: Schema, former: Sequence[Schema]) -> Unprovable | None:
+    """Why rows of a dependent table may not show what decided when they landed; None if they do.
+
+    A column that was dropped comes back as a new one, in which older rows are null. The text of a float that became a
+    double may be another.
+    """
+    columns = [found for column in schema.fields if column.name in names for found in _within(column)]
+    for old in former:
+        types = {each.field_id: each.field_type for column in old.fields for _, each in _within(column)}
+        for path, field in columns:
+            before = types.get(field.field_id)
+            if before is None:
+                return Unprovable(f"the table's column {path}, by which they are routed, is newer than some rows")
+            if isinstance(field.field_type, DoubleType) and isinstance(before, FloatType):
+                return Unprovable(f"the table's column {path}, by which they are routed, was float and is double")
+    return None
+
+
+def _within(column: NestedField, above: str = "") -> Iterator[tuple[str, NestedField]]:
+    path = f"{above}{column.name}"
+    yield path, column
+    if isinstance(column.field_type, StructType):
+        for each in column.field_type.fields:
+            yield from _within(each, f"{path}.")
 
 
 def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> RouteJudge | Unprovable:

@@ -1,17 +1,19 @@
 """Routed rows, as a full audit looks at them: whether each stands in a table that the route it was landed by names.
 
 Counts do not tell: a row that stands in another table than it should leaves the number of each as it is. So every row
-of every table is judged by the configuration that its offset was read under, with the values that it has there.
+of every table is judged by the configuration that its offset was read under, with the values that it has there. The
+ledger says which configurations those were, and the state store keeps their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -21,34 +23,102 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
+from jobs.spec.yaml_document import YamlUnreadable, parse_yaml
+from jobs.state.epochs import read_file
+from jobs.state.stream_folder import stream_folder
 from jobs.verify.audit_ranges import OffsetRanges
-from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit
+from jobs.verify.audit_result import AuditProblem, NotJudged, RouteAudit, StreamAudit
+from jobs.verify.ledger_row import LedgerRow, effective_rows
 from jobs.verify.ledger_table import read_ledger
-from jobs.verify.read_configurations import ReadConfigurations
 from jobs.verify.replayed_rows import replayed_offsets
-from jobs.verify.route_doubts import route_doubts
-from jobs.verify.route_judge import RouteJudge, Unprovable, route_judge
-from jobs.verify.rows_in_ranges import missing_column
-from jobs.verify.stored_specs import StoredSpecs
-from jobs.verify.table_ranges import TableRanges
+from jobs.verify.route_judge import LATER_NAMED, RouteJudge, Unprovable, route_judge
+from jobs.verify.row_counter import missing_column
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
-
 _CAME_BACK = "their dead letters came back"
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRoutes:
-    """What came of looking at the rows.
+class StoredSpecs:
+    """Finds the spec of a configuration hash."""
 
-    Attributes:
-        facts: Sums of it.
-        problems: Rows that stand in a table that their route does not name.
+    def __init__(self, spec: StreamSpec, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._stream: str = spec.stream
+        self._known: dict[str, StreamSpec | Unprovable] = {spec.config_hash: spec}
+
+    def spec(self, config: str) -> StreamSpec | Unprovable:
+        """The spec, or why it is not known."""
+        if config not in self._known:
+            self._known[config] = self._read(config)
+        return self._known[config]
+
+    def _read(self, config: str) -> StreamSpec | Unprovable:
+        text = read_file(stream_folder(self._settings, self._stream).store, config, "")
+        if text is None:
+            return Unprovable("the stream's file as it was then is not kept")
+        try:
+            document = parse_yaml(text, shown=f"configuration {config}")
+            found = StreamSpec.model_validate(document.data, context={"base": self._settings.home / "streams"})
+        except (YamlUnreadable, ValidationError, FrazilError):
+            return Unprovable("this version does not read the stream's file as it was then")
+        if found.config_hash != config:
+            # A file that it names has been changed since, or this version hashes more of it.
+            return Unprovable("the stream's file as it was then means something else by now")
+        return found
+
+
+class ReadConfigurations:
+    """Tells by which configurations an offset was read: by several, if it was read again.
+
+    Args:
+        rows: The ledger's, of the coordinator; also of a former table of its name.
     """
 
-    facts: RouteAudit
-    problems: tuple[AuditProblem, ...]
+    def __init__(self, rows: Iterable[LedgerRow]) -> None:
+        ranges: dict[TopicPartition, list[tuple[OffsetRange, str]]] = {}
+        for row in effective_rows(rows):
+            if row.kind == "batch" and row.range.end > row.range.start:
+                ranges.setdefault(row.partition, []).append((row.range, row.config))
+        self.configs: tuple[str, ...] = tuple(sorted({config for each in ranges.values() for _, config in each}))
+        self._spans: dict[TopicPartition, tuple[Offsets, list[frozenset[str]]]] = {
+            place: _spans(each) for place, each in ranges.items()
+        }
+
+    def of(self, place: TopicPartition, offsets: Offsets) -> Iterator[tuple[frozenset[str], Offsets]]:
+        """The configurations of some offsets of a partition, with the indices of those that have them.
+
+        Offsets that no batch read are left out.
+        """
+        if place not in self._spans:
+            return
+        starts, configs = self._spans[place]
+        at = np.searchsorted(starts, offsets, side="right") - 1
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(configs))}
+        of_span = np.array([numbers[each] for each in configs], np.int64)
+        known = np.where(at >= 0, of_span[at], -1)
+        for each, number in numbers.items():
+            if each and len(found := np.flatnonzero(known == number)):
+                yield each, found
+
+
+def _spans(ranges: list[tuple[OffsetRange, str]]) -> tuple[Offsets, list[frozenset[str]]]:
+    """Where the set of configurations changes, ascending, with the set from there on."""
+    changes: dict[int, list[tuple[str, int]]] = {}
+    for range_, config in ranges:
+        changes.setdefault(range_.start, []).append((config, 1))
+        changes.setdefault(range_.end, []).append((config, -1))
+    open_: dict[str, int] = {}
+    starts: list[int] = []
+    sets: list[frozenset[str]] = []
+    for offset in sorted(changes):
+        for config, step in changes[offset]:
+            open_[config] = open_.get(config, 0) + step
+        now = frozenset(config for config, count in open_.items() if count > 0)
+        if not sets or sets[-1] != now:
+            starts.append(offset)
+            sets.append(now)
+    return np.array(starts, np.int64), sets
 
 
 def judge_routes(
@@ -56,26 +126,28 @@ def judge_routes(
     settings: Settings,
     catalog: Catalog,
     tables: Sequence[tuple[TargetSpec, Table]],
-    on_rows: Callable[[int], None] = lambda rows: None,
-) -> JudgedRoutes | None:
-    """Look at every row of a stream's tables of rows; None if the stream has never had a route.
+    found: StreamAudit,
+) -> None:
+    """Look at every row of a stream's tables of rows, and add what is found; nothing if it has never had a route.
 
     Args:
         tables: Those that are there.
-        on_rows: Told how many rows were read, as they are.
 
     Raises:
         FrazilError: A table cannot be read.
     """
     read = ReadConfigurations(read_ledger(catalog, settings, spec.stream, spec.coordinator))
     stored = StoredSpecs(spec, settings)
-    known = [found for config in read.configs if isinstance(found := stored.spec(config), StreamSpec)]
-    routes = [each.route for each in known if each.route]
-    if not routes:
-        return None
+    known = [each for config in read.configs if isinstance(each := stored.spec(config), StreamSpec)]
+    if not any(each.route for each in known):
+        return
+
+    def on_rows(rows: int) -> None:
+        found.scanned += rows
+
     letters = existing_table(catalog, spec.dead_letter_table)
-    named = any(each.to for each in routes)
-    work = _Work(spec, stored, read, TableRanges(read_ledger(catalog, settings, spec.stream) if named else ()), letters)
+    names = frozenset(target.name for target in (*spec.targets, *(target for target, _ in tables)))
+    work = _Work(spec, stored, read, names, letters)
     for target, table in tables:
         if target.role != "rows":
             continue
@@ -83,7 +155,8 @@ def judge_routes(
             work.leave_out(target.name, None, _row_count(table), f"the table has no column {lacking}")
             continue
         work.judge_table(target, table, on_rows)
-    return JudgedRoutes(work.facts, tuple(work.problems()))
+    found.route = work.facts
+    found.problems += work.problems()
 
 
 def _row_count(table: Table) -> int:
@@ -110,13 +183,13 @@ class _Work:
         spec: StreamSpec,
         stored: StoredSpecs,
         read: ReadConfigurations,
-        ranges: TableRanges,
+        names: frozenset[str],
         letters: Table | None,
     ) -> None:
         self._spec: StreamSpec = spec
         self._stored: StoredSpecs = stored
         self._read: ReadConfigurations = read
-        self._ranges: TableRanges = ranges
+        self._names: frozenset[str] = names
         self._letters: Table | None = letters
         self._back: Mapping[TopicPartition, Offsets] | None = None
         self._wrong: dict[tuple[str, TopicPartition], _Wrong] = {}
@@ -154,11 +227,9 @@ class _Work:
         found = self._stored.spec(config)
         if not isinstance(found, StreamSpec):
             return found
-        judge = route_judge(found, target.name, table.schema(), self._ranges)
-        if isinstance(judge, RouteJudge) and found.tables_follow and not target.coordinator:
-            doubts = route_doubts(judge.needs, table.schema(), table.metadata.schemas)
-            return replace(judge, doubts=doubts)
-        return judge
+        dependent = found.tables_follow and not target.coordinator
+        schemas = table.metadata.schemas
+        return route_judge(found, target.name, table.schema(), schemas, self._names, dependent=dependent)
 
     def _judge_batch(
         self, target: TargetSpec, judges: Mapping[str, RouteJudge | Unprovable], batch: pa.RecordBatch
@@ -188,9 +259,8 @@ class _Work:
         """Judge rows of one partition; offsets that were read several times may be of any of their configurations."""
         part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
         offsets = np.asarray(part.column(target.coordinates[2])).astype(np.int64)
-        again = self._read.read_again(place, offsets)
         allowed, unknown = np.zeros(len(rows), bool), dict[str, Unprovable]()
-        doubtful, doubt = np.zeros(len(rows), bool), ""
+        perhaps = np.zeros(len(rows), bool)
         destinations: list[Callable[[int], tuple[str, ...] | None]] = []
         for config in sorted(configs):
             judge = judges[config]
@@ -198,14 +268,12 @@ class _Work:
                 unknown[config] = judge
                 continue
             try:
-                verdict = judge.verdict(part, place, offsets, again)
+                verdict = judge.verdict(part)
             except pa.ArrowInvalid as problem:
                 unknown[config] = Unprovable(f"its values do not fit the route's columns: {problem}")
                 continue
-            if judge.doubts is not None and (doubted := judge.doubts.rows(part)).any():
-                doubtful |= doubted
-                doubt = judge.doubts.why
             allowed |= verdict.here
+            perhaps |= verdict.perhaps
             destinations.append(verdict.destinations)
         wrong = ~allowed
         if unknown:
@@ -216,8 +284,8 @@ class _Work:
             self.leave_out(target.name, None, int(back.sum()), _CAME_BACK)
             wrong &= ~back
             config = min(configs) if len(configs) == 1 else None
-            self.leave_out(target.name, config, int((wrong & doubtful).sum()), doubt)
-            wrong &= ~doubtful
+            self.leave_out(target.name, config, int((wrong & perhaps).sum()), LATER_NAMED)
+            wrong &= ~perhaps
             if wrong.any():
                 first = int(np.flatnonzero(wrong)[np.argmin(offsets[wrong])])
                 found = self._wrong.setdefault((target.name, place), _Wrong())

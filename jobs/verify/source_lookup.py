@@ -23,9 +23,6 @@ def name_missing_offsets(problems: Iterable[AuditProblem], settings: KafkaSettin
     A record with a value whose offset stands in neither table is a missing one. What Kafka no longer has stays as it
     is.
 
-    Args:
-        sink: The stream's table.
-
     Raises:
         KafkaUnavailableError: The brokers cannot be reached.
     """

@@ -41,11 +41,7 @@ COMMIT_SECONDS = 10.0
 
 
 def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | None:
-    """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one.
-
-    Args:
-        name: The table's full name.
-    """
+    """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one."""
     past = history_of(table, stream)
     if not past.rolled_back:
         return None

@@ -18,9 +18,13 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
 from jobs.spec.units import parse_duration
 from jobs.verify.audit import audit as audit_stream
-from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
-from jobs.verify.audit_text import (
+from jobs.verify.audit_result import (
     SHOWN,
+    AuditProblem,
+    OperatorDecision,
+    PartitionSums,
+    StreamAudit,
+    TableAudit,
     decision_sentence,
     more,
     not_judged_sentence,

@@ -13,12 +13,11 @@ import click
 from jobs.catalog import connect_catalog
 from jobs.deadletter.selection import parse_selection
 from jobs.errors import FrazilError
-from jobs.replay.connect.dry_run import dry_run_queue
-from jobs.replay.connect.importer import QueueResult, import_queue
-from jobs.replay.dry_run import dry_run as run_dry
+from jobs.replay.connect.importer import QueueResult, dry_run_queue, import_queue
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayProgress, ReplayResult, ReturnResult, left_out_sentences
 from jobs.replay.return_to_topic import return_letters_to_topic
+from jobs.replay.run import dry_run as run_dry
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.stream.writer_schemas import schema_lookup
@@ -177,7 +176,6 @@ def _print_queue(result: QueueResult, letters: str) -> None:
         (result.without_coordinates, "of those letters say not where they come from"),
         (result.left, "are left to the stream, which reads them itself"),
         (result.tombstones, "have no value, and land nothing"),
-        (result.earlier, "of them all were taken by an earlier run, which was ended before its end"),
     ):
         if count:
             click.echo(f"  {count:,} {what}")

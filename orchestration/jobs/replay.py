@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
 
+
 JOB = "frazil_replay"
 OP = "replay"
 ACTION = "replay"
@@ -102,9 +103,8 @@ def _replayed(
     settings: "Settings",
 ) -> ReplayResult:
     # Imported here: a code location that only loads should not wait for what a replay needs.
-    from jobs.replay.dry_run import dry_run
     from jobs.replay.request import ReplayRequest
-    from jobs.replay.run import replay
+    from jobs.replay.run import dry_run, replay
     from jobs.spec.correction import parse_correction
     from jobs.stream.writer_schemas import schema_lookup
     from jobs.translate import translate_errors

@@ -24,7 +24,7 @@ from resources.deployment_resource import DeploymentResource
 if TYPE_CHECKING:
     from jobs.commit.reset import ResetMove
     from jobs.operator.reset_plan import Counting, PlannedTable, ResetPlan
-    from jobs.verify.rows_in_ranges import RowsInRanges
+    from jobs.verify.row_counter import RowsInRanges
 
 JOB = "frazil_reset_offsets"
 OP = "reset_offsets"
@@ -180,7 +180,7 @@ def _called(target: TargetSpec) -> str:
 def _again_only(plan: "ResetPlan", counted: "RowsInRanges") -> "RowsInRanges":
     if counted.rows is None:
         return counted
-    from jobs.verify.rows_in_ranges import RowsInRanges
+    from jobs.verify.row_counter import RowsInRanges
 
     back = {move.partition for move in plan.moves if move.again}
     return RowsInRanges({partition: rows for partition, rows in counted.rows.items() if partition in back})

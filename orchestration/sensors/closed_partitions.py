@@ -39,11 +39,17 @@ from jobs.spec.settings import Settings
 from jobs.steps import step
 from jobs.stream.source_topics import parked_tables
 from jobs.translate import translate_errors
-from jobs.verify.closed_periods import LateRows, LateRowsOfTables, first_period, proven_times
-from jobs.verify.late_rows import late_rows
+from jobs.verify.closed_periods import (
+    LateRows,
+    LateRowsOfTables,
+    Period,
+    first_period,
+    late_rows,
+    proven_times,
+    rows_by_period,
+)
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import read_late_rows
-from jobs.verify.period_rows import Period, rows_by_period
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import StreamsCursor, checksum, due
 from orchestration.reconcile.stream_files import read_files

@@ -17,8 +17,8 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.formats.writer_schema import SchemaLookup
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
+from jobs.replay.run import dry_run
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.source_topics import parked_tables

@@ -1,6 +1,6 @@
 """A plan says what is then done, with the same numbers, and a run leaves nothing due: with Spark, on several tables.
 
-`tests/unit/maintain/test_plan_always.py` and `test_plan_expiry.py` hold it of any table, as the procedures behave.
+`tests/unit/maintain/test_planner.py` and `test_plan_expiry.py` hold it of any table, as the procedures behave.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from jobs.commit.kept_history import NoHistoryError
 from jobs.maintain.iceberg_procedures import Procedures
-from jobs.maintain.table_files import list_files
+from jobs.maintain.orphan_removal import list_files
 from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars

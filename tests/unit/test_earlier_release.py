@@ -24,7 +24,6 @@ from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.deadletter.outbox.position import KEY, PositionDocument
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA, REPLAY_STATE_FIELDS
 from jobs.maintain import maintenance_history
-from jobs.replay.connect.checkpoint import CheckpointDocument
 from jobs.replay.pending_return import PendingReturn
 from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
@@ -80,7 +79,6 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
         (f"orders/{KEY}", PositionDocument),
         (f"orders/{unknown_fields.KEY}", unknown_fields.UnknownFields),
         ("orders/replay/returning-00000001.json", PendingReturn),
-        ("clicks/connect/taking.json", CheckpointDocument),
     ],
 )
 def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:

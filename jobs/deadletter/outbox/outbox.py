@@ -19,10 +19,15 @@ from confluent_kafka import KafkaException
 from pyiceberg.table import Table
 
 from jobs.commit.stamp_history import greatest_epoch
-from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits
-from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window, refuse_altered
+from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits, connect_record
+from jobs.deadletter.outbox.position import (
+    OutboxPosition,
+    PositionStore,
+    count_unpublished,
+    letter_chunks,
+    next_window,
+    refuse_altered,
+)
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.spec.error_handling import DeadLetterTopic
@@ -30,7 +35,6 @@ from jobs.spec.settings import KafkaSettings
 from jobs.steps import step
 
 log = logging.getLogger(__name__)
-
 
 GROUP = "frazil-dead-letters-"
 # Kafka forgets the offsets of a group without members some days after the last commit.
@@ -46,9 +50,6 @@ class Outbox:
     """The letters of one stream on their way to a topic. For one thread.
 
     Args:
-        stream: The stream's id.
-        table_name: The dead-letter table, by name.
-        topic: Where the letters go.
         kafka: The cluster of the topic, see `cluster_of`.
         load: Loads the dead-letter table as it is now.
         store: The stream's own record of its position.

@@ -65,11 +65,6 @@ def command_to_create(topic: DeadLetterTopic, servers: str) -> str:
 class TopicCluster:
     """The cluster that the topic is on.
 
-    Args:
-        kafka: Where it is.
-        topic: The topic.
-        stream: Whose letters; for messages.
-
     Attributes:
         identity: The transactional id and group under which it is written, for messages; empty until it is.
 

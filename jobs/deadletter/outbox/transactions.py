@@ -32,7 +32,6 @@ class Transactions:
     """One producer that takes a transactional id over, and the group of the same name.
 
     Args:
-        cluster: Where the topic is.
         name: Of the transactional id and of the group.
         topic: Where records go; the group's position is that of its partition 0.
         max_bytes: The largest record that the topic takes.

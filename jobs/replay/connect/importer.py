@@ -1,4 +1,4 @@
-"""Import of a queue, the dead-letter topic of a Kafka Connect sink: its records through frazil's pipeline, each once.
+"""Import of a queue, the dead-letter topic of a Kafka Connect sink, and its dry run.
 
 The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`: the stamps hold the position
 in each of its partitions, so that a batch lands whole or not at all and is never taken twice.
@@ -9,27 +9,27 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.branch import stream_table
 from jobs.commit.errors import unaccounted
 from jobs.commit.named_tables import with_named_tables
-from jobs.commit.offsets import Positions, Ranges, TopicPartition
-from jobs.commit.stamp_fields import Counts
-from jobs.commit.target_positions import TargetNeed
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import TargetNeed, restart_positions, target_positions
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
-from jobs.replay.connect.checkpoint import ImportCheckpoint
-from jobs.replay.connect.opening import as_stream, open_queue
+from jobs.replay.connect.opening import as_stream, open_queue, queue_id, refuse_missing
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest, columns_left_null
-from jobs.replay.result import Reason, ReplayProgress
+from jobs.replay.result import Reason, Reasons, ReplayProgress
 from jobs.replay.routing import refuse_other_tables, refuse_parked
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -38,7 +38,7 @@ from jobs.stream.gone_tables import refuse_gone, without_dropped
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
-from jobs.stream.source_topics import coordinator_stamp
+from jobs.stream.source_topics import coordinator_stamp, parked_tables
 from jobs.stream.writer_schemas import schema_lookup
 from jobs.task.tally import count_unknown_fields
 
@@ -57,8 +57,7 @@ class QueueResult:
             coordinates.
         left: Those that the stream reads, or has just read, by itself: they come from its topics, from where its tables
             are not complete yet.
-        earlier: Of `read`, those that a run before this one took, which was ended before its end. Of these, `known`
-            has also what was left to the stream.
+        earlier: Always 0: a run counts only what it took itself.
         dry_run: Nothing was taken: the others are what would become of them.
         reasons: Of a dry run: why records would become letters, the most frequent first.
         null_columns: Columns that the correction leaves out, which are null in the rows.
@@ -121,21 +120,17 @@ def import_queue(
     ):
         task = QueueTask(spec, corrected, reader, schema_lookup(corrected, settings))
         runner = QueueRunner(stream, kafka, task)
-        checkpoint, newest = ImportCheckpoint(stream.folder.store), stream.anchor.newest
-        earlier = checkpoint.begin(topic, newest.totals if newest else Counts())
         ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
         pace = request.pace(spec, MAX_RECORDS)
-        counts = earlier + import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
-        seconds = time.monotonic() - began
-        fields = {"null_columns": null_columns, "unknown_fields": runner.unknown_fields}
-        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read, **fields)
-        newest = stream.anchor.newest
-        if earlier.read and newest and (both := checkpoint.since(topic, newest.totals)):
-            # Letters of a batch that was half committed were counted with its rows, by the run before.
-            counted = {name: getattr(both, name) for name in ("read", "landed", "dead", "tombstones")}
-            result = replace(result, **counted)
-        checkpoint.end()
-        return result
+        counts = import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
+        return QueueResult(
+            spec.stream,
+            topic,
+            *astuple(counts),
+            seconds=time.monotonic() - began,
+            null_columns=null_columns,
+            unknown_fields=runner.unknown_fields,
+        )
 
 
 def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
@@ -269,3 +264,63 @@ class QueueRunner(BatchRunner):
         if needs[letters].nothing:
             return 0
         return newest.rows.get(letters, 0) if newest.failed is None else newest.failed
+
+
+def dry_run_queue(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    topic: str,
+    request: ReplayRequest,
+    *,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+) -> QueueResult:
+    """Find out what would become of what a topic of Connect's dead letters holds now and was not taken before.
+
+    A record that the queue holds twice, more than some thousands apart, is counted twice.
+
+    Raises:
+        FrazilError: As `import_queue`; also that the stream has no tables yet.
+    """
+    began = time.monotonic()
+    refuse_own_topic(spec, topic)
+    spec, request = without_dropped(with_named_tables(spec, catalog), catalog), request.with_tables_of(catalog)
+    refuse_parked(spec, parked_tables(spec, catalog))
+    for name in spec.target_names:
+        if not catalog.table_exists(name):
+            raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
+    tables = {name: stream_table(catalog, spec, name) for name in spec.target_names}
+    refuse_unknown_rows(spec, tables[spec.table.name])
+    corrected = request.corrected(spec)
+    refuse_other_tables(spec, corrected)
+    null_columns = columns_left_null(spec, catalog, request)
+    unknown_fields: dict[str, int] = {}
+    log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
+    refuse_missing(log, topic, settings)
+    stamps = {name: history(table.metadata, queue_id(spec.stream)).newest for name, table in tables.items()}
+    taken = restart_positions(target_positions(stamps, spec.coordinator))
+    at = {p: max(start, taken.get(p, 0)) for p, start in log.earliest.items() if p.topic == topic}
+    ends = {p: end for p, end in log.latest.items() if p.topic == topic}
+    total, counts, reasons = left_of(at, ends), QueueCounts(), Reasons()
+    with TopicReader(settings.kafka, "frazil-replay") as reader:
+        task = QueueTask(spec, corrected, reader, schema_lookup(corrected, settings))
+        while left_of(at, ends):
+            end = next_end(at, ends, task.size.most)
+            ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
+            for outcome in task.process(ranges, tables):
+                counts += outcome.counts
+                count_unknown_fields(unknown_fields, outcome.unknown_fields)
+                for failure in outcome.failures:
+                    reasons.add(failure, outcome.fetched.place(failure.row))
+            at = end
+            on_progress(ReplayProgress(total, total - left_of(at, ends), counts.landed, counts.dead))
+    return QueueResult(
+        spec.stream,
+        topic,
+        *astuple(counts),
+        seconds=time.monotonic() - began,
+        dry_run=True,
+        reasons=reasons.by_count(),
+        null_columns=null_columns,
+        unknown_fields=unknown_fields,
+    )

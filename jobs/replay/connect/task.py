@@ -1,34 +1,159 @@
-"""Task of a queue batch: reads, decodes and counts Kafka Connect's dead letters, and writes their data files."""
+"""Task of a queue batch: reads and decodes Kafka Connect's dead letters, and writes rows, letters and their counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
+from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
-from jobs.pipeline.block import RoutedRows
-from jobs.replay.connect.landed import lacked, left_out
-from jobs.replay.connect.lanes import Processed, QueueRows
-from jobs.replay.connect.letters import queue_letters
-from jobs.replay.connect.records import QueueRecords, queue_records
+from jobs.pipeline.block import Indices, RoutedRows
+from jobs.pipeline.pipeline import Pipeline
+from jobs.pipeline.topic_columns import columns_by_topic
+from jobs.replay.connect.records import QueueRecords, lacked, left_out, queue_records
+from jobs.replay.lanes import ReplayLanes
+from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.replay.request import MAX_BYTES
-from jobs.replay.whole_letters import REPLAY_STAGE
+from jobs.replay.routing import ReadTables, routed_to, without_table
+from jobs.schema.name_matching import EXACT_NAMES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults
 from jobs.task.tally import Tally, count_unknown_fields
 from jobs.write.target_writer import TargetWriter
+
+FAILED_THEN = "failed_before"
+FIRST_RECORDS = 2_000
+MAX_RECORDS = 20_000
+_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What the pipeline makes of fetched records, which are named by their places.
+
+    Attributes:
+        rows: By table, those for it and whose they are.
+        failures: Of those that become none.
+        dropped: The tombstones.
+        unknown_fields: Records by the path of a field that no column takes.
+    """
+
+    rows: Mapping[str, RoutedRows]
+    failures: list[Failure]
+    dropped: Indices
+    unknown_fields: Mapping[str, int]
+
+    @property
+    def landing(self) -> Indices:
+        """The records that become rows, ascending."""
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *(each.positions for each in self.rows.values())]))
+
+
+class QueueRows:
+    """Makes rows of a queue's records, by the tables as they are for the length of a batch.
+
+    Args:
+        batch_time: What now() is in the stream's expressions; without it the time of this call.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        tables: Mapping[str, Table],
+        schemas: SchemaLookup | None = None,
+        batch_time: datetime | None = None,
+    ) -> None:
+        self._own: str = spec.table.name
+        self._routed: bool = spec.route is not None
+        given = ReadTables(tables.__getitem__)
+
+        def of_lane(one: StreamSpec, table: Table) -> Pipeline:
+            return record_pipeline(one, table, schemas, batch_time=batch_time)
+
+        self._lanes: ReplayLanes | None = ReplayLanes(spec, given, of_lane) if spec.own_columns else None
+        self._pipeline: Pipeline | None = None
+        if self._lanes is None:
+            routed = routed_to(spec, given) if self._routed else None
+            self._pipeline = record_pipeline(spec, tables[self._own], schemas, routed=routed, batch_time=batch_time)
+
+    def of(self, fetched: QueueRecords) -> Processed:
+        """What becomes of records.
+
+        Raises:
+            FrazilError: A table cannot hold its rows, or a topic would go to two.
+        """
+        if self._pipeline is None:
+            return self._by_topic(fetched)
+        block = self._pipeline.run(fetched.records)
+        rows = block.routed if self._routed else {self._own: RoutedRows(block.rows, block.positions)}
+        return Processed(rows, [*block.failures, *without_table(block)], block.dropped, block.unknown_fields)
+
+    def _by_topic(self, fetched: QueueRecords) -> Processed:
+        """Records by the topics that their headers name; those that name none are looked at by nobody."""
+        assert self._lanes is not None
+        told = np.flatnonzero(~fetched.lacking)
+        found = self._lanes.outcome(fetched.records.take(pa.array(told)), tombstones=True)
+        empty = np.asarray(fetched.records.column("value").is_null()) & fetched.lacking
+        return Processed(
+            {each.table: RoutedRows(each.rows, told[each.letters]) for each in found.rows},
+            [each.at(int(told[each.row])) for each in found.failures],
+            np.sort(np.concatenate([told[found.dropped], np.flatnonzero(empty)])),
+            found.unknown_fields,
+        )
+
+
+def queue_letters(
+    spec: StreamSpec,
+    config: str,
+    tables: Mapping[str, Table],
+    first_seen: datetime,
+    fetched: QueueRecords,
+    failures: Sequence[Failure],
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the dead letters, those of each table's topics together: what is masked is so by the names that it has.
+
+    Args:
+        config: The hash of the configuration by which the records failed.
+        failures: Of those that become letters, by their places among the fetched.
+    """
+    columns_of, topics = columns_by_topic(spec, tables.get), fetched.records.column("topic").to_pylist()
+    by_columns: dict[int, tuple[ResolvedSchema | None, list[Failure]]] = {}
+    for each in sorted(failures, key=lambda failure: failure.row):
+        # Which table a record is for that does not say its topic nobody knows.
+        unknown = spec.own_columns and bool(fetched.lacking[each.row])
+        resolved = None if unknown else columns_of(topics[each.row])
+        by_columns.setdefault(id(resolved), (resolved, []))[1].append(each)
+    for resolved, those in by_columns.values():
+        yield dead_letter_rows(
+            fetched.records.take(pa.array([failure.row for failure in those])),
+            those,
+            stream=spec.stream,
+            config_hash=config,
+            # They number the batches of the stream's own driver, which the topic of the letters follows.
+            batch_id=None,
+            epoch=None,
+            first_seen=first_seen,
+            mask=spec.errors.mask,
+            rows=resolved.schema if resolved else Schema(),
+            columns=spec.record_columns,
+            json_fields=FORMATS[spec.decode.format].json_fields,
+            names=resolved.names if resolved else EXACT_NAMES,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +192,6 @@ class QueueOutcome:
     unknown_fields: Mapping[str, int]
 
 
-FAILED_THEN = "failed_before"
-FIRST_RECORDS = 2_000
-MAX_RECORDS = 20_000
-_GROWTH = 4
-
-
 class BatchSize:
     """Learns from each batch how many records the next one may have, to hold about `MAX_BYTES`."""
 
@@ -90,10 +209,7 @@ class QueueTask:
     """Processes batches of a queue.
 
     Args:
-        spec: The stream, as its file has it.
         corrected: With the correction, if there is one.
-        reader: Of the topic.
-        schemas: Finds the writer schemas of records that name theirs.
 
     Attributes:
         size: How many records the next ranges may have.
@@ -122,7 +238,6 @@ class QueueTask:
         """Read the ranges and write what lands and what does not; nothing is committed.
 
         Args:
-            tables: All tables of the stream.
             needs: By table: what it has already.
             batch_time: What now() is in the stream's expressions.
             decided: Of ranges that the stream's own table has already, how many may fail.
@@ -180,7 +295,6 @@ class QueueTask:
         A record lands in those tables of a route that lack it, and is known if all of them have it.
 
         Args:
-            tables: All tables of the stream.
             needs: By table: what it has already; without it, nothing of the ranges.
             batch_time: What now() is in the stream's expressions; without it the time of this call.
         """

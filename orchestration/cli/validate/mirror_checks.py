@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.errors import FrazilError
-from jobs.maintain.mirror_property import MIRROR_PROPERTY
+from jobs.maintain.table_properties import MIRROR_PROPERTY
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

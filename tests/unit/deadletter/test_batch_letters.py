@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.deadletter.batch_letters import batch_letters
 from jobs.deadletter.parked_letters import TABLE_PARKED
+from jobs.deadletter.reader import batch_letters
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import DISCARDED

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from jobs.deadletter.connect_headers import (
+from jobs.deadletter.kafka_record import (
     EXCEPTION_MESSAGE,
     LONGEST_TRACE,
     POINTER,
     STACK_TRACE,
     TIMESTAMP,
+    KafkaRecord,
+    RecordLimits,
     connect_record,
     connect_stage,
 )
-from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits
 from jobs.formats import problems
 
 NOW = 1_790_000_000_000

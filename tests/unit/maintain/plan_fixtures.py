@@ -7,13 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.maintain.compaction_batches import batches, max_commits
+from jobs.maintain.compaction import batches, max_commits
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Skip, Step, files_written
+from jobs.maintain.plan_expiry import may_be_due
 from jobs.maintain.plan_metadata import DELETE_AFTER_COMMIT, PREVIOUS_VERSIONS
 from jobs.maintain.planner import plan
+from jobs.maintain.snapshot_retention import ExpiryCutoff, expiry_cutoff
 from jobs.spec.maintenance_policy import Policy
+from tests.unit.maintain.snapshot_metadata import NAME
+from tests.unit.maintain.snapshot_metadata import table as metadata_of
 
 MB = 1024**2
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -64,8 +68,16 @@ def with_snapshots(facts: TableFacts, times: Sequence[datetime]) -> TableFacts:
     return replace(facts, snapshot_times=ordered, snapshots=len(ordered))
 
 
+def cutoff_of(facts: TableFacts, given: Policy, now: datetime = NOW) -> ExpiryCutoff | None:
+    """What expiry takes of a table with these snapshots, of which nobody needs any."""
+    if not may_be_due(facts, given.expire, now):
+        return None
+    return expiry_cutoff(metadata_of([NOW - at for at in facts.snapshot_times]), given.expire, (), now, NAME)
+
+
 def made(facts: TableFacts, history: MaintenanceHistory = LOOKED, now: datetime = NOW, **keys: Any) -> Plan:
-    return plan(facts, policy(**keys), history, now)
+    given = policy(**keys)
+    return plan(facts, given, history, now, cutoff=cutoff_of(facts, given, now))
 
 
 def steps_of(found: Plan, action: str) -> list[Step]:

@@ -13,7 +13,7 @@ from jobs.maintain.health_facts import BranchFacts, TableFacts
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import PlanInput, Skip, Step
-from jobs.maintain.plan_branches import RemakeForecast, branch_warnings, plan_branches
+from jobs.maintain.plan_metadata import RemakeForecast, branch_warnings, plan_branches
 from jobs.maintain.planner import plan
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_context import utc_now

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.maintain.health_score import WEIGHTS, mergeable, score
+from jobs.maintain.health_score import WEIGHTS, score
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.text import size_text
 from tests.unit.maintain.metadata_tables import MB, NOW, partition, policy, table_of
@@ -76,17 +76,6 @@ def test_what_it_says() -> None:
     assert found.hours_since == {"compact": 3.0, "expire": 72.0}
 
 
-def test_what_merging_spares() -> None:
-    assert [mergeable(sizes, 100) for sizes in ((), (5,), (50, 50), (50, 51), (60, 60, 60), (1,) * 300)] == [
-        0,
-        0,
-        1,
-        0,
-        1,
-        297,
-    ]
-
-
 def test_sizes_in_words() -> None:
     assert [size_text(size) for size in (0, 1023, 1536, 16 * MB, 2.34 * 1024 * MB, 5 * 1024**4)] == [
         "0 bytes",
@@ -124,14 +113,6 @@ POLICIES = st.builds(
     st.sampled_from([1, 8, 128, 512]),
     st.integers(2, 40),
 )
-
-
-@given(PARTITIONS, COUNTS, POLICIES)
-def test_within_bounds_and_the_sum_of_its_parts(partitions, counts, chosen) -> None:
-    found = score(table_of(*partitions, **counts), chosen)
-    assert 0 <= found.total <= 100
-    assert found.total == 100 - sum(found.parts.values())
-    assert all(0 <= found.parts[name] <= weight for name, weight in WEIGHTS.items())
 
 
 @given(PARTITIONS, POLICIES, st.data())

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from botocore.parsers import ResponseParserError
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.maintain.orphan_removal import remove_orphans
-from jobs.maintain.orphan_rules import (
+from jobs.maintain.orphan_removal import (
     OrphanScan,
     OrphansRefusedError,
+    foreign_content,
+    list_files,
+    referenced_files,
+    refuse_too_many,
+    refuse_two_names,
     refuse_unknown_place,
+    remove_orphans,
+    store_of,
+    without_store,
 )
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
-from jobs.maintain.table_files import list_files, referenced_files, without_store
-from jobs.maintain.unfinished_uploads import UnfinishedUploads, unfinished_uploads
 from jobs.spec.catalog import CatalogSettings
-from jobs.spec.maintenance_policy import Policy
+from jobs.spec.maintenance_policy import Orphans, Policy
 from tests.helpers.lake import NAME, Lake
-from tests.unit.maintain.contexts import Started, spark, table_context
+from tests.unit.maintain.contexts import Started, listed, spark, table_context
 
 STEP = Step("orphans", "", None, "")
 
@@ -168,94 +170,65 @@ def test_secrets_are_taken_out_of_what_a_store_says(lake: Lake, monkeypatch: pyt
     assert "hunter2" not in said and len(said) <= 600
 
 
-class Begun:
-    """A store with one old upload, which notes what becomes of it."""
-
-    def __init__(self, events: list[str], problem: Exception | None = None) -> None:
-        self.events, self.problem = events, problem
-
-    def abort(self, key: str, upload: str) -> bool:
-        self.events.append(f"aborted {key}")
-        if self.problem is not None:
-            raise self.problem
-        return True
-
-
-class Removing:
-    """Stands in for Iceberg's procedures."""
-
-    def __init__(self, events: list[str]) -> None:
-        self.events = events
-
-    def remove_files(self, files: list[tuple[str, object]], older_than: object) -> list[str]:
-        self.events.append("removed")
-        return [path for path, _ in files]
-
-
-def begun(monkeypatch: pytest.MonkeyPatch, events: list[str], problem: Exception | None = None) -> None:
-    def uploads(*_: object) -> UnfinishedUploads:
-        client: Any = Begun(events, problem)
-        return UnfinishedUploads("", client, [("data/half", "id")])
-
-    monkeypatch.setattr("jobs.maintain.orphan_removal.unfinished_uploads", uploads)
-
-
-def test_uploads_are_aborted_once_the_orphans_are_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.old_file("data/orphan.parquet")
-    events: list[str] = []
-    begun(monkeypatch, events, ResponseParserError("a proxy's page"))
-    procedures: Any = Removing(events)
-    done = remove_orphans(table_context(lake, {}, procedures), STEP)
-    assert events == ["removed", "aborted data/half"]
-    assert (done.detail["deleted_files"], done.detail["aborted_uploads"]) == (1, 0)
-    assert done.detail["uploads"] == "not all are known or aborted: a proxy's page"
-
-
-def test_uploads_beside_a_table_that_cannot_be_loaded_stay_and_are_no_failure(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = lake.table(f"{NAME}_dead")
-    Path(dead.metadata_location.removeprefix("file://")).unlink()
-    events: list[str] = []
-    begun(monkeypatch, events)
-    done = look(lake)
-    assert (events, done.done, done.detail["aborted_uploads"]) == ([], False, 0)
-    assert "lake.payments_dead cannot be loaded" in str(done.detail["uploads"])
-
-
-def test_a_location_with_marks_of_a_url_is_looked_at_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-
-    class Client:
-        def __init__(self, bucket: str, properties: object) -> None:
-            self.bucket = bucket
-
-        def before(self, prefix: str, older_than: datetime) -> list[tuple[str, str]]:
-            asked.append((self.bucket, prefix))
-            raise ResponseParserError("Unable to parse response (syntax error), invalid XML received")
-
-    monkeypatch.setattr("jobs.maintain.unfinished_uploads._Client", Client)
-    for location in ("s3://lake/wh/odd#name?x=1/t", "s3a://lake/wh/t/"):
-        table: Any = SimpleNamespace(location=lambda at=location: at, io=SimpleNamespace(properties={}))
-        found = unfinished_uploads(table, datetime.now(UTC))
-        assert found is not None and "invalid XML" in found.unknown, "an answer that is not S3's keeps nobody from it"
-    assert asked == [("lake", "wh/odd#name?x=1/t/"), ("lake", "wh/t/")]
-
-
-def test_a_store_that_botocore_has_no_way_to_is_named() -> None:
-    properties = {"s3.role-arn": "arn:aws:iam::1:role/lake"}
-    table: Any = SimpleNamespace(location=lambda: "s3://lake/t", io=SimpleNamespace(properties=properties))
-    found = unfinished_uploads(table, datetime.now(UTC))
-    assert found is not None
-    assert (found.unknown, list(found.found)) == ("with s3.role-arn they are not looked for", [])
-
-
-def test_a_table_on_a_disk_has_no_uploads(lake: Lake) -> None:
-    assert unfinished_uploads(lake.table(), datetime.now(UTC)) is None
-
-
 def test_gc_is_not_enabled(lake: Lake) -> None:
     with lake.table().transaction() as transaction:
         transaction.set_properties({"gc.enabled": "false"})
     with pytest.raises(FrazilError, match=r"gc.enabled=false"):
         look(lake)
+
+
+@pytest.mark.parametrize(
+    ("orphans", "all_", "words"),
+    [
+        (20, 40, None),
+        (21, 200, None),
+        (21, 100, r"21 of 100 files \(21%\) would be deleted, more than orphans.max_share \(20%\)"),
+        (51, 1000, r"more than orphans.max_files \(50\)"),
+    ],
+)
+def test_too_many(orphans: int, all_: int, words: str | None) -> None:
+    found = OrphanScan(all_, all_ - orphans, tuple(listed(f"data/{n}.parquet") for n in range(orphans)))
+    if words is None:
+        refuse_too_many("t", found, Orphans(max_files=50))
+        return
+    with pytest.raises(OrphansRefusedError, match=words):
+        refuse_too_many("t", found, Orphans(max_files=50))
+
+
+def test_two_styles_of_one_place() -> None:
+    refuse_two_names(
+        "t", "s3://lake/t", ["s3a://lake/t/data/a", "s3://other/elsewhere/data/a", "gs://lake/elsewhere/a"]
+    )
+    refuse_two_names("t", "/lake/t", ["file:///lake/t/data/a", "file:/lake/t/data/b", "/lake/t/c"])
+    for other in ("gs://lake/t/data/a", "s3://backup/t/data/a", "/t/data/a"):
+        with pytest.raises(OrphansRefusedError, match="two styles of one place"):
+            refuse_two_names("t", "s3://lake/t", [other])
+
+
+@pytest.mark.parametrize("within", ["data/state=CA/a.parquet", "data/offsets/a.parquet", "metadata/1.metadata.json"])
+def test_ordinary_files_are_no_checkpoints(within: str) -> None:
+    assert foreign_content([listed(within)]) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("file:///a/b", (("file", ""), "/a/b")),
+        ("file:/a/b", (("file", ""), "/a/b")),
+        ("/a/b", (("file", ""), "/a/b")),
+        ("s3a://lake/a/b%20c", (("s3", "lake"), "/a/b%20c")),
+        ("hdfs://host:8020/a", (("hdfs", "host:8020"), "/a")),
+    ],
+)
+def test_paths_without_their_store(path: str, expected: tuple[tuple[str, str], str]) -> None:
+    assert (store_of(path), without_store(path)) == expected
+
+
+def test_hidden_names_are_those_that_iceberg_passes_over() -> None:
+    assert [listed(path).hidden for path in ("a/_b", ".a/b", "_a/b", "_a=1/b", "a/b")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]

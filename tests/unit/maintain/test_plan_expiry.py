@@ -1,9 +1,9 @@
-"""A plan of expiry says what is done: the same snapshots, and nothing is due after it, whoever holds what."""
+"""A plan of expiry says what is done, whoever holds what; and when orphans are looked for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_holds import reader_holds
@@ -144,7 +145,6 @@ def test_how_many_snapshots_go(facts: TableFacts, keys: dict[str, Any], go: int)
     assert len(steps_of(found, "expire")) + len(skips_of(found, "expire")) == 1
     for step in steps_of(found, "expire"):
         assert (step.files_before, step.files_after, step.bytes) == (facts.snapshots, facts.snapshots - go, 0)
-        assert step.detail["cutoff"] == facts.snapshot_times[go].isoformat()
 
 
 def test_the_reasons_of_expiry() -> None:
@@ -152,13 +152,15 @@ def test_the_reasons_of_expiry() -> None:
         found = made(facts, expire=keys)
         return [*steps_of(found, "expire"), *skips_of(found, "expire")][0].reason
 
-    assert said(every(MINUTE, 360)) == ("360 snapshots (at least 10, at most 300): 60 too many, the oldest of 6 h ago.")
+    assert said(every(MINUTE, 360)) == (
+        "360 snapshots (at least 10, at most 300): 60 too many, the oldest that goes of 6 h ago."
+    )
     assert said(every(10 * MINUTE, 290)) == (
-        "290 snapshots (at least 10, at most 300): 145 are older than 1d, the oldest of 2 days ago."
+        "290 snapshots (at least 10, at most 300): 145 are older than 1d, the oldest that goes of 2 days ago."
     )
     assert said(every(MINUTE, 400), time_travel="24h") == (
-        "Nothing may go: 400 snapshots (at least 10, at most 300); beyond the fewest, none is older than 1d. "
-        "What time_travel promises stays."
+        "Nothing may go: 400 snapshots (at least 10, at most 300). 100 of those that are due stay, for "
+        "expire.time_travel."
     )
     assert said(every(MINUTE, 80), keep="1h") == (
         "Not worth it yet: 19 of 80 snapshots (at least 10, at most 300) may go; at 20 they do, or once "
@@ -179,39 +181,26 @@ def test_a_promise_that_the_number_cannot_keep_is_warned_of() -> None:
     assert made(facts).warnings == ()
 
 
-def test_what_a_tag_holds_is_not_tried_every_hour() -> None:
-    tagged = replace(every(MINUTE, 20, oldest=49 * HOUR), refs=("tag",))
-    assert gone(made(tagged)) == 0
-    assert "branches or tags hold as many" in skips_of(made(tagged), "expire")[0].reason
-    assert gone(made(replace(every(MINUTE, 302, oldest=49 * HOUR), refs=("tag",)))) == 3
+def test_nothing_is_deleted_where_others_own_the_files() -> None:
+    facts = replace(every(MINUTE, 400), properties={"gc.enabled": "FALSE", "frazil.stamp.a": ""})
+    found = made(facts, MaintenanceHistory())
+    assert [step.action for step in found.steps] == ["metadata"]
+    assert all("gc.enabled=false" in skips_of(found, action)[0].reason for action in ("expire", "orphans"))
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.integers(0, 3000), min_size=1, max_size=400),
-    st.integers(1, 50),
-    st.integers(50, 200),
-    st.sampled_from([1, 10, 24]),
-    st.sampled_from([None, "1h", "10h"]),
-)
-def test_the_rules_of_expiry(minutes: list[int], fewest: int, most: int, keep: int, promised: str | None) -> None:
-    facts = with_snapshots(table(partition("d", 120)), [NOW - each * MINUTE for each in minutes])
-    if promised == "10h":
-        keep = max(keep, 10)
-    expire = {"min_snapshots": fewest, "max_snapshots": most, "keep": f"{keep}h", "time_travel": promised or "none"}
-    found = made(facts, expire=expire)
-    for step in steps_of(found, "expire"):
-        cutoff = datetime.fromisoformat(str(step.detail["cutoff"]))
-        stay = [time for time in facts.snapshot_times if time >= cutoff]
-        assert len(stay) == step.files_after >= fewest
-        assert len(stay) >= min(most, facts.snapshots) or all(
-            time >= cutoff for time in facts.snapshot_times if NOW - time < keep * HOUR
-        )
-        if promised:
-            start = NOW - timedelta(hours=int(promised[:-1]))
-            assert cutoff <= start
-    left = facts.snapshots - gone(found)
-    if not promised:
-        # Those of one millisecond go together or not at all.
-        tied = facts.snapshot_times.count(facts.snapshot_times[max(0, facts.snapshots - most)])
-        assert left <= most + tied - 1 or left == facts.snapshots
+@pytest.mark.parametrize(("days", "due"), [(6.9, False), (7, True)])
+def test_orphans_are_looked_for_every_so_often(days: float, due: bool) -> None:
+    done = MaintenanceHistory().done("orphans", NOW - timedelta(days=days))
+    found = made(table(partition("d", 120)), done)
+    assert bool(steps_of(found, "orphans")) == due
+    for step in found.steps:
+        assert step.reason.startswith("Last looked for 7 days ago, which is done every 7d: files older than 7d")
+        assert step.detail == {"older_than": (NOW - 7 * DAY).isoformat(), "max_share": 0.2, "max_files": 100_000}
+
+
+def test_a_young_table_has_no_orphans_yet() -> None:
+    young = table(partition("d", 120), sequence=1)
+    assert "the table is younger than 7d" in skips_of(made(young, MaintenanceHistory()), "orphans")[0].reason
+    assert "younger" in skips_of(made(table(snapshot_id=None), MaintenanceHistory()), "orphans")[0].reason
+    for old in (replace(young, sequence=2), with_snapshots(young, [NOW - 8 * DAY])):
+        assert steps_of(made(old, MaintenanceHistory()), "orphans")[0].reason.startswith("Never looked for yet")

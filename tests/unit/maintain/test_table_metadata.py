@@ -10,8 +10,8 @@ import pytest
 from jobs.maintain.iceberg_procedures import LostToOthersError, ProcedureError, Procedures
 from jobs.maintain.maintenance_history import MaintenanceHistory, read_history, table_store
 from jobs.maintain.plan import Step
-from jobs.maintain.plan_execution import record_results
 from jobs.maintain.results import StepResult
+from jobs.maintain.table_maintenance import record_results
 from jobs.maintain.table_metadata import rewrite_manifests
 from tests.helpers.lake import Lake
 from tests.unit.maintain.contexts import table_context

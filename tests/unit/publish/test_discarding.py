@@ -22,7 +22,7 @@ from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.publish.discard_decision import plan_discard
 from jobs.publish.publishing import answer_rollback
 from jobs.publish.remake import remake
-from jobs.replay.discarded import stand_in_table
+from jobs.replay.landed import stand_in_table
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.state.lease import LeaseHeldError, stream_lease

@@ -14,10 +14,10 @@ from jobs.commit.stamp_history import stamps_along_main
 from jobs.increment.increment import Increment, increment_since, snapshots_since
 from jobs.increment.validated_position import CheckSummary, ValidatedPosition
 from jobs.time_travel.reading import published, reading
+from jobs.verify.audit_totals import _left_out
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import read_ledger
-from jobs.verify.snapshot_summaries import _left_out
 from tests.unit.publish.branch_world import NAME, P0, BranchWorld
 from tests.unit.publish.test_remake import gated_world, made_again
 

@@ -13,12 +13,11 @@ from pyiceberg.types import StringType
 
 from jobs.errors import FrazilError
 from jobs.pipeline.pipeline import Pipeline
-from jobs.replay.dry_run import dry_run
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import dead_letter_pipeline
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.spec.correction import parse_correction
 from jobs.spec.models import StreamSpec
 from jobs.verify.audit import audit

@@ -19,8 +19,8 @@ from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letter
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.deadletter.table import AlteredTableError
 from jobs.errors import FrazilError
-from jobs.replay.outcome import ReplayOutcome
 from jobs.replay.pipeline import ReplayPipeline
+from jobs.replay.replay_state import ReplayOutcome
 from jobs.spec.correction import parse_correction
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, UNKNOWN, DeadLetterWorld, value_of

@@ -17,10 +17,9 @@ from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay import session as replay_sessions
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import MAX_LETTERS, ReplayRequest
 from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.correction import parse_correction
 from jobs.spec.loading import load_stream

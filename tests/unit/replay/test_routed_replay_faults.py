@@ -14,7 +14,7 @@ from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
 from jobs.operator import dead_letter_states
 from jobs.operator.dead_letter_states import set_states_by_rows
-from jobs.replay import recovery
+from jobs.replay import opening
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.loading import load_stream
 from tests.unit.replay.test_routed_replay import PLACED, SINK, Killed, Letters
@@ -96,13 +96,13 @@ def test_what_the_own_table_has_is_not_looked_for_again(tmp_path: Path, monkeypa
     with killed_before("orders.deletes"):
         one.replay()
     asked: list[str] = []
-    real = recovery._may_take
+    real = opening._may_take
 
     def noted(session: ReplaySession, name: str, part: PendingTarget) -> bool:
         asked.append(name)
         return real(session, name, part)
 
-    monkeypatch.setattr(recovery, "_may_take", noted)
+    monkeypatch.setattr(opening, "_may_take", noted)
     one.replay(None, selection=Selection(reasons=("none",)))
     assert sorted(asked) == ["orders.changes", "orders.deletes"]
     whole(one)

@@ -12,8 +12,8 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.event_time import EventTime
 from jobs.verify.audit import audit
+from jobs.verify.closed_periods import rows_by_period
 from jobs.verify.ledger_fill import fill_ledger
-from jobs.verify.period_rows import rows_by_period
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
 
 ROUTE: dict[str, Any] = {

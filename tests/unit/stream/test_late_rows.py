@@ -16,9 +16,8 @@ from jobs.commit.stamp_history import history
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger

@@ -15,10 +15,9 @@ from jobs.commit.errors import SchemaChangeError, TableUnableError
 from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.schema.tables import followers_of

@@ -20,10 +20,9 @@ from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError, StreamStopped
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
-from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
+from jobs.replay.run import dry_run, replay
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log

@@ -13,8 +13,7 @@ from pyiceberg.expressions import EqualTo
 from jobs.commit.offsets import TopicPartition
 from jobs.publish.publishing import answer_rollback
 from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
-from jobs.verify.audit_text import problem_sentence
+from jobs.verify.audit_result import StreamAudit, problem_sentence
 from tests.helpers.real_stream import SINK, TOPIC, RealStream
 from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 

@@ -15,8 +15,7 @@ from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
-from jobs.verify.row_counter import MANY, RowCounter
-from jobs.verify.rows_in_ranges import missing_column
+from jobs.verify.row_counter import MANY, RowCounter, missing_column
 
 SCHEMA = Schema(
     NestedField(1, "_kafka_topic", StringType()),

@@ -11,8 +11,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from jobs.deadletter.kafka_record import RecordLimits
-from jobs.deadletter.outbox.position import KEY, Key, OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window, refuse_altered
+from jobs.deadletter.outbox.position import (
+    KEY,
+    Key,
+    OutboxPosition,
+    PositionStore,
+    count_unpublished,
+    letter_chunks,
+    next_window,
+    refuse_altered,
+)
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError

@@ -23,7 +23,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.operator.reset_guard import existing_targets, reset_refusal
+from jobs.operator.reset import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
@@ -36,7 +36,7 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import State
-from jobs.verify.rows_in_ranges import rows_in_ranges
+from jobs.verify.row_counter import rows_in_ranges
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import RunRecorder

@@ -1,13 +1,15 @@
-"""The batches in which a queue is imported."""
+"""Import of a queue: the size of its batches, and what it counts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jobs.commit.offsets import TopicPartition
 from jobs.replay.connect.importer import import_batches
-from jobs.replay.connect.task import BatchSize, QueueCounts
-from jobs.replay.request import Pace
+from jobs.replay.connect.task import FIRST_RECORDS, MAX_RECORDS, BatchSize, QueueCounts
+from jobs.replay.request import MAX_BYTES, Pace
 from jobs.replay.result import ReplayProgress
 
 QUEUE = TopicPartition("payments.dlq", 0)
@@ -43,3 +45,29 @@ def test_without_a_rate_the_size_of_records_decides() -> None:
     size.most = 15
     import_batches(runner, size, {QUEUE: 3}, {QUEUE: 25}, Pace(None, 100), lambda progress: None)
     assert runner.ends == [18, 25]
+
+
+@pytest.mark.parametrize(
+    ("average", "most"), [(100, MAX_RECORDS), (64 * 1024, 1024), (3 * MAX_BYTES, 1), (0, MAX_RECORDS)]
+)
+def test_batches_hold_about_so_many_bytes(average: int, most: int) -> None:
+    size = BatchSize()
+    assert size.most == FIRST_RECORDS
+    for _ in range(4):
+        size.learn(size.most, size.most * average)
+        assert size.most * average <= max(MAX_BYTES, average)
+    assert size.most == most
+
+
+def test_a_batch_without_records_teaches_nothing() -> None:
+    size = BatchSize()
+    size.learn(0, 0)
+    assert size.most == FIRST_RECORDS
+
+
+def test_growth_is_slow_enough_to_meet_larger_records() -> None:
+    size = BatchSize()
+    size.learn(FIRST_RECORDS, FIRST_RECORDS)
+    assert FIRST_RECORDS < size.most < MAX_RECORDS
+    size.learn(1, MAX_BYTES)
+    assert size.most == 1

@@ -216,6 +216,6 @@ def test_the_stream_of_a_queue_asks_no_topic_that_it_reads(one: LaneStream) -> N
 def test_records_of_a_topic_of_a_stream_that_has_never_run_are_refused(
     one: LaneStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.replay.connect.landed.history", lambda *_: SimpleNamespace(newest=None))
+    monkeypatch.setattr("jobs.replay.connect.records.history", lambda *_: SimpleNamespace(newest=None))
     with pytest.raises(FrazilError, match="has never run"):
         taken(one, of("d", 0, {"id": 1}))

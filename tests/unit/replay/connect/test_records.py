@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import RecordLimits
+from jobs.deadletter.kafka_record import RecordLimits, connect_record
 from jobs.replay.connect.records import Headers, origin, queue_records
 from tests.helpers.dead_letters import BROKEN, DeadLetterWorld
 
