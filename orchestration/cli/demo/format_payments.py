@@ -30,6 +30,23 @@ _COLUMNS = (
     "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, "
     "document string, type string"
 )
+_PROTOBUF = """\
+syntax = "proto3";
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+import "google/protobuf/timestamp.proto";
+message Payment {
+  string id = 1;
+  string payer = 2;
+  confluent.type.Decimal amount = 3 [
+    (confluent.field_meta).params = {key: "precision" value: "12"},
+    (confluent.field_meta).params = {key: "scale" value: "2"}
+  ];
+  google.protobuf.Timestamp created_at = 4;
+  optional string document = 5;
+  optional string type = 6;
+}
+"""
 _STREAM = """\
 # Written by `frazil demo --format {format}`: payments whose schema is {where}.
 stream: payments
@@ -83,8 +100,7 @@ def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayme
         try:
             client.version(subject)
         except NotInRegistryError:
-            columns = iceberg_schema(parse_schema(_COLUMNS)).fields
-            client.register(subject, kind, derived_schema(format_, columns, "payment"))
+            client.register(subject, kind, _payment_schema(format_))
         finally:
             client.close()
     generator = stream_generator(spec, settings, Subjects(subject, f"{topic}-key"))
@@ -94,3 +110,9 @@ def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayme
         return Payment(made.key, made.value, made.kind)
 
     return make
+
+
+def _payment_schema(format_: str) -> str:
+    if format_ == "protobuf":
+        return _PROTOBUF
+    return derived_schema(format_, iceberg_schema(parse_schema(_COLUMNS)).fields, "payment")
