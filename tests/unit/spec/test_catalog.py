@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pyiceberg.catalog import rest
 
 from jobs.spec.catalog import CatalogSettings
-from jobs.spec.catalog_properties import KNOWN, nearest_property
+from jobs.spec.catalog_properties import known_properties, nearest_property
 from jobs.spec.settings import load_settings
 from jobs.spec.validation import SpecError
 
@@ -105,7 +105,13 @@ def test_what_pyiceberg_reads_is_known() -> None:
         declared |= {name for name in names if "." in name and not name.startswith(_NO_PROPERTIES)}
     assert len(declared) > 60
     assert {name for name in declared if nearest_property(name)} == set()
-    assert {rest.OAUTH2_SERVER_URI, rest.SCAN_PLANNING_MODE, rest.PAGE_SIZE, rest.SIGV4, rest.PREFIX} <= KNOWN
+    assert {
+        rest.OAUTH2_SERVER_URI,
+        rest.SCAN_PLANNING_MODE,
+        rest.PAGE_SIZE,
+        rest.SIGV4,
+        rest.PREFIX,
+    } <= known_properties()
 
 
 def test_a_password_is_put_where_the_uri_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.spec.connect_keys import _ANSWERS, connect_answer
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import SettingsFile, load_settings
-from jobs.spec.validation import SpecError, _models_at
+from jobs.spec.validation import SpecError, _models_at, connect_answer, connect_answers
 
 STREAM = """\
 stream: payments
@@ -138,9 +137,9 @@ def test_what_is_no_key_of_connect_is_suggested_as_before(tmp_path: Path) -> Non
 
 
 def test_every_answer_can_be_reached_and_names_keys_that_there_are() -> None:
-    reached = {next(pattern for pattern, _ in _ANSWERS if re.fullmatch(pattern, key)) for key in CONNECTOR}
+    reached = {next(pattern for pattern, _ in connect_answers() if re.fullmatch(pattern, key)) for key in CONNECTOR}
     assert len(reached) > 25
-    for _, answer in _ANSWERS:
+    for _, answer in connect_answers():
         for root, prefix in ((StreamSpec, r"\b(source|decode|table|errors|restart)\.(\w+)"),):
             for block, key in re.findall(prefix, answer):
                 known = {name for model in _models_at(root, (block,)) for name in _names(model)}
