@@ -17,8 +17,8 @@ from assets.routed_metadata import routed_drain_metadata
 from jobs.commit.branch import on_branch
 from jobs.commit.named_tables import with_named_tables
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import VALUE, value_of_table
 from jobs.spec.settings import Settings
+from jobs.spec.targets import VALUE, value_of_table
 from jobs.stream.source_topics import parked_tables
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from jobs.schema.evolution import Evolution, judged
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.needs import Path, RecordNeed
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import evolving_rules, evolving_schema
+from jobs.spec.transform.shaping import evolving_rules, evolving_schema, followed
 
 
 def needed_changes(

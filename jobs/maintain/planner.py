@@ -25,7 +25,7 @@ from jobs.maintain.plan_metadata import plan_manifests, plan_properties
 from jobs.maintain.plan_orphans import plan_orphans
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
-from jobs.spec.maintenance_windows import is_open
+from jobs.spec.maintenance_policy import is_open
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jobs.spec.sort_order import SortExpr
+from jobs.spec.partitioning import SortExpr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.stages import RowStage, Stage
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.rules import rules_of
+from jobs.spec.transform.steps import rules_of
 from jobs.transform.chain import NO_CHAIN, Chain
 from jobs.transform.changes.key_decoder import with_key_decoder
 from jobs.transform.columns import Columns

@@ -9,8 +9,8 @@ from jobs.errors import FrazilError
 from jobs.formats.problems import EXPRESSION_FAILED, UNROUTED
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState, naming_state
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import named_table
 from jobs.spec.route import Route
+from jobs.spec.targets import named_table
 from jobs.spec.topic_route import TopicValue, entries_of, topic_values, two_tables
 
 

@@ -21,8 +21,7 @@ from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableState
 from jobs.schema.decoded_columns import decoded_properties, decoded_property
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import named_table
-from jobs.spec.targets import TargetSpec
+from jobs.spec.targets import TargetSpec, named_table
 from jobs.spec.transform.shaping import first_decoded
 from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.new_rows import NewColumns, refuse_misnamed

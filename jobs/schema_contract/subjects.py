@@ -24,10 +24,9 @@ from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
-from jobs.spec.decode import Decode
+from jobs.spec.decode import Decode, key_subjects, value_subjects
 from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
-from jobs.spec.subjects import key_subjects, value_subjects
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.spec.kafka_login import ALLOWED_URLS
+from jobs.spec.security import ALLOWED_URLS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

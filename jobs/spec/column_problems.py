@@ -17,12 +17,11 @@ from jobs.spec.contract import Contract, Expectation
 from jobs.spec.contract_plan import unmet_problem
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
-from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.mask import case_problem, path_parts
 from jobs.spec.partitioning import partition_problems, sort_column_problems
 from jobs.spec.source import Source
-from jobs.spec.table import Table
+from jobs.spec.table import Table, kafka_columns
 from jobs.spec.validation import suggestion
 
 NO_TABLES: Mapping[str, Schema] = MappingProxyType({})

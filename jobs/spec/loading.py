@@ -25,13 +25,11 @@ from jobs.spec.column_problems import (
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.event_time import EventTime, event_time_problems_of
-from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import value_of_table
 from jobs.spec.source import Source
-from jobs.spec.table import Table
-from jobs.spec.targets import Role
+from jobs.spec.table import Table, kafka_columns
+from jobs.spec.targets import Role, value_of_table
 from jobs.spec.validation import SpecError, load_model, located, shown_path
 from jobs.spec.yaml_document import YamlDocument
 

@@ -14,9 +14,9 @@ from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.fields import PositiveInt, table_name
-from jobs.spec.main_branch import MAIN_BRANCH
-from jobs.spec.sources import SourceName
+from jobs.spec.services import SourceName
 from jobs.spec.table import Table
+from jobs.spec.targets import MAIN_BRANCH
 from jobs.spec.units import Duration
 
 LEAST_PAUSE = timedelta(seconds=5)

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from jobs.errors import FrazilError
 from jobs.spec.base import Flag, LocalPath, Location, SpecModel, problems_at
-from jobs.spec.kafka_login import TextOrSecret
 from jobs.spec.secrets import Secret
+from jobs.spec.security import TextOrSecret
 from jobs.spec.units import Duration
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -17,10 +17,10 @@ from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
-from jobs.spec.named_tables import NameOfTables, value_of_table
-from jobs.spec.sort_order import SortText
+from jobs.spec.partitioning import SortText
 from jobs.spec.table import Table
 from jobs.spec.table_columns import TableColumns, TableColumnsField
+from jobs.spec.targets import NameOfTables, value_of_table
 from jobs.spec.validation import suggestion
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.sql import asks_of, compiled

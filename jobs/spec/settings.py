@@ -16,14 +16,13 @@ from jobs.spec.base import LocalPath, SpecModel, problems_at
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.drivers import DriversSettings
 from jobs.spec.fields import BootstrapServers, TableName
-from jobs.spec.groups import GroupsSettings
 from jobs.spec.kafka_options import KafkaOptions, OptionValue, option_problems
 from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
-from jobs.spec.sources import SourceName, SourceSettings
-from jobs.spec.state import State, StateSettings
+from jobs.spec.services import SourceName, SourceSettings, State, StateSettings
+from jobs.spec.trigger import GroupsSettings
 from jobs.spec.units import Duration
 from jobs.spec.validation import load_model
 

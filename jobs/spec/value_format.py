@@ -2,19 +2,107 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from jobs.formats.avro import options as avro_options
+from jobs.formats.connect_types import LOGICAL_TYPES
 from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
 from jobs.formats.protobuf import options as protobuf_options
-from jobs.spec import connect_json
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.schema.declared import Primitive
+from jobs.schema.parser import parse_schema
+from jobs.schema.tokens import SchemaTextError
 from jobs.spec.base import Flag, SpecModel, with_meaning
-from jobs.spec.connect_json import AsSent, ConnectJsonOptions
-from jobs.spec.infer import Infer
+
+CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
+    "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
+    "decimal.format": "is about what Connect writes; decimals are read as base64 and as numbers",
+}
+"""Options of Connect's JsonConverter that cannot be said here, and why."""
+
+
+def _connect_schema(value: object, info: ValidationInfo) -> str:
+    # What decodes JSON is not needed by who only reads the file of another stream.
+    from jobs.formats.connect_json.schema import connect_types
+
+    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        connect_types(text, as_sent=info.data.get("as_sent", ()))
+    except BadWriterSchema as problem:
+        raise ValueError(f"is no schema as Connect's JSON has them: {problem.message}") from None
+    return text
+
+
+def _logical_type(name: str) -> str:
+    if name not in LOGICAL_TYPES:
+        raise ValueError(f"is none of the logical types {', '.join(LOGICAL_TYPES)}")
+    return name
+
+
+AsSent: TypeAlias = tuple[Annotated[str, AfterValidator(_logical_type)], ...]
+"""Names of logical types of Connect and Debezium whose values stay the texts, numbers or bytes that carry them."""
+
+
+class ConnectJsonOptions(SpecModel):
+    """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
+
+    Args:
+        schema_content: A schema in Connect's JSON, text or as YAML, of values that are plain payloads.
+        replace_null_with_default: Whether null and missing members take the default of their schema.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
+    """
+
+    format: Literal["connect_json"]
+    # The check of the schema needs it.
+    as_sent: AsSent = ()
+    schema_content: Annotated[
+        Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
+    ] = None
+    replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        return with_meaning(options, CONNECT_WITHOUT_MEANING)
+
+
+def _fractions(value: object) -> str:
+    try:
+        kind = parse_schema(f"n {value}").fields[0].type
+    except SchemaTextError:
+        kind = None
+    if not isinstance(kind, Primitive) or kind.name not in ("double", "decimal") or str(kind).endswith("text"):
+        raise ValueError("must be double, or decimal(P,S) such as decimal(18,4)")
+    return str(kind)
+
+
+class Infer(SpecModel):
+    """What new columns become where JSON does not say.
+
+    Args:
+        fractions: Numbers with a fraction or an exponent: ``double``, or ``decimal(P,S)``.
+        times: Whether texts that look like times, or days, become timestamps, or dates.
+        objects: What objects become.
+    """
+
+    fractions: Annotated[str, BeforeValidator(_fractions)] = "double"
+    times: Flag = False
+    objects: Literal["struct", "map"] = "struct"
+
 
 FormatName = Literal[
     "json",
@@ -59,7 +147,7 @@ class JsonOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, connect_json.WITHOUT_MEANING)
+        return with_meaning(options, CONNECT_WITHOUT_MEANING)
 
 
 class RegistryOptions(SpecModel):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from jobs.spec.secrets import PresentValues, reveal
-from jobs.spec.state import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
+from jobs.spec.services import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
 from jobs.state.shared_store import Documents, SharedStore
 
 if TYPE_CHECKING:

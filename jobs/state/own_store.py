@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.spec.state import DEFAULT_TABLE, StateSettings
+from jobs.spec.services import DEFAULT_TABLE, StateSettings
 from jobs.state.chosen_store import documents_of
 
 

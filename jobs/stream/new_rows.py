@@ -26,9 +26,9 @@ from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, field_path
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.stream.first_keys import are_keyless, inferred_key, may_be_keyless
 from jobs.stream.first_records import first_sample, inferred_rows
 from jobs.stream.named_schemas import Part, named_rows

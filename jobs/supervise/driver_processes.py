@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.spec.groups import OWN, group_of, mixed_groups
 from jobs.spec.settings import Settings
+from jobs.spec.trigger import OWN, group_of, mixed_groups
 from jobs.supervise.actual import read_certain
 from jobs.supervise.configuration import Configuration
 from jobs.supervise.desired import read_stream_files

@@ -28,8 +28,8 @@ from jobs.supervise.keeper_restart import RestartPolicy
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
-    from jobs.spec.restart import Restart
     from jobs.spec.settings import Settings
+    from jobs.spec.trigger import Restart
 
 log = logging.getLogger(__name__)
 

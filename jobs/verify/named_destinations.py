@@ -12,7 +12,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.route_dispatch import Dispatched, grouped
 from jobs.pipeline.route_naming import Naming, naming_state
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import value_of_table
+from jobs.spec.targets import value_of_table
 from jobs.verify.table_ranges import TableRanges
 
 Mask = npt.NDArray[np.bool_]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,7 +18,7 @@ from pydantic import (
 
 from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.spec.secrets import Secret
-from jobs.spec.transform.conditions import When
+from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.filter import Filter
 from jobs.transform.flatten import Flatten
 from jobs.transform.mask import Mask
@@ -25,8 +26,68 @@ from jobs.transform.parse_json import ParseJson
 from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
 from jobs.transform.shape import Extract, Hoist
 from jobs.transform.split import Split
+from jobs.transform.sql import SqlCondition
 from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
 from jobs.transform.transform import Transform
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as problem:
+        raise ValueError(f"is no regular expression: {problem}") from None
+    return value
+
+
+class When(SpecModel):
+    """A condition; of several keys all have to hold.
+
+    Args:
+        sql: A SQL expression over the row that is true. A text alone is one.
+        topic: A regular expression that the whole name of the topic matches.
+        header: Name of a header that the record has.
+        tombstone: Whether a step before has left the row without a value.
+        negated: A condition that does not hold.
+    """
+
+    sql: Annotated[str, Field(min_length=1)] | None = None
+    topic: Annotated[str, AfterValidator(_pattern)] | None = None
+    header: Annotated[str, Field(min_length=1)] | None = None
+    tombstone: Flag | None = None
+    negated: Annotated[When | None, Field(alias="not")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"sql": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _says_something(self) -> When:
+        if not self.conditions:
+            raise problems_at([((), "needs sql, topic, header, tombstone or not")])
+        return self
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What its keys ask."""
+        found: list[Condition] = []
+        if self.sql is not None:
+            found.append(SqlCondition(self.sql))
+        if self.topic is not None:
+            found.append(TopicMatches(self.topic))
+        if self.header is not None:
+            found.append(HasHeader(self.header))
+        if self.tombstone is not None:
+            found.append(IsTombstone() if self.tombstone else Not(IsTombstone()))
+        if self.negated is not None:
+            found.append(Not(self.negated.condition))
+        return tuple(found)
+
+    @property
+    def condition(self) -> Condition:
+        """The condition."""
+        found = self.conditions
+        return found[0] if len(found) == 1 else AllOf(found)
 
 
 def _listed(value: object) -> object:

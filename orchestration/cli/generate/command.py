@@ -17,11 +17,11 @@ from jobs.errors import FrazilError
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import RecordProducer
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
-from jobs.spec.subjects import key_subjects, value_subjects
 from orchestration.cli.demo.producer import ensure_topic
 from orchestration.cli.generate.writer_schemas import Subjects, stream_generator
 from orchestration.cli.terminal import stderr_console

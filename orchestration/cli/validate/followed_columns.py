@@ -8,7 +8,7 @@ from jobs.commit.opening_columns import OpeningColumns, has_landed, keeps_decode
 from jobs.errors import FrazilError
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import misfit_fix
+from jobs.spec.transform.shaping import misfit_fix
 from orchestration.cli.validate.findings import Finding, Verdict
 
 

@@ -16,9 +16,9 @@ from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import quick_registry
 from jobs.registry.errors import NotInRegistryError
 from jobs.spec.base import field_path
+from jobs.spec.decode import value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import value_subjects
 from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from orchestration.cli.validate.findings import Finding

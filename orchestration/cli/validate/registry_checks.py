@@ -11,9 +11,9 @@ from jobs.formats.writer_schema import BadWriterSchema
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
 from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spec.base import field_path
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import refuse_names
 from orchestration.cli.validate.findings import Finding

@@ -7,7 +7,7 @@ import sys
 
 from pyiceberg.table import refs
 
-from jobs.spec.main_branch import MAIN_BRANCH
+from jobs.spec.targets import MAIN_BRANCH
 
 LOADS = """
 import sys

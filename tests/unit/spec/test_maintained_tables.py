@@ -16,10 +16,10 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.maintained_tables import MaintainedTable, Policy, maintained_table, maintained_tables, namespaces_to_list
-from jobs.spec.maintenance_windows import Window, is_open, parse_window
+from jobs.spec.maintenance_policy import Window, is_open, parse_window
 from jobs.spec.models import StreamSpec
+from jobs.spec.partitioning import parse_sort_expr
 from jobs.spec.settings import Settings, load_settings
-from jobs.spec.sort_order import parse_sort_expr
 from jobs.spec.units import format_size, parse_size
 from jobs.spec.validation import SpecError
 

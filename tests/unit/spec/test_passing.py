@@ -15,7 +15,7 @@ from jobs.schema.evolution import Evolution
 from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
+from jobs.spec.transform.shaping import followed
 from jobs.write.partitioning import partition_spec
 from tests.helpers.evolving_stream import rows_of
 

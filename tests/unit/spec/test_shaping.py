@@ -27,8 +27,14 @@ from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.schema.schema_change import columns_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import changed_columns, evolving_schema, first_decoded, fitting_table, key_fields
+from jobs.spec.transform.shaping import (
+    changed_columns,
+    evolving_schema,
+    first_decoded,
+    fitting_table,
+    followed,
+    key_fields,
+)
 from jobs.write.partitioning import partition_spec
 from tests.helpers.evolving_stream import rows_of
 

@@ -13,9 +13,9 @@ from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.generation import group_generation
-from jobs.spec.restart import Restart
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings, secret_references
+from jobs.spec.trigger import Restart
 from jobs.spec.validation import SpecError
 from jobs.spec.written_secret import WrittenSecret, hidden_in, secret_parameters, written_variables
 from jobs.state.chosen_store import documents_of
