@@ -17,6 +17,7 @@ from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.parser import parse_schema
+from jobs.transform.masks import mask_of
 
 Leaf = tuple[pa.Array, list[BadValue]]
 
@@ -106,7 +107,7 @@ def _declared(target: ice.IcebergType, whole: str = "text") -> Primitive:
 
 def _booleans(array: pa.Array) -> Leaf:
     true, false = pc.equal(array, "true"), pc.equal(array, "false")
-    bad = np.flatnonzero(_mask(pc.invert(pc.or_(true, false))))
+    bad = np.flatnonzero(mask_of(pc.invert(pc.or_(true, false))))
     found = true if not len(bad) else pc.if_else(pc.or_(true, false), true, pa.scalar(None, pa.bool_()))
     return found, [
         BadValue(int(each), WRONG_TYPE, f"needs boolean, found the text {shown(array[int(each)].as_py())}")
@@ -126,7 +127,7 @@ def _exactly_floating(array: pa.Array, kind: pa.DataType, target: ice.IcebergTyp
 
 def _refused(array: pa.Array, made: pa.Array, same: pa.Array, target: ice.IcebergType, error_class: str) -> Leaf:
     """What was made of values, without those that are not the same in it."""
-    bad = np.flatnonzero(_mask(pc.invert(same)))
+    bad = np.flatnonzero(mask_of(pc.invert(same)))
     if not len(bad):
         return made, []
     kept = pc.if_else(pc.fill_null(same, True), made, pa.scalar(None, made.type))
@@ -135,7 +136,3 @@ def _refused(array: pa.Array, made: pa.Array, same: pa.Array, target: ice.Iceber
         for each in bad
     ]
     return kept, problems
-
-
-def _mask(values: pa.Array) -> np.ndarray:
-    return pc.fill_null(values, False).to_numpy(zero_copy_only=False)

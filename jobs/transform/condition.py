@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.transform.columns import Columns
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import RowFailure, Rows
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Condition(ABC):
@@ -147,8 +145,3 @@ class AllOf(Condition):
             refuted[[each.row for each in failures]] = False
             no |= refuted
         return found, [one for _, failures in every for one in failures if not no[one.row]]
-
-
-def mask_of(values: pa.Array) -> Mask:
-    """Which values are true; null is not."""
-    return pc.fill_null(values, False).to_numpy(zero_copy_only=False)

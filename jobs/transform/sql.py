@@ -18,8 +18,9 @@ from jobs.expression.frame_columns import FRAME_PARTS
 from jobs.expression.problem import ExpressionProblem
 from jobs.formats.problems import EXPRESSION_FAILED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
-from jobs.transform.condition import Condition, Mask, mask_of
+from jobs.transform.condition import Condition
 from jobs.transform.frame import BATCH_TIME, FETCHED
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}

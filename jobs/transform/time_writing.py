@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,6 +12,7 @@ from jobs.expression.zone_times import local_times
 from jobs.formats.columns.time_bounds import beyond_years
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
 from jobs.schema.time_patterns import MONTHS, Part, TimePattern
+from jobs.transform.masks import nulled, rows_where
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MOST = (2**63 - 1) // 1_000
@@ -27,15 +27,15 @@ def epoch_numbers(array: pa.Array, unit: str) -> tuple[pa.Array, list[BadValue]]
     """
     micros = array.cast(pa.int64())
     if unit == "ns":
-        bad = _where(pc.greater(pc.abs(micros), _MOST))
-        kept = _without(micros, bad)
+        bad = rows_where(pc.greater(pc.abs(micros), _MOST))
+        kept = nulled(micros, bad)
         said = "needs nanoseconds in 64 bits, found a time beyond them"
         return pc.multiply_checked(kept, 1_000), [BadValue(each, OUT_OF_RANGE, said) for each in bad]
     per = _MICROS[unit]
     whole = pc.divide(micros, per)
-    bad = _where(pc.not_equal(pc.multiply(whole, per), micros))
+    bad = rows_where(pc.not_equal(pc.multiply(whole, per), micros))
     said = f"needs a whole number of {unit}, found a time with a finer part"
-    return _without(whole, bad), [BadValue(each, PRECISION_LOSS, said) for each in bad]
+    return nulled(whole, bad), [BadValue(each, PRECISION_LOSS, said) for each in bad]
 
 
 def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> tuple[pa.Array, list[BadValue]]:
@@ -49,7 +49,7 @@ def time_texts(array: pa.Array, pattern: TimePattern, zone: str) -> tuple[pa.Arr
     zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
     local = local_times(array, zone) if zoned else array
     texts = [_written(part, local, array, zone) for part in pattern.parts]
-    bad = [] if pa.types.is_time(array.type) else _where(beyond_years(local))
+    bad = [] if pa.types.is_time(array.type) else rows_where(beyond_years(local))
     said = f"needs a time in the years 0001 to 9999 in {zone}, found another"
     return pc.binary_join_element_wise(*texts, ""), [BadValue(each, OUT_OF_RANGE, said) for each in bad]
 
@@ -111,15 +111,3 @@ def _offset(part: Part, minutes: int) -> str:
     if part.letter != "Z" and part.count == 1:
         return f"{sign}{hours:02}" + (f"{rest:02}" if rest else "")
     return f"{sign}{hours:02}{':' if part.count == 3 else ''}{rest:02}"
-
-
-def _where(mask: pa.Array) -> list[int]:
-    return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
-
-
-def _without(array: pa.Array, rows: list[int]) -> pa.Array:
-    if not rows:
-        return array
-    mask = np.zeros(len(array), dtype=bool)
-    mask[rows] = True
-    return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)

@@ -19,9 +19,9 @@ from pyiceberg import types as ice
 
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, shown
 from jobs.transform.changes.changelog import DELETE, OPS, TRUNCATE
-from jobs.transform.changes.fixed_text import Mask, mask_of
 from jobs.transform.changes.source_block import SourceBlock
 from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.smt.debezium_envelope import kind_at
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import RowFailure, Rows

@@ -32,9 +32,9 @@ from jobs.transform.changes.changelog import (
     key_struct,
     key_values,
 )
-from jobs.transform.changes.fixed_text import Mask, mask_of
 from jobs.transform.changes.row_fields import with_key_values
 from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.smt.debezium_envelope import kind_at, value_of
 from jobs.transform.smt.either_row import struct_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled

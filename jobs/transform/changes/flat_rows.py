@@ -30,13 +30,13 @@ from jobs.transform.changes.changelog import (
     key_struct,
     key_values,
 )
-from jobs.transform.changes.fixed_text import mask_of
 from jobs.transform.changes.old_keys import old_keys
 from jobs.transform.changes.order_columns import order_positions, order_problem
 from jobs.transform.changes.row_changes import RowChanges
 from jobs.transform.changes.row_fields import own_fields, with_key_values
 from jobs.transform.changes.unavailable import without_placeholders
 from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.masks import mask_of
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, settled
 

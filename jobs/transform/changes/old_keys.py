@@ -21,7 +21,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import BAD_ENVELOPE
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.field_ids import fresh_schema
-from jobs.transform.changes.fixed_text import mask_of
+from jobs.transform.masks import mask_of
 from jobs.transform.set_columns import last_header
 from jobs.transform.transform import RowFailure, Rows
 

@@ -13,9 +13,10 @@ from pyiceberg import types as ice
 
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.changes.fixed_text import Digits, Mask, joined_digits, mask_of, number_digits, signed_digits
+from jobs.transform.changes.fixed_text import Digits, joined_digits, number_digits, signed_digits
 from jobs.transform.changes.positions.position import null_unless
 from jobs.transform.changes.positions.postgresql import sequence_numbers
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import RowFailure, Rows
 
 _KINDS = (ice.IntegerType, ice.LongType, ice.DateType, ice.TimestampType, ice.TimestamptzType, ice.StringType)

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.transform.changes.changelog import KEY
-from jobs.transform.changes.fixed_text import Mask
 from jobs.transform.columns import Columns
+from jobs.transform.masks import Mask
 
 
 def own_fields(columns: Columns, besides: Collection[str]) -> tuple[ice.NestedField, ...]:

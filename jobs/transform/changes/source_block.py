@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.changes.fixed_text import Mask, mask_of
 from jobs.transform.columns import TransformProblem
+from jobs.transform.masks import Mask, mask_of
 
 NUMBERS = ("lsn", "pos", "row", "server_id", "event_serial_no", "txId", "ts_ms", "ts_us")
 TEXTS = ("connector", "name", "db", "sequence", "file", "gtid", "change_lsn", "commit_lsn", "lsid")

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import Mask, mask_of
+from jobs.transform.masks import Mask, mask_of
 
 _NAMES = pa.list_(pa.field("element", pa.string()))
 

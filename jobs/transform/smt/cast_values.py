@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue, shown
+from jobs.transform.masks import mask_of
 from jobs.transform.smt.java_numbers import (
     WHOLE,
     decimal_texts,
@@ -125,7 +126,7 @@ def _of_text(array: pa.Array, target: str, *, lenient: bool) -> Made:
         return _float_of_text(array, target, lenient=lenient)
     lower = pc.ascii_lower(array)
     found = pc.equal(lower, "true")
-    odd = [] if lenient else np.flatnonzero(_true(pc.invert(pc.or_(found, pc.equal(lower, "false")))))
+    odd = [] if lenient else np.flatnonzero(mask_of(pc.invert(pc.or_(found, pc.equal(lower, "false")))))
     return found, [_bad(array, int(index), target, WRONG_TYPE) for index in odd]
 
 
@@ -137,8 +138,8 @@ def _whole_of_text(array: pa.Array, target: str) -> Made:
     numbers = pc.if_else(pc.and_(fits, short), plain, pa.scalar(None, pa.string())).cast(pa.int64())
     values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).copy()
     limit = 2 ** (BITS[target] - 1)
-    wrong = _true(pc.invert(fits))
-    for index in np.flatnonzero(_true(pc.and_(fits, pc.invert(short)))):
+    wrong = mask_of(pc.invert(fits)).copy()
+    for index in np.flatnonzero(mask_of(pc.and_(fits, pc.invert(short)))):
         number = int(array[int(index)].as_py())
         wrong[index] = not -limit <= number < limit
         values[index] = 0 if wrong[index] else number
@@ -201,7 +202,7 @@ def _time_text(array: pa.Array, *, lenient: bool) -> Made:
         return found, bad
     known = {each.index for each in bad}
     said = "needs a day from 1970-01-02 on, for Kafka Connect writes no date of one before, found"
-    lost = [int(index) for index in np.flatnonzero(_true(early)) if int(index) not in known]
+    lost = [int(index) for index in np.flatnonzero(mask_of(early)) if int(index) not in known]
     return found, [*bad, *(BadValue(each, PRECISION_LOSS, f"{said} {array[each]}") for each in lost)]
 
 
@@ -213,7 +214,7 @@ def _base(array: pa.Array, *, lenient: bool) -> Made:
     ms = pc.divide(micros, 1_000)
     rest = pc.subtract(micros, pc.multiply(ms, 1_000))
     ms = pc.subtract(ms, pc.less(rest, 0).cast(pa.int64()))
-    fine = [] if lenient else np.flatnonzero(_true(pc.not_equal(rest, 0)))
+    fine = [] if lenient else np.flatnonzero(mask_of(pc.not_equal(rest, 0)))
     return ms, [_bad(array, int(each), "whole milliseconds", PRECISION_LOSS) for each in fine]
 
 
@@ -221,7 +222,3 @@ def _bad(array: pa.Array, index: int, target: str, error: str) -> BadValue:
     value = array[index].as_py()
     told = f"the text {shown(value)}" if isinstance(value, str) else str(value)
     return BadValue(index, error, f"needs {target}, found {told}")
-
-
-def _true(values: pa.Array) -> np.ndarray:
-    return pc.fill_null(values, False).to_numpy(zero_copy_only=False).copy()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs.formats.problems import WRONG_TYPE, shown
 from jobs.transform.columns import Columns, optional
-from jobs.transform.condition import mask_of
+from jobs.transform.masks import mask_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 

@@ -19,6 +19,7 @@ from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
 from jobs.transform.cast_values import cast_problem
 from jobs.transform.columns import Columns, TransformProblem, column, no_column, optional
+from jobs.transform.masks import mask_of
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.record_parts import with_headers
 from jobs.transform.smt.debezium_envelope import kind_at, row_fields, struct_or_null, value_of
@@ -90,7 +91,7 @@ class OutboxEvent(Transform):
         """All rows at once; each topic is looked at once."""
         into = rows.columns.behind(self)
         after, ops = struct_or_null(rows, "after"), value_of(rows, ("op",))
-        skipped = _mask(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
+        skipped = mask_of(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
 
         def of(name: str) -> pa.Array:
             return pc.struct_field(after, [name])
@@ -99,7 +100,7 @@ class OutboxEvent(Transform):
         failures += [
             RowFailure(int(row), NULL_IN_REQUIRED, "needs a value, found null", path)
             for values, path in ((after, "$.after"), (of(self.topic), f"$.after.{self.topic}"))
-            for row in np.flatnonzero(_mask(values.is_null()) & ~skipped)
+            for row in np.flatnonzero(mask_of(values.is_null()) & ~skipped)
         ]
         arrays = [of(self.payload), *(of(each.field) for each in self.envelope)]
         made = rows.with_batch(into, [a.cast(f.type) for a, f in zip(arrays, into.arrow, strict=True)])
@@ -144,19 +145,15 @@ class OutboxEvent(Transform):
             if kind_at(rows.columns, path) is not None:
                 times, odd = instants_of(value_of(rows, path), f"$.{'.'.join(path)}")
                 # If a record has a time already, the other one does not count.
-                lacking = _mask(found.is_null())
+                lacking = mask_of(found.is_null())
                 failures += [each for each in odd if lacking[each.row]]
                 found = pc.coalesce(found, times)
         return pc.coalesce(found, before), failures
 
     def _updates(self, ops: pa.Array) -> list[RowFailure]:
-        found = np.flatnonzero(_mask(pc.fill_null(pc.equal(ops, "u"), False)))
+        found = np.flatnonzero(mask_of(pc.equal(ops, "u")))
         said = f"needs an insertion into the outbox, found op {shown('u')}"
         return [RowFailure(int(row), WRONG_TYPE, said, "$.op") for row in found]
-
-
-def _mask(values: pa.Array) -> np.ndarray:
-    return values.to_numpy(zero_copy_only=False)
 
 
 def _bytes(rows: Rows, field: str) -> pa.Array:

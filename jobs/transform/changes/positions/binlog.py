@@ -8,9 +8,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import joined_digits, mask_of, number_digits
+from jobs.transform.changes.fixed_text import joined_digits, number_digits
 from jobs.transform.changes.positions.position import Positions, null_unless
 from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.masks import mask_of
 
 _FILE = r"^(?P<base>.*)\.(?P<number>[0-9]{1,9})$"
 

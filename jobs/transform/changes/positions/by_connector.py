@@ -11,13 +11,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import mask_of
 from jobs.transform.changes.positions.binlog import binlog_positions
 from jobs.transform.changes.positions.log_numbers import db2_positions, sqlserver_positions
 from jobs.transform.changes.positions.oracle import oracle_positions
 from jobs.transform.changes.positions.position import Positions, no_positions
 from jobs.transform.changes.positions.postgresql import postgresql_positions
 from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.masks import mask_of
 
 _KERNELS: Mapping[str, Callable[[SourceBlock], Positions]] = {
     "postgresql": postgresql_positions,

@@ -12,9 +12,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import Mask, joined_digits, mask_of, number_digits, text_digits
+from jobs.transform.changes.fixed_text import joined_digits, number_digits, text_digits
 from jobs.transform.changes.positions.position import Positions, null_unless
 from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.masks import Mask, mask_of
 
 SQLSERVER_DIGITS, DB2_DIGITS = 20, 32
 _GROUPS = r"^[0-9a-f]{8}(:[0-9a-f]{8})*:[0-9a-f]{2,8}$"

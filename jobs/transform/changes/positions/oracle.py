@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import joined_digits, mask_of, number_digits
+from jobs.transform.changes.fixed_text import joined_digits, number_digits
 from jobs.transform.changes.positions.position import Positions, no_positions, null_unless
 from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.masks import mask_of
 
 
 def oracle_positions(source: SourceBlock) -> Positions:

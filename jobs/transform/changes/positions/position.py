@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from jobs.transform.changes.fixed_text import Mask
+from jobs.transform.masks import Mask
 
 
 @dataclass(frozen=True, slots=True)

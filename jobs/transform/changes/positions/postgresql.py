@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.transform.changes.fixed_text import Mask, joined_digits, mask_of, number_digits
+from jobs.transform.changes.fixed_text import joined_digits, number_digits
 from jobs.transform.changes.positions.position import Positions, no_positions, null_unless
 from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.masks import Mask, mask_of
 
 _SEQUENCE = r'^\s*\[\s*(?:null|"(?P<commit>[0-9]{1,19})")\s*,\s*(?:null|"(?P<lsn>[0-9]{1,19})")\s*\]\s*$'
 
