@@ -19,7 +19,7 @@ from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.steps import rules_of
 from jobs.transform.chain import NO_CHAIN, Chain
-from jobs.transform.changes.key_decoder import with_key_decoder
+from jobs.transform.changes.row_changes import with_key_decoder
 from jobs.transform.columns import Columns
 from jobs.transform.frame import BATCH_TIME
 from jobs.transform.row_json import row_json

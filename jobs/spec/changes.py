@@ -18,8 +18,8 @@ from jobs.spec.units import Duration
 from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
+from jobs.transform.changes.debezium_events import EventsOnly
 from jobs.transform.changes.dms import DmsChanges, DmsRecordsOnly
-from jobs.transform.changes.events_only import EventsOnly
 from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
 from jobs.transform.changes.mongo import MongoChanges
 from jobs.transform.transform import Transform

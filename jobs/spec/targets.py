@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 from jobs.spec.fields import table_name
 from jobs.spec.partitioning import PartitionExpr
 
+# PyIceberg has the name too, but importing it imports all that reads and writes tables.
 MAIN_BRANCH = "main"
 
 

@@ -8,6 +8,7 @@ with two types is refused when the spec is validated.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.transform.columns import Columns, TransformProblem, optional, same
 from jobs.transform.condition import Condition
 from jobs.transform.frame import Frame
-from jobs.transform.transform import NO_ROWS, Applied, Rows, Transform
+from jobs.transform.transform import NO_ROWS, Applied, PassingStep, Rows, Transform, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +132,40 @@ def _together(first: Rows, second: Rows) -> Rows:
 
 def _gone(rows: Rows) -> pa.Array:
     return pa.repeat(pa.scalar(False), rows.count) if rows.tombstones is None else rows.tombstones
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(PassingStep):
+    """Rows are dropped.
+
+    Attributes:
+        condition: Of each row; None: it holds for every one.
+        drop: Whether those are dropped for which it holds; else the others.
+    """
+
+    name: ClassVar[str] = "filter"
+    condition: Condition | None = None
+    drop: bool = True
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the condition asks."""
+        return self.condition.asks if self.condition else frozenset()
+
+    def output(self, columns: Columns) -> Columns:
+        """The same columns."""
+        if self.condition is not None:
+            self.condition.check(columns)
+        return columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """A row of which the condition cannot be said fails."""
+        if self.condition is None:
+            mask, failures = np.ones(rows.count, dtype=bool), ()
+        else:
+            mask, failures = self.condition.holds(rows)
+        dropped = mask if self.drop else ~mask
+        if failures:
+            dropped = dropped.copy()
+            dropped[[each.row for each in failures]] = False
+        return settled(rows, failures, np.flatnonzero(dropped))

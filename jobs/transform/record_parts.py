@@ -15,16 +15,16 @@ from pyiceberg import types as ice
 
 from jobs.formats.columns.value_texts import texts
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.cast_values import cast_problem
+from jobs.transform.cast import cast_problem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import HEADERS
 from jobs.transform.nested import value_at
 from jobs.transform.path import value_field
-from jobs.transform.transform import Applied, Rows, Transform
+from jobs.transform.transform import Applied, PassingStep, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class ToKey(Transform):
+class ToKey(PassingStep):
     """The record's key is made of a column: text in UTF-8, or the bytes of a binary one. Columns stay.
 
     Attributes:
@@ -33,11 +33,6 @@ class ToKey(Transform):
 
     name: ClassVar[str] = "to_key"
     column: str
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
@@ -51,7 +46,7 @@ class ToKey(Transform):
 
 
 @dataclass(frozen=True, slots=True)
-class ToHeaders(Transform):
+class ToHeaders(PassingStep):
     """Headers are added behind those that the record has, of columns: text in UTF-8, or bytes. Columns stay.
 
     Attributes:
@@ -65,11 +60,6 @@ class ToHeaders(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return frozenset({"headers"})
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
 
     def output(self, columns: Columns) -> Columns:
         """The same columns."""
@@ -85,7 +75,7 @@ class ToHeaders(Transform):
 
 
 @dataclass(frozen=True, slots=True)
-class DropHeaders(Transform):
+class DropHeaders(PassingStep):
     """Every header of some names is left out.
 
     Attributes:
@@ -99,15 +89,6 @@ class DropHeaders(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return frozenset({"headers"})
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
-    def output(self, columns: Columns) -> Columns:
-        """The same columns."""
-        return columns
 
     def apply(self, rows: Rows) -> Applied:
         """The other headers, in their order."""

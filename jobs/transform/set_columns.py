@@ -16,8 +16,7 @@ from pyiceberg import types as ice
 from jobs.formats.problems import INVALID_UTF8, BadValue
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.kafka_columns import TYPES
-from jobs.transform.cast import type_of
-from jobs.transform.cast_values import cast_problem, cast_values
+from jobs.transform.cast import cast_problem, cast_values, type_of
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.frame import FETCHED, Frame
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled

@@ -169,6 +169,19 @@ class Transform(ABC):
         """
 
 
+class PassingStep(Transform):
+    """A step that leaves all columns as they are, such as one that changes the record's key, topic or headers."""
+
+    @property
+    def adds(self) -> frozenset[str]:
+        """None: the row stays as it is."""
+        return frozenset()
+
+    def output(self, columns: Columns) -> Columns:
+        """The same columns."""
+        return columns
+
+
 def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
     """The names of the columns that steps add, if all of them leave the others as they are; else None."""
     added: set[str] = set()

@@ -1,7 +1,8 @@
-"""Shaping of columns that no file declares: what a change of the decoded columns makes of the table behind the steps.
+"""Steps over columns that no file declares: which go with that, and what a change of the decoded columns means.
 
-The steps are pure, so the table follows from the decoded columns: what it has to become is the difference between the
-columns behind the steps and its own.
+Where the steps only add columns, the table says how values are decoded: all of its columns but those that steps add.
+Where they change columns, the table keeps the decoded ones in a property. The steps are pure, so the table follows from
+the decoded columns: what it has to become is the difference between the columns behind the steps and its own.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.spec.decode import Decode
 from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.keys import KEY_COLUMN, of_key
-from jobs.transform.smt.predicates import predicate
-from jobs.transform.smt.smt import Smt, smt_step
+from jobs.transform.smt.smt import Smt, predicate, smt_step
 from jobs.transform.transform import Transform
 
 _OWN = ("type", "lenient", "predicate", "negate", "properties")

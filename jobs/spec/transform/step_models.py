@@ -19,13 +19,11 @@ from pydantic import (
 from jobs.spec.base import Flag, SpecModel, problems_at
 from jobs.spec.secrets import Secret
 from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
-from jobs.transform.filter import Filter
-from jobs.transform.flatten import Flatten
+from jobs.transform.conditional import Filter
 from jobs.transform.mask import Mask
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
-from jobs.transform.shape import Extract, Hoist
-from jobs.transform.split import Split
+from jobs.transform.shape import Extract, Flatten, Hoist, Split
 from jobs.transform.sql import SqlCondition
 from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
 from jobs.transform.transform import Transform

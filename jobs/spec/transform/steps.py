@@ -28,14 +28,12 @@ from jobs.spec.transform.step_models import (
 from jobs.transform.cast import Cast
 from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.conditional import Conditional
-from jobs.transform.filter import Filter
+from jobs.transform.conditional import Conditional, Filter
 from jobs.transform.own_code import OwnCode, version_of
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
-from jobs.transform.rule import Rule
 from jobs.transform.select import Drop, Keep, Rename
 from jobs.transform.set_columns import Set
-from jobs.transform.sql import Compute, SqlCondition
+from jobs.transform.sql import Compute, Rule, SqlCondition
 from jobs.transform.transform import Transform
 
 

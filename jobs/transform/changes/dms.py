@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, shown
-from jobs.transform.cast_values import cast_problem, cast_values
+from jobs.transform.cast import cast_problem, cast_values
 from jobs.transform.changes.changelog import (
     CREATE,
     DELETE,
@@ -32,11 +32,10 @@ from jobs.transform.changes.changelog import (
     key_struct,
     key_values,
 )
-from jobs.transform.changes.row_fields import with_key_values
+from jobs.transform.changes.row_changes import with_key_values
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.masks import Mask, mask_of
-from jobs.transform.smt.debezium_envelope import kind_at, value_of
-from jobs.transform.smt.either_row import struct_of
+from jobs.transform.smt.debezium_envelope import kind_at, struct_of, value_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _OPS: Mapping[str, str] = {

@@ -20,8 +20,7 @@ from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.transform.columns import Columns, TransformProblem, column, renamed
 from jobs.transform.smt.debezium_envelope import before_and_after, kind_at, row_fields, value_of
 from jobs.transform.smt.keys import KEY_COLUMN
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.smt.sink import ICEBERG
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled

@@ -9,13 +9,11 @@ from pyiceberg import types as ice
 
 from jobs.schema.iceberg_schema import schema_text
 from jobs.transform.columns import Columns, TransformProblem, no_column
-from jobs.transform.flatten import Flatten
 from jobs.transform.mask import Mask
 from jobs.transform.select import Keep, Rename
 from jobs.transform.set_columns import Set, SetColumn
-from jobs.transform.shape import Extract, Hoist
-from jobs.transform.smt.known import Known, quoted
-from jobs.transform.smt.properties import Properties
+from jobs.transform.shape import Extract, Flatten, Hoist
+from jobs.transform.smt.known import Known, Properties, quoted
 from jobs.transform.transform import Transform
 
 _KAFKA = "org.apache.kafka.connect.transforms."

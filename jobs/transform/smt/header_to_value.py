@@ -16,9 +16,8 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.record_parts import DropHeaders
 from jobs.transform.set_columns import last_header, text_of
-from jobs.transform.smt.column_steps import IntoField, WithinStruct
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.keys import IntoField, WithinStruct
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _HEADERS = frozenset({"headers"})

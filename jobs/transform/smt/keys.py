@@ -7,18 +7,208 @@ properties are checked by name, and it does nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.problems import NULL_IN_REQUIRED
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.columns import Columns, TransformProblem
+from jobs.transform.columns import Columns, TransformProblem, column, no_column, renamed, retyped
 from jobs.transform.smt.cast import CAST, ConnectCast
-from jobs.transform.smt.column_steps import FieldInPlace, IntoField, NeedsKey, WholeColumn, WithinStruct, fields_of_key
 from jobs.transform.smt.fields import FIELDS, path_of_field
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.known import InOrder, Known, Properties
 from jobs.transform.smt.records import HEADER_FROM
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+
+def fields_of_key(columns: Columns, name: str) -> Columns | None:
+    """The fields of the key as columns; None of a key that is a single value.
+
+    Args:
+        columns: At this step.
+        name: The column that holds the key.
+
+    Raises:
+        TransformProblem: There is no such column.
+    """
+    if name not in columns.names:
+        hint = "which holds the key: a step before left it out, or key_column says its new name"
+        raise TransformProblem(f"{no_column(name, columns.names)}, {hint}", ())
+    kind = columns.field(name).field_type
+    return Columns(kind.fields) if isinstance(kind, ice.StructType) else None
+
+
+@dataclass(frozen=True, slots=True)
+class WithinStruct(Transform):
+    """Steps on the fields of a key, as if it were the row. A key that is null stays null.
+
+    Attributes:
+        column: The key's, of structs.
+        steps: On its fields.
+    """
+
+    name: ClassVar[str] = "within_struct"
+    column: str
+    steps: tuple[Transform, ...]
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the steps ask."""
+        return InOrder(self.steps).asks
+
+    def output(self, columns: Columns) -> Columns:
+        """The column with the fields behind the steps."""
+        fields = fields_of_key(columns, self.column)
+        assert fields is not None
+        kind = ice.StructType(*InOrder(self.steps).output(fields).fields)
+        return Columns.of(retyped(each, kind) if each.name == self.column else each for each in columns)
+
+    def apply(self, rows: Rows) -> Applied:
+        """The fields as rows of their own, of the same records."""
+        into, at = rows.columns.behind(self), rows.columns.index(self.column)
+        fields, keys = fields_of_key(rows.columns, self.column), rows.batch.column(at)
+        assert fields is not None
+        arrays = [pc.struct_field(keys, [number]) for number in range(len(fields.fields))]
+        made = InOrder(self.steps).apply(
+            Rows(fields, pa.RecordBatch.from_arrays(arrays, schema=fields.arrow), rows.frame)
+        )
+        left = rows if made.kept is None else rows.take(made.kept)
+        kind = into.arrow.field(at).type
+        mask = left.batch.column(at).is_null()
+        struct = pa.StructArray.from_arrays(made.rows.batch.columns, fields=list(kind), mask=mask)
+        batch = left.with_batch(into, _replaced(left, at, struct)).batch
+        failures = [
+            each._replace(path=f"$.{self.column}" + (each.path or "$").removeprefix("$")) for each in made.failures
+        ]
+        return Applied(Rows(into, batch, made.rows.frame, left.tombstones), made.kept, failures)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInPlace(Transform):
+    """A field of a key takes the key's place.
+
+    Attributes:
+        column: The key's, of structs.
+        path: The names down to the field.
+    """
+
+    name: ClassVar[str] = "field_in_place"
+    column: str
+    path: tuple[str, ...]
+
+    def output(self, columns: Columns) -> Columns:
+        """The column with the field's type; null where a struct above it may be."""
+        above = columns.field(self.column)
+        found, required = above, above.required
+        for name in self.path:
+            kind = found.field_type
+            if not isinstance(kind, ice.StructType):
+                raise TransformProblem(f"'{found.name}' of the key has no fields, so none is '{name}'", ("field",))
+            names = [each.name for each in kind.fields]
+            if name not in names:
+                raise TransformProblem(no_column(name, names, found.name), ("field",))
+            found = next(each for each in kind.fields if each.name == name)
+            required = required and found.required
+        made = column(self.column, found.field_type, required=required)
+        return Columns.of(made if each is above else each for each in columns)
+
+    def apply(self, rows: Rows) -> Applied:
+        """The field's values; null where there is no key."""
+        at = rows.columns.index(self.column)
+        found = pc.struct_field(rows.batch.column(at), list(self.path))
+        return Applied(rows.with_batch(rows.columns.behind(self), _replaced(rows, at, found)))
+
+
+@dataclass(frozen=True, slots=True)
+class IntoField(Transform):
+    """A key becomes the one field of a struct, which takes its place. A key that is null stays null.
+
+    Attributes:
+        column: The key's.
+        field: The field's name.
+    """
+
+    name: ClassVar[str] = "into_field"
+    column: str
+    field: str
+
+    def output(self, columns: Columns) -> Columns:
+        """The column as a struct."""
+        return Columns.of(
+            retyped(each, ice.StructType(renamed(each, self.field))) if each.name == self.column else each
+            for each in columns
+        )
+
+    def apply(self, rows: Rows) -> Applied:
+        """The same values."""
+        into, at = rows.columns.behind(self), rows.columns.index(self.column)
+        keys, kind = rows.batch.column(at), into.arrow.field(at).type
+        struct = pa.StructArray.from_arrays([keys], fields=list(kind), mask=keys.is_null())
+        return Applied(rows.with_batch(into, _replaced(rows, at, struct)))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeColumn(Transform):
+    """Steps on a key that is a single value, as if it were the only column of the row.
+
+    Attributes:
+        column: The key's.
+        steps: On this column.
+    """
+
+    name: ClassVar[str] = "whole_column"
+    column: str
+    steps: tuple[Transform, ...]
+
+    def output(self, columns: Columns) -> Columns:
+        """The column as the steps give it."""
+        (made,) = InOrder(self.steps).output(Columns((columns.field(self.column),))).fields
+        return Columns.of(made if each.name == self.column else each for each in columns)
+
+    def apply(self, rows: Rows) -> Applied:
+        """The other columns stay."""
+        into, at = rows.columns.behind(self), rows.columns.index(self.column)
+        alone = Columns((rows.columns.fields[at],))
+        batch = pa.RecordBatch.from_arrays([rows.batch.column(at)], schema=alone.arrow)
+        made = InOrder(self.steps).apply(Rows(alone, batch, rows.frame))
+        left = rows if made.kept is None else rows.take(made.kept)
+        return Applied(left.with_batch(into, _replaced(left, at, made.rows.batch.column(0))), made.kept, made.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsKey(Transform):
+    """A record without a key is refused.
+
+    Attributes:
+        column: The key's.
+    """
+
+    name: ClassVar[str] = "needs_key"
+    column: str
+
+    def output(self, columns: Columns) -> Columns:
+        """The same columns."""
+        return columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """Those whose key is null fail."""
+        absent = np.flatnonzero(rows.batch.column(self.column).is_null().to_numpy(zero_copy_only=False))
+        said = "needs a key, found null"
+        return settled(rows, [RowFailure(int(row), NULL_IN_REQUIRED, said, f"$.{self.column}") for row in absent])
+
+
+def _replaced(rows: Rows, at: int, array: pa.Array) -> Sequence[pa.Array]:
+    return [array if number == at else each for number, each in enumerate(rows.batch.columns)]
+
 
 KEY_COLUMN = "key_column"
 """Property of frazil's own: the column with the key; the one of `decode.key.into` where a file does not say it."""

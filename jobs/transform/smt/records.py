@@ -1,10 +1,10 @@
 """Transforms of Kafka Connect that change a record's topic, key or headers, or drop it."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
+import base64
+import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,17 +12,86 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg import types as ice
 
+from jobs.formats.columns.value_texts import texts
+from jobs.schema.iceberg_schema import schema_text
+from jobs.transform.cast import cast_problem
 from jobs.transform.columns import Columns, TransformProblem, no_column
-from jobs.transform.filter import Filter
+from jobs.transform.conditional import Filter
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey, with_headers
 from jobs.transform.select import Drop
-from jobs.transform.smt.java_regex import Replacement, java_pattern
-from jobs.transform.smt.json_key import ToJsonKey
-from jobs.transform.smt.known import Known, quoted
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.java import Replacement, java_pattern
+from jobs.transform.smt.known import Known, Properties, quoted
 from jobs.transform.smt.simple_date_format import SimpleDateFormat, simple_date_format
-from jobs.transform.transform import Applied, Rows, Transform
+from jobs.transform.transform import Applied, PassingStep, Rows, Transform
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+
+_PLAIN = (ice.IntegerType, ice.LongType, ice.FloatType, ice.DoubleType, ice.DecimalType, ice.BooleanType)
+
+
+@dataclass(frozen=True, slots=True)
+class ToJsonKey(PassingStep):
+    """The record's key is made of columns, in their order: `{"id":1,"name":"a"}`. Columns stay.
+
+    Attributes:
+        columns: Their names, at the top.
+    """
+
+    name: ClassVar[str] = "to_json_key"
+    columns: tuple[str, ...]
+
+    def output(self, columns: Columns) -> Columns:
+        """The same columns."""
+        for name in self.columns:
+            kind = columns.field(name, ("fields",)).field_type
+            if not isinstance(kind, ice.BinaryType) and cast_problem(kind, ice.StringType()):
+                raise TransformProblem(
+                    f"the column '{name}' is {schema_text(kind)}, and no text can be made of it", ("fields",)
+                )
+        return columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """A key for each row; null where a step took the row's value."""
+        parts: list[pa.Array | pa.Scalar] = []
+        for number, name in enumerate(self.columns):
+            parts.append(pa.scalar(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":"))
+            at = rows.columns.index(name)
+            parts.append(_json_values(rows.batch.column(at), rows.columns.fields[at].field_type))
+        keys = pc.binary_join_element_wise(*parts, pa.scalar("}"), "").cast(pa.binary())
+        if rows.tombstones is not None:
+            keys = pc.if_else(rows.tombstones, pa.scalar(None, pa.binary()), keys)
+        return Applied(Rows(rows.columns, rows.batch, rows.frame.with_part("key", keys), rows.tombstones))
+
+
+def _json_values(array: pa.Array, kind: ice.IcebergType) -> pa.Array:
+    """Each value as JSON; what is no finite number or no boolean is a text."""
+    if isinstance(kind, ice.BinaryType):
+        found: Sequence[str | None] = [
+            None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()
+        ]
+        return _quoted(found)
+    said = texts(array, kind)
+    if not isinstance(kind, _PLAIN):
+        return _quoted(said.to_pylist())
+    if isinstance(kind, (ice.FloatType, ice.DoubleType)):
+        finite = [each is None or math.isfinite(each) for each in array.to_pylist()]
+        if not all(finite):
+            said = pc.if_else(pa.array(finite), said, _quoted(said.to_pylist()))
+    return pc.fill_null(said, "null")
+
+
+def _quoted(values: Sequence[str | None]) -> pa.Array:
+    known: dict[str | None, str] = {each: json.dumps(each, ensure_ascii=False) for each in dict.fromkeys(values)}
+    return pa.array([known[each] for each in values], pa.string())
+
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
 
 _KAFKA = "org.apache.kafka.connect.transforms."
 _HEADERS = frozenset({"headers"})
@@ -31,7 +100,7 @@ _PLACEHOLDER = re.compile(r"(\$\{topic\}|\$\{timestamp\})")
 
 
 @dataclass(frozen=True)
-class RouteByPattern(Transform):
+class RouteByPattern(PassingStep):
     """The topic's name is another one where a pattern matches the whole of it.
 
     Attributes:
@@ -42,15 +111,6 @@ class RouteByPattern(Transform):
     name: ClassVar[str] = "route_by_pattern"
     pattern: re.Pattern[str]
     replacement: Replacement
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
-    def output(self, columns: Columns) -> Columns:
-        """The same columns."""
-        return columns
 
     def apply(self, rows: Rows) -> Applied:
         """Each topic is looked at once."""
@@ -64,7 +124,7 @@ class RouteByPattern(Transform):
 
 
 @dataclass(frozen=True)
-class RouteByTime(Transform):
+class RouteByTime(PassingStep):
     """The topic's name and the record's time make another name.
 
     Attributes:
@@ -75,15 +135,6 @@ class RouteByTime(Transform):
     name: ClassVar[str] = "route_by_time"
     parts: tuple[str, ...]
     format: SimpleDateFormat
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
-    def output(self, columns: Columns) -> Columns:
-        """The same columns."""
-        return columns
 
     def apply(self, rows: Rows) -> Applied:
         """A name for each record."""
@@ -100,7 +151,7 @@ def with_topic(rows: Rows, topics: pa.Array) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class AddHeader(Transform):
+class AddHeader(PassingStep):
     """A header behind those that a record has, the same for all.
 
     Attributes:
@@ -116,15 +167,6 @@ class AddHeader(Transform):
     def asks(self) -> frozenset[str]:
         """The headers that there are."""
         return _HEADERS
-
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
-    def output(self, columns: Columns) -> Columns:
-        """The same columns."""
-        return columns
 
     def apply(self, rows: Rows) -> Applied:
         """Appended, whether or not there is one of the name."""

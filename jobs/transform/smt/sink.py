@@ -11,8 +11,7 @@ from pyiceberg import types as ice
 
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.transform.columns import Columns, TransformProblem, column, no_column, renamed
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.transform import Applied, Rows, Transform
 
 ICEBERG = "org.apache.iceberg.connect.transforms."

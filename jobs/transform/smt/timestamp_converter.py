@@ -22,8 +22,7 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.time_patterns import Part, TimeTexts, parse_pattern
 from jobs.transform.columns import Columns, TransformProblem, no_column, retyped
 from jobs.transform.masks import nulled, rows_where
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.smt.simple_date_format import SimpleDateFormat, simple_date_format
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 

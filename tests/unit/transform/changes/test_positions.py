@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.transform.changes.order_columns import order_positions
-from jobs.transform.changes.positions.by_connector import source_positions
-from jobs.transform.changes.source_block import SourceBlock
+from jobs.transform.changes.debezium_events import SourceBlock
+from jobs.transform.changes.flat_rows import order_positions
+from jobs.transform.changes.positions import source_positions
 from tests.unit.transform.rows import rows_of
 
 LSN = st.integers(0, 2**63 - 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.transform.changes.unavailable import without_placeholders
+from jobs.transform.changes.row_changes import without_placeholders
 
 P = "__debezium_unavailable_value"
 CODES = list(P.encode())
