@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -20,6 +20,9 @@ class LineInText:
 
 
 Location = tuple[int | str | LineInText, ...]
+Problem = tuple[Location, str]
+"""A place in a YAML file, and what is wrong there."""
+Problems = Iterator[Problem]
 
 MAX_INT64 = 2**63 - 1
 AnyInt = Annotated[int, Strict()]
@@ -27,11 +30,31 @@ Flag = Annotated[bool, Strict()]
 
 
 class SpecModel(BaseModel):
-    """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written."""
+    """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written.
+
+    A model whose fields may disagree says so by `_problems`. A text that stands in place of the mapping is the value of
+    the field `_short`.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, serialize_by_alias=True, allow_inf_nan=False
     )
+    _short: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expanded(cls, data: Any) -> Any:
+        return {cls._short: data} if cls._short and isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if problems := list(self._problems()):
+            raise problems_at(problems)
+        return self
+
+    def _problems(self) -> Problems:
+        """What the fields say of each other and do not agree on, each with its place below the model."""
+        return iter(())
 
 
 def field_path(location: Location) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel, problems_at
 from jobs.spec.expectation_catalogue import BESIDE, argument_problems, expectation_types, left_out
 from jobs.spec.fields import PositiveInt
 from jobs.spec.row_condition import condition_columns, row_condition
@@ -76,16 +76,14 @@ class ContractCheck(SpecModel):
     every: Duration | None = None
     schedule: Annotated[str, AfterValidator(cron_text)] | None = None
 
-    @model_validator(mode="after")
-    def _one_form(self) -> ContractCheck:
+    def _problems(self) -> Problems:
         by_rows = [name for name in ("after_snapshots", "every") if getattr(self, name) is not None]
         if self.schedule is None and not by_rows:
-            raise problems_at([((), "needs after_snapshots, every, or schedule")])
+            yield (), "needs after_snapshots, every, or schedule"
         if self.schedule is not None and by_rows:
-            raise problems_at([(("schedule",), f"goes without {' and '.join(by_rows)}: a schedule has its own times")])
+            yield ("schedule",), f"goes without {' and '.join(by_rows)}: a schedule has its own times"
         if self.every is not None and self.every < timedelta(minutes=1):
-            raise problems_at([(("every",), "must be at least 1m")])
-        return self
+            yield ("every",), "must be at least 1m"
 
 
 class Expectation(SpecModel):
@@ -115,7 +113,7 @@ class Expectation(SpecModel):
         if "type" in entry and "arguments" in entry:
             return entry
         types = [key for key in entry if key not in BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
-        problems: list[tuple[Location, str]] = [
+        problems: list[Problem] = [
             ((str(key),), _unknown_key(str(key), types)) for key in entry if key not in BESIDE and key not in types
         ]
         if not types and not problems:
@@ -146,9 +144,9 @@ class Expectation(SpecModel):
         return columns_of(self.type, self.arguments)
 
     @property
-    def named_columns(self) -> list[tuple[Location, str]]:
+    def named_columns(self) -> list[Problem]:
         """The columns that it names, those of its row_condition too, each with its place below the arguments."""
-        named: list[tuple[Location, str]] = []
+        named: list[Problem] = []
         for name, argument in expectation_types()[self.type].arguments.items():
             value = self.arguments.get(name)
             if value is None:
@@ -198,22 +196,17 @@ class Contract(SpecModel):
     ] = {}
     dead_letters: tuple[DeadLetterExpectation, ...] = ()
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Contract:
+    def _problems(self) -> Problems:
         first: dict[str, str] = {}
-        problems: list[tuple[Location, str]] = []
         for block, expected in self.blocks():
             for index, each in enumerate(expected):
                 # Names of checks are told apart in any case, as file names and labels of metrics may not be.
                 place = f"{'.'.join(block)}[{index}]"
                 if (other := first.setdefault(each.name.casefold(), place)) != place:
                     said = f"has the name '{each.name}' of contract.{other}; give one of them another `name`"
-                    problems.append(((*block, index), said))
+                    yield (*block, index), said
         if not first:
-            problems.append(((), "expects nothing: it needs expectations, tables, or dead_letters"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield (), "expects nothing: it needs expectations, tables, or dead_letters"
 
     def blocks(self) -> list[tuple[tuple[str, ...], Sequence[Expectation]]]:
         """The expectations of each block, with its place below `contract`."""
@@ -227,9 +220,7 @@ class Contract(SpecModel):
         return self.expectations if target.coordinator else self.tables.get(target.name, ())
 
 
-def contract_table_problems(
-    contract: Contract | None, own: str, letters: str, routed: Sequence[str]
-) -> list[tuple[Location, str]]:
+def contract_table_problems(contract: Contract | None, own: str, letters: str, routed: Sequence[str]) -> list[Problem]:
     """Returns the tables of a contract that the stream does not have.
 
     Args:
@@ -237,7 +228,7 @@ def contract_table_problems(
         letters: The table of its dead letters.
         routed: The other tables of its route.
     """
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     for name in contract.tables if contract is not None else ():
         if name in routed:
             continue

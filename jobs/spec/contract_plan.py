@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from jobs.spec.base import Location
+from jobs.spec.base import Problem
 from jobs.spec.contract import Expectation
 from jobs.spec.contract_columns import Column, Form, NotEvaluable, SeenColumn, declared_column, seen_together
 from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, VOLUME_TO_BE_USUAL, expectation_types
@@ -199,7 +199,7 @@ def check_key(columns: Sequence[Column]) -> None:
             raise NotEvaluable(f"a key is made of columns, and {column.name} is a field within one")
 
 
-def unmet_problem(expectation: Expectation, schema: Schema) -> tuple[Location, str] | None:
+def unmet_problem(expectation: Expectation, schema: Schema) -> Problem | None:
     """Why an expectation could never be met on rows of a table, with the place below its arguments.
 
     None: it could be; or nothing is known of a column, such as one that the table does not have.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -37,7 +37,7 @@ from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
 from jobs.schema.tokens import SchemaTextError
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.base import Flag, Problem, Problems, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import schema_text as checked_schema
 from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, ValueFormat, hashed_format
@@ -107,30 +107,25 @@ class DecodeKey(SpecModel):
         form = data.pop("@form")
         return ({"format": form} if isinstance(form, str) else form) | data
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> DecodeKey:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if self.format in COLUMN_TYPES:
             if (self.into is None) == (self.schema_text is None) or self.schema_text in ("registry", "table", "infer"):
-                problems.append(((), f"a key as {self.format} is one column: say which with into, such as into: key"))
+                yield (), f"a key as {self.format} is one column: say which with into, such as into: key"
             elif self.schema_text and (problem := schema_problem(self.format, parse_schema(self.schema_text))):
-                problems.append((("schema",), problem))
+                yield ("schema",), problem
             if self.unknown_fields != "ignore":
-                problems.append((("unknown_fields",), f"is about fields; keys of the format {self.format} have none"))
+                yield ("unknown_fields",), f"is about fields; keys of the format {self.format} have none"
         elif self.schema_text is None:
-            problems.append((("schema",), "is required: the columns of a key, such as 'id long not null'"))
+            yield ("schema",), "is required: the columns of a key, such as 'id long not null'"
         elif self.schema_source != "declared" and (problem := self._source_problem):
-            problems.append((("schema",), problem))
+            yield ("schema",), problem
         elif self.format == "own":
             if self.unknown_fields != "ignore":
-                problems.append((("unknown_fields",), "is up to the decoder, of keys of the format own"))
+                yield ("unknown_fields",), "is up to the decoder, of keys of the format own"
             elif problem := own_decoder_problem(self.columns.decoder):
-                problems.append((("schema",), problem))
+                yield ("schema",), problem
         if self.subject is not None and self.format not in REGISTRY_FORMATS:
-            problems.append((("subject",), f"is of a registry; keys of the format {self.format} have no schema there"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("subject",), f"is of a registry; keys of the format {self.format} have no schema there"
 
     @property
     def _source_problem(self) -> str | None:
@@ -202,23 +197,18 @@ class DecodeHeader(SpecModel):
     header: Annotated[str, Field(min_length=1)] | None = None
     how: Annotated[Literal["text", "bytes"], Field(alias="as")] = "text"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"type": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "type"
 
-    @model_validator(mode="after")
-    def _fits(self) -> DecodeHeader:
+    def _problems(self) -> Problems:
         declared = _declared("header", self.type).type
         allowed = BYTES_TYPES if self.how == "bytes" else TEXT_TYPES
         if not isinstance(declared, Primitive) or declared.name not in allowed:
             among = ", ".join(allowed)
-            raise problems_at([(("type",), f"of a header as {self.how} must be one of {among}; found {declared}")])
-        if declared.encoding == "unscaled":
+            yield ("type",), f"of a header as {self.how} must be one of {among}; found {declared}"
+        elif declared.encoding == "unscaled":
             plain = replace(declared, encoding=None)
             said = f"of a header cannot be {declared}: headers have numbers with their point; write {plain}"
-            raise problems_at([(("type",), said)])
-        return self
+            yield ("type",), said
 
     def column(self, name: str) -> HeaderColumn:
         """What rows have of the header, in the column of a name."""
@@ -236,7 +226,7 @@ def _declared(name: str, type_: str) -> DeclaredField:
 
 
 def _named(headers: dict[str, DecodeHeader]) -> dict[str, DecodeHeader]:
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     names: dict[str, str] = {}
     for name, header in headers.items():
         try:
@@ -294,30 +284,23 @@ class Decode(SpecModel):
     schema_id: Annotated[SchemaIdPlace, ChangesRows(unless="both")] = "both"
     headers: Annotated[Headers, ChangesRows(written=hashed_headers, unless={})] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> Decode:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         known = SOURCES.get(self.format, ("declared",))
         if self.schema_source not in known:
-            problems.append((("schema",), _source_problem(self.format, self.schema_source, known)))
+            yield ("schema",), _source_problem(self.format, self.schema_source, known)
         elif self.unknown_fields == "keep" and (problem := self._keep_problem()):
-            problems.append((("unknown_fields",), problem))
+            yield ("unknown_fields",), problem
         elif self.format in COLUMN_TYPES:
             if problem := schema_problem(self.format, parse_schema(self.schema_text)):
-                problems.append((("schema",), problem))
+                yield ("schema",), problem
             if self.unknown_fields != "ignore":
-                problems.append(
-                    (("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none")
-                )
+                yield ("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none"
             if self.case_insensitive:
-                problems.append((("case_insensitive",), f"is about names of fields; values of {self.format} have none"))
+                yield ("case_insensitive",), f"is about names of fields; values of {self.format} have none"
         elif self.format == "own":
-            problems.extend(self._own_problems())
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield from self._own_problems()
 
-    def _own_problems(self) -> list[tuple[Location, str]]:
+    def _own_problems(self) -> list[Problem]:
         """What a decoder of one's own cannot be asked for, or does not give."""
         said = "is up to the decoder, of values of the format own"
         options = {"unknown_fields": self.unknown_fields != "ignore", "case_insensitive": self.case_insensitive}

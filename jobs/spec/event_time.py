@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, StructType, TimestampType, TimestamptzType
 
-from jobs.spec.base import Location, SpecModel
+from jobs.spec.base import Problem, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import Partition, TableLocation, TableProperties, table_name
 from jobs.spec.mask import path_parts
@@ -229,7 +229,7 @@ def _instant(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[tuple[Location, str]]:
+def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[Problem]:
     """Returns what is wrong with the block, given the columns of the table, each with its place in the spec."""
     if event_time is None:
         return []

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
@@ -68,9 +68,9 @@ class Evolve(SpecModel):
         )
 
 
-def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[tuple[Location, str]]:
+def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[Problem]:
     """Returns what is wrong with the block, given where the stream's columns are from."""
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     if decode.schema_source == "declared":
         if evolve != Evolve():
             problem = (
@@ -104,22 +104,18 @@ class Publish(SpecModel):
     every: Duration | None = None
     branch: Annotated[BranchName, ChangesRows(place=("table", "branch"))] = INGEST
 
-    @model_validator(mode="after")
-    def _sound(self) -> Publish:
+    def _problems(self) -> Problems:
         if self.every is not None and self.every < timedelta(minutes=1):
-            raise problems_at([(("every",), "must be at least 1m")])
+            yield ("every",), "must be at least 1m"
         if self.branch == MAIN_BRANCH:
-            raise problems_at(
-                [(("branch",), f"must be another branch than {MAIN_BRANCH}, where rows are published to")]
-            )
-        return self
+            yield ("branch",), f"must be another branch than {MAIN_BRANCH}, where rows are published to"
 
 
-def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> list[tuple[Location, str]]:
+def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> list[Problem]:
     """Returns what is wrong with the block, given the rest of the file."""
     if publish is None:
         return []
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     if contract is None or not any(each.severity == "critical" for each in contract.expectations):
         said = "is the contract's, which needs a critical expectation about the rows: without one nothing is ever held"
         problems.append((("publish", "gate"), said))

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jobs.spec.base import Location
+from jobs.spec.base import Location, Problem
 from jobs.spec.mask import path_parts
 from jobs.spec.row_condition import WrongCondition, row_condition
 from jobs.spec.units import parse_duration
@@ -99,7 +99,7 @@ def _data() -> dict:
 
 BESIDE = ("severity", "name", "meta")
 """What an expectation has beside its arguments."""
-Problems = list[tuple[Location, str]]
+Problems = list[Problem]
 # Python and Java read these differently, or one of them not at all.
 _ONE_ENGINE = (
     (re.compile(r"(?<!\\)(?:\\\\)*\(\?P"), "names a group in Python's way; write (?:…)"),
@@ -161,7 +161,7 @@ def comparable(value: object) -> float | int | datetime | None:
     return None
 
 
-def _bounds(arguments: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+def _bounds(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     for least, most in (("min_value", "max_value"), ("min_ratio", "max_ratio")):
         low, high = comparable(arguments.get(least)), comparable(arguments.get(most))
         if low is None or high is None:
@@ -174,7 +174,7 @@ def _bounds(arguments: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
             yield (least,), f"is {most}, and strict, so it could never pass"
 
 
-def _together(kind: str, arguments: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+def _together(kind: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
     for name, least in (("column_list", 2), ("columns", 1)):
         columns = arguments.get(name)
         if isinstance(columns, list) and kind != "expect_table_columns_to_match_ordered_list":

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from jobs.spec.base import Location, problems_at
+from jobs.spec.base import Problem, problems_at
 
 OptionValue = int | bool | str
 _MAX_INT32 = 2**31 - 1
@@ -157,7 +157,7 @@ def option_problems(options: Mapping[str, OptionValue]) -> list[tuple[str, str]]
 def _checked(value: object) -> Any:
     if not isinstance(value, Mapping):
         return value
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     found: dict[str, OptionValue] = {}
     for name, given in value.items():
         option = KNOWN.get(name) if isinstance(name, str) else None

@@ -18,10 +18,9 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     model_serializer,
-    model_validator,
 )
 
-from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, SpecModel, problems_at
+from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, Problem, Problems, SpecModel
 from jobs.spec.fields import NonNegativeInt, PositiveInt, refused_character
 from jobs.spec.partitioning import SortText
 from jobs.spec.units import Duration, Size, format_duration, format_size, parse_duration
@@ -138,9 +137,9 @@ def contradictions(policy: Policy) -> Iterator[tuple[tuple[Location, ...], str]]
         yield (SORT_BY, STRATEGY), "z-order has no direction; leave out asc, desc and nulls"
 
 
-def contradictions_given(policy: Policy, block: Policy) -> list[tuple[Location, str]]:
+def contradictions_given(policy: Policy, block: Policy) -> list[Problem]:
     """Returns the contradictions of a policy that a block takes part in, each at the first key that the block gives."""
-    found: list[tuple[Location, str]] = []
+    found: list[Problem] = []
     for places, text in contradictions(policy):
         given = [place for place in places if is_given(block, place)]
         found.extend((place, text) for place in given[:1])
@@ -321,20 +320,16 @@ class Policy(Layer):
     windows: tuple[WindowText, ...] = ()
     budget: Size = 50 * 1024**3
 
-    @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Policy:
-        problems = [
+    def _problems(self) -> Problems:
+        yield from [
             (places[0], text) for places, text in contradictions(self) if all(is_given(self, place) for place in places)
         ]
         # In one block these two belong together; of layers, a strategy without columns forgets those below it.
         compact = self.compact
         if compact.strategy != "binpack" and not compact.sort_by:
-            problems.append((STRATEGY, f"{compact.strategy} needs the columns: sort_by"))
+            yield STRATEGY, f"{compact.strategy} needs the columns: sort_by"
         if compact.strategy == "binpack" and compact.sort_by:
-            problems.append((SORT_BY, "is for strategy: sort and strategy: zorder; add one of them"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield SORT_BY, "is for strategy: sort and strategy: zorder; add one of them"
 
 
 class TablePolicy(Policy):
@@ -354,17 +349,16 @@ class Maintenance(Policy):
 
     tables: tuple[TablePolicy, ...] = ()
 
-    @model_validator(mode="after")
-    def _with_the_tables(self) -> Maintenance:
-        problems = contradictions_given(overlaid(Policy(), self), self)
+    def _problems(self) -> Problems:
+        if found := list(super()._problems()):
+            yield from found
+            return
+        yield from contradictions_given(overlaid(Policy(), self), self)
         seen: set[str] = set()
         for index, table in enumerate(self.tables):
             at: Location = ("tables", index)
             together = overlaid(overlaid(Policy(), self), table)
-            problems.extend(((*at, *place), text) for place, text in contradictions_given(together, table))
+            yield from (((*at, *place), text) for place, text in contradictions_given(together, table))
             if table.name in seen:
-                problems.append(((*at, "name"), f"'{table.name}' stands here twice"))
+                yield (*at, "name"), f"'{table.name}' stands here twice"
             seen.add(table.name)
-        if problems:
-            raise problems_at(problems)
-        return self

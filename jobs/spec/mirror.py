@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from jobs.expression.batch_time import asks_batch_time
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.fields import PositiveInt, table_name
 from jobs.spec.services import SourceName
 from jobs.spec.table import Table
@@ -95,32 +95,27 @@ class Mirror(SpecModel):
             filled["source"] = self.source.model_copy(update={"table": named})
         return self.model_copy(update=filled)
 
-    @model_validator(mode="after")
-    def _sound(self) -> Mirror:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if self.every is not None and self.every < LEAST_PAUSE:
-            problems.append((("every",), "must be at least 5s"))
+            yield ("every",), "must be at least 5s"
         if len(set(self.key)) < len(self.key):
-            problems.append((("key",), "names a column twice"))
+            yield ("key",), "names a column twice"
         if self.where is not None:
             try:
                 parse(self.where)
             except ExpressionProblem as problem:
-                problems.append((("where",), str(problem)))
+                yield ("where",), str(problem)
             if asks_batch_time(self.where):
                 said = "must not ask for now(): a row would come and go without a change of it"
-                problems.append((("where",), said))
+                yield ("where",), said
         if self.source is not None and self.where is not None and self.source.where is None:
             said = "needs where, the mirror's condition in the source's SQL: the mirror has no other rows"
-            problems.append((("source",), said))
+            yield ("source",), said
         if self.buckets > MOST_BUCKETS:
-            problems.append((("buckets",), f"must be at most {MOST_BUCKETS:,}"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("buckets",), f"must be at most {MOST_BUCKETS:,}"
 
 
-def keep_problems(mirrors: Sequence[Mirror]) -> list[tuple[Location, str]]:
+def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
     """Returns what is wrong with mirrors of a changelog that lets changes go, once bases stand for them."""
     if not mirrors:
         return [(("changes", "keep"), "goes with mirrors: a change may go once a base of each mirror stands for it")]
@@ -137,7 +132,7 @@ def mirror_problems(
     routed: bool,
     lanes: bool,
     gated: bool,
-) -> list[tuple[Location, str]]:
+) -> list[Problem]:
     """Returns what is wrong with the mirrors, given the rest of the file.
 
     Args:
@@ -151,7 +146,7 @@ def mirror_problems(
     """
     if not mirrors:
         return []
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     if not changes:
         said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
         problems.append((("mirrors",), said))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from pydantic import model_validator
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
@@ -21,7 +20,7 @@ from jobs.schema.identifier_fields import optional_columns, with_identifier_fiel
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.spark_types import unread_problem
-from jobs.spec.base import Location, problems_at
+from jobs.spec.base import Problem, Problems
 from jobs.spec.column_problems import identifier_problems_of
 from jobs.spec.config_hash import config_hash
 from jobs.spec.error_handling import DeadLetters
@@ -85,13 +84,10 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 class StreamSpec(StreamTables):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> StreamSpec:
-        if problems := agreement_problems(self):
-            raise problems_at(problems)
-        return self
+    def _problems(self) -> Problems:
+        return iter(agreement_problems(self))
 
-    def problems_of(self, rows: Schema, columns: RecordColumns) -> list[tuple[Location, str]]:
+    def problems_of(self, rows: Schema, columns: RecordColumns) -> list[Problem]:
         """Returns what the file says of columns that rows do not have so, each with its place in the file.
 
         Args:
@@ -108,7 +104,7 @@ class StreamSpec(StreamTables):
         """
         return self.chain.output(Columns.of(decoded)).schema if self.chain else decoded
 
-    def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[tuple[Location, str]]:
+    def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[Problem]:
         """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
 
         Args:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
@@ -177,18 +177,16 @@ class Route(SpecModel):
     on_table_error: OnTableError = "stop"
     recreate: bool = False
 
-    @model_validator(mode="after")
-    def _bounded(self) -> Route:
+    def _problems(self) -> Problems:
         if not self.tables and self.to is None:
-            raise problems_at([(("tables",), "must name a table at least, or `to` say how tables are named by values")])
+            yield ("tables",), "must name a table at least, or `to` say how tables are named by values"
         if self.recreate and self.to is None:
-            raise problems_at([(("recreate",), "is of tables that values name, and route.to says how; there is none")])
+            yield ("recreate",), "is of tables that values name, and route.to says how; there is none"
         if self.columns is not None and self.to is None:
             said = "is of tables that values name, and route.to says how; there is none: write it in an entry of tables"
-            raise problems_at([(("columns",), said)])
+            yield ("columns",), said
         if (count := len(self.table_names)) > self.limit:
-            raise problems_at([(("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}")])
-        return self
+            yield ("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}"
 
     @property
     def column(self) -> tuple[str, ...] | None:
@@ -252,7 +250,7 @@ class Route(SpecModel):
 RouteField = Annotated[Route | None, ChangesRows(written=_hashed, unless=None)]
 
 
-def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Location, str]]:
+def route_column_problems(route: Route | None, rows: Schema) -> list[Problem]:
     """Returns what is wrong with the column, or the expression, that a route asks for.
 
     Args:
@@ -279,7 +277,7 @@ def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Locat
     return []
 
 
-def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
+def _expression_problems(text: str, rows: Schema) -> list[Problem]:
     try:
         kind = compiled(text, Columns.of(rows)).type
     except TransformProblem as problem:
@@ -289,7 +287,7 @@ def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
     return []
 
 
-def expression_text_problems(route: Route) -> list[tuple[Location, str]]:
+def expression_text_problems(route: Route) -> list[Problem]:
     """Returns what is wrong with the text of the expression that decides, whatever the columns are."""
     try:
         if route.expression is not None:
@@ -299,9 +297,7 @@ def expression_text_problems(route: Route) -> list[tuple[Location, str]]:
     return []
 
 
-def route_problems(
-    route: Route | None, table: Table, letters: str, others: Sequence[str]
-) -> list[tuple[Location, str]]:
+def route_problems(route: Route | None, table: Table, letters: str, others: Sequence[str]) -> list[Problem]:
     """Returns what is wrong with a route, given the rest of the file.
 
     Args:
@@ -313,7 +309,7 @@ def route_problems(
     if route is None:
         return []
     said = "is for a stream with one table of rows, and does not go with route yet"
-    problems: list[tuple[Location, str]] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
+    problems: list[Problem] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)

@@ -10,7 +10,7 @@ from pyiceberg.types import StringType
 from jobs.formats.primitive.schema import COLUMN_TYPES
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.base import Location
+from jobs.spec.base import Problem
 from jobs.spec.changes import Changes
 from jobs.spec.column_problems import (
     case_problems_of,
@@ -56,7 +56,7 @@ _KAFKA = ("topic", "partition", "offset", "timestamp")
 
 def changes_problems(
     changes: Changes | None, decode: Decode, table: Table, route: Route | None, *, own_columns: bool
-) -> list[tuple[Location, str]]:
+) -> list[Problem]:
     """Returns what of a stream's file does not go with a changelog, each with its place.
 
     Args:
@@ -68,7 +68,7 @@ def changes_problems(
     """
     if changes is None:
         return []
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     declared = {each.name for each in decode.declared.schema.fields} if decode.declared else None
     before = "before-image" if changes.envelope == "dms" else "before"
     if changes.before and declared is not None and before not in declared:
@@ -89,12 +89,12 @@ def changes_problems(
     return problems
 
 
-def _tombstone_problems(route: Route, *, own_columns: bool) -> list[tuple[Location, str]]:
+def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
     """Where records without a value would be lost on their way to several tables."""
     said = "upsert, of which records without a value are rows"
     if own_columns:
         return [(("route",), f"over columns that no file declares does not go with {said}: give each topic a stream")]
-    parks: list[tuple[Location, str]] = [
+    parks: list[Problem] = [
         (place, f"park does not go with {said}: what waits for a parked table is kept with its value")
         for place, answer in (
             (("route", "on_table_error"), route.on_table_error),
@@ -105,7 +105,7 @@ def _tombstone_problems(route: Route, *, own_columns: bool) -> list[tuple[Locati
     return parks[:1]
 
 
-Problems = list[tuple[Location, str]]
+Problems = list[Problem]
 
 
 def agreement_problems(spec: StreamSpec) -> Problems:

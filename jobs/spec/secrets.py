@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, PlainSeri
 from pydantic_core import core_schema
 
 from jobs.errors import FrazilError
-from jobs.spec.base import Location, problems_at
+from jobs.spec.base import Problem, problems_at
 from jobs.spec.yaml_document import LocatedText
 from jobs.system.carried import variable
 from jobs.system.mounted import mounted_text
@@ -184,7 +184,7 @@ def _properties(value: object) -> Any:
     if not isinstance(value, dict):
         return value
     checked: dict[str, str | Secret] = {}
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     for key, item in value.items():
         try:
             if not isinstance(key, str):

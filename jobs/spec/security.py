@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -15,11 +14,10 @@ from pydantic import (
     PlainValidator,
     SerializerFunctionWrapHandler,
     model_serializer,
-    model_validator,
 )
 
 from jobs.errors import FrazilError
-from jobs.spec.base import Flag, LocalPath, Location, SpecModel, problems_at
+from jobs.spec.base import Flag, LocalPath, Problems, SpecModel
 from jobs.spec.secrets import Secret, reveal, text_or_secret
 
 # A user may come from the environment as well: hosted brokers' users are generated API keys.
@@ -248,13 +246,7 @@ class KafkaSecurity(SpecModel):
         dumped: dict[str, Any] = handler(self)
         return {key: value for key, value in dumped.items() if value is not None or key not in ("oauth", "kerberos")}
 
-    @model_validator(mode="after")
-    def _fields_fit_the_protocol(self) -> KafkaSecurity:
-        if problems := list(self._misfits()):
-            raise problems_at(problems)
-        return self
-
-    def _misfits(self) -> Iterator[tuple[Location, str]]:
+    def _problems(self) -> Problems:
         if self.uses_sasl and self.mechanism is None:
             yield ("mechanism",), f"is required for the protocol {self.protocol}"
         needed = ("mechanism", *_WAYS.get(self.mechanism or "", _PASSWORD)) if self.uses_sasl else ()

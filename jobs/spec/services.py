@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from jobs.spec.base import LocalPath, Location, SpecModel, local_path, problems_at
+from jobs.spec.base import LocalPath, Problems, SpecModel, local_path, problems_at
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.units import Duration
@@ -78,30 +78,24 @@ class StateSettings(SpecModel):
             raise problems_at([(("store",), f"has {', '.join(twice)} in it, and so has properties; take it out here")])
         return {**value, "store": bare, "properties": {**properties, **taken}} if taken else value
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> StateSettings:
-        problems: list[tuple[Location, str]] = bare_secrets(self.properties)
+    def _problems(self) -> Problems:
+        yield from bare_secrets(self.properties)
         known = tuple(S3_PROPERTIES) if self.kind == "s3" else POSTGRES_PROPERTIES if self.kind else ()
         for key in self.properties:
             if self.store is None:
-                problems.append((("properties", key), f"is for a store; write store: {_EXAMPLES}"))
+                yield ("properties", key), f"is for a store; write store: {_EXAMPLES}"
             elif key not in known:
                 near = suggestion(key, known)
                 hint = f"did you mean '{near}'? " if near else ""
-                problems.append((("properties", key), f"is not known; {hint}known: {', '.join(known)}"))
+                yield ("properties", key), f"is not known; {hint}known: {', '.join(known)}"
         table = self.properties.get("table", DEFAULT_TABLE)
         if self.kind == "postgresql" and not (isinstance(table, str) and _TABLE.fullmatch(table)):
-            problems.append(
-                (("properties", "table"), "must be a name in lower case, with or without a schema, such as ops.frazil")
-            )
+            yield ("properties", "table"), "must be a name in lower case, with or without a schema, such as ops.frazil"
         pair = ("s3.access-key-id", "s3.secret-access-key")
         if self.kind == "s3" and sum(key in self.properties for key in pair) == 1:
-            problems.append((("properties",), f"{' and '.join(pair)} belong together"))
+            yield ("properties",), f"{' and '.join(pair)} belong together"
         if not timedelta(seconds=0.5) <= self.timeout <= timedelta(seconds=30):
-            problems.append((("timeout",), "must be between 500ms and 30s"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("timeout",), "must be between 500ms and 30s"
 
     @property
     def kind(self) -> Literal["s3", "postgresql"] | None:
@@ -158,22 +152,18 @@ class SourceSettings(SpecModel):
     timeout: Duration = timedelta(seconds=10)
     statement_timeout: Duration = timedelta(minutes=10)
 
-    @model_validator(mode="after")
-    def _known(self) -> SourceSettings:
-        problems: list[tuple[Location, str]] = bare_secrets(self.properties)
+    def _problems(self) -> Problems:
+        yield from bare_secrets(self.properties)
         for key in self.properties:
             if key not in SOURCE_PROPERTIES:
                 near = suggestion(key, SOURCE_PROPERTIES)
                 hint = f"did you mean '{near}'? " if near else ""
                 said = f"is not known; {hint}known: {', '.join(SOURCE_PROPERTIES)}"
-                problems.append((("properties", key), said))
+                yield ("properties", key), said
         if not timedelta(seconds=1) <= self.timeout <= timedelta(minutes=5):
-            problems.append((("timeout",), "must be between 1s and 5m"))
+            yield ("timeout",), "must be between 1s and 5m"
         if not timedelta(seconds=1) <= self.statement_timeout <= timedelta(days=1):
-            problems.append((("statement_timeout",), "must be between 1s and 1d"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("statement_timeout",), "must be between 1s and 1d"
 
     @property
     def secrets(self) -> Iterator[Secret]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from jobs.formats.decoder import KEY_PATH
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.event_time import EventTime
 from jobs.spec.fields import PositiveInt
 from jobs.spec.units import Duration, format_duration
@@ -26,16 +26,11 @@ class Freshness(SpecModel):
     fail: Duration
     by: Literal["arrival", "event_time"] = "arrival"
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Freshness:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         short = [name for name in ("warn", "fail") if getattr(self, name) < timedelta(seconds=60)]
-        problems.extend(((name,), "must be at least 60s") for name in short)
+        yield from (((name,), "must be at least 60s") for name in short)
         if self.warn >= self.fail:
-            problems.append((("warn",), "must be shorter than fail"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("warn",), "must be shorter than fail"
 
 
 def _json_path(value: str) -> str:
@@ -68,7 +63,7 @@ class Slo(SpecModel):
         return path in self.unknown_fields or path.startswith(below)
 
 
-def freshness_problems(freshness: Freshness | None, event_time: EventTime | None) -> list[tuple[Location, str]]:
+def freshness_problems(freshness: Freshness | None, event_time: EventTime | None) -> list[Problem]:
     """Returns what is wrong with a freshness that is judged by the watermark."""
     if freshness is None or freshness.by != "event_time":
         return []

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from jobs.spec.base import Location
+from jobs.spec.base import Location, Problem
 from jobs.spec.column_problems import partition_problems_of, table_sort_problems_of
 from jobs.spec.event_time import TABLE, EventTime, LateTable
 from jobs.spec.evolve import Publish
@@ -77,7 +77,7 @@ def late_tables(own: str, event_time: EventTime | None, route: Route | None, *, 
     return LateTables(given, own, route if each else None) if given else None
 
 
-def each_late_problems(late: LateTables, letters: str) -> Iterator[tuple[Location, str]]:
+def each_late_problems(late: LateTables, letters: str) -> Iterator[Problem]:
     """Gives what is wrong with tables of late rows for each table with columns of its own, with its place in the file.
 
     Args:
@@ -212,7 +212,7 @@ def branch_in(table: Table, dead_letters: str, route: Route | None, late: LateTa
     return MAIN_BRANCH
 
 
-def route_table_problems(route: Route | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
+def route_table_problems(route: Route | None, every: Schema, table: Table) -> Iterator[Problem]:
     """Gives what columns a route asks for that rows do not have so, each with its place in the file.
 
     Args:
@@ -228,7 +228,7 @@ def route_table_problems(route: Route | None, every: Schema, table: Table) -> It
             yield from _at(("route", "tables", number), _settings_problems(each, settings, every))
 
 
-def late_table_problems(late: LateTables | None, every: Schema, table: Table) -> Iterator[tuple[Location, str]]:
+def late_table_problems(late: LateTables | None, every: Schema, table: Table) -> Iterator[Problem]:
     """Gives what columns a table of late rows asks for that rows do not have so, each with its place in the file.
 
     Args:
@@ -241,12 +241,12 @@ def late_table_problems(late: LateTables | None, every: Schema, table: Table) ->
         yield from _at(("event_time", "late"), _settings_problems(late.given, settings, every))
 
 
-def _settings_problems(given: RoutedTable | LateTable, settings: Table, every: Schema) -> list[tuple[Location, str]]:
+def _settings_problems(given: RoutedTable | LateTable, settings: Table, every: Schema) -> list[Problem]:
     problems = partition_problems_of(every, settings) if given.partition_by is not None else []
     return [*problems, *(table_sort_problems_of(every, settings) if given.sort_by is not None else [])]
 
 
-def _at(place: Location, problems: Sequence[tuple[Location, str]]) -> Iterator[tuple[Location, str]]:
+def _at(place: Location, problems: Sequence[Problem]) -> Iterator[Problem]:
     return (((*place, *within[1:]), said) for within, said in problems)
 
 
@@ -256,7 +256,7 @@ def late_problems(
     letters: str,
     route: Route | None,
     publish: Publish | None,
-) -> list[tuple[Location, str]]:
+) -> list[Problem]:
     """Returns what is wrong with tables of late rows, given the rest of the file.
 
     Args:
@@ -278,9 +278,7 @@ def late_problems(
     return problems
 
 
-def _one_late_problems(
-    late: LateTables, table: Table, letters: str, route: Route | None
-) -> Iterator[tuple[Location, str]]:
+def _one_late_problems(late: LateTables, table: Table, letters: str, route: Route | None) -> Iterator[Problem]:
     name, place = late.beside(table.name), ("event_time", "late", "table")
     if name == table.name:
         yield place, "is the stream's own table; write land"
@@ -319,7 +317,7 @@ def without_parking(route: Route | None) -> Route | None:
     return route.model_copy(update={"on_table_error": "stop", "tables": tables})
 
 
-def late_park_problems(route: Route, event_time: EventTime | None) -> list[tuple[Location, str]]:
+def late_park_problems(route: Route, event_time: EventTime | None) -> list[Problem]:
     """Returns where a route over columns of tables' own asks for parking that does not go with tables of late rows.
 
     A record that is late, and has its row in such a table, would be kept as a letter of the other one as well.
@@ -331,7 +329,7 @@ def late_park_problems(route: Route, event_time: EventTime | None) -> list[tuple
     return [((*place, "on_table_error"), _UNDECODED) for place in places]
 
 
-def park_problems(route: Route | None, table: Table, mask: Mask) -> list[tuple[Location, str]]:
+def park_problems(route: Route | None, table: Table, mask: Mask) -> list[Problem]:
     """Returns what goes against the parking that a route asks for.
 
     Args:
@@ -341,7 +339,7 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> list[tuple[L
     """
     if route is None:
         return []
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     said: dict[str, str] = {}
     places: list[Location] = [("route", "on_table_error")] if route.on_table_error == "park" else []
     for number, each in enumerate(route.tables):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Strict, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from jobs.schema.kafka_columns import ALL_NAMES, KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.schema.needs import Path
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import BranchName, Partition, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
@@ -45,16 +45,11 @@ class KafkaColumnNames(SpecModel):
     key: Name = False
     headers: Name = False
 
-    @model_validator(mode="after")
-    def _different(self) -> KafkaColumnNames:
+    def _problems(self) -> Problems:
         names: dict[str, str] = {}
-        problems: list[tuple[Location, str]] = []
         for part, name in self._named.items():
             if name is not None and (other := names.setdefault(name.casefold(), part)) != part:
-                problems.append(((part,), f"has the name of '{other}'"))
-        if problems:
-            raise problems_at(problems)
-        return self
+                yield (part,), f"has the name of '{other}'"
 
     @property
     def columns(self) -> KafkaColumns:

@@ -17,7 +17,7 @@ from pyiceberg.types import IntegerType, NestedField
 from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.base import Location
+from jobs.spec.base import Location, Problem
 from jobs.spec.column_problems import partition_problems_of, sort_problems_of, table_sort_problems_of
 from jobs.spec.decode import Decode
 from jobs.spec.event_time import EventTime, event_time_problems_of
@@ -106,7 +106,7 @@ def topic_route_problems(
     decode: Decode,
     *,
     shadow: bool,
-) -> Iterator[tuple[Location, str]]:
+) -> Iterator[Problem]:
     """Gives what does not go with tables that have columns of their own, each with its place in the file.
 
     Args:
@@ -139,9 +139,7 @@ def topic_route_problems(
             yield ("route", "tables", entries[1], "match"), two_tables(route, topic, entries)
 
 
-def _column_problems(
-    route: Route, kafka: KafkaColumns, decode: Decode, *, shadow: bool
-) -> Iterator[tuple[Location, str]]:
+def _column_problems(route: Route, kafka: KafkaColumns, decode: Decode, *, shadow: bool) -> Iterator[Problem]:
     """What is wrong with the columns that tables have, as far as it is known without their records."""
     for place, columns in chosen_columns(route):
         if decode.of_table is not None:
@@ -192,7 +190,7 @@ def elsewhere_problem(columns: TableColumns, decode: Decode, *, shadow: bool, fo
     return f"{said}, or say decode.unknown_fields: ignore"
 
 
-def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) -> Iterator[tuple[Location, str]]:
+def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) -> Iterator[Problem]:
     """Gives the columns of tables that follow the own one in which fields would get lost, or be though left out.
 
     Args:
@@ -211,7 +209,7 @@ def chosen_columns_problems(
     table: Table,
     event_time: EventTime | None,
     maintenance: StreamMaintenance,
-) -> Iterator[tuple[Location, str]]:
+) -> Iterator[Problem]:
     """Gives what is wrong with the columns that tables of a route have of their own, each with its place in the file.
 
     Args:
@@ -244,7 +242,7 @@ def chosen_columns_problems(
         yield from ((place, said) for said in _lacking(left, name, settings, event_time, maintenance))
 
 
-def _path_problems(columns: TableColumns, every: Schema, kafka: KafkaColumns) -> Iterator[tuple[Location, str]]:
+def _path_problems(columns: TableColumns, every: Schema, kafka: KafkaColumns) -> Iterator[Problem]:
     key = "drop" if columns.drop is not None else "keep"
     within: Location = ("drop",) if key == "drop" else ()
     own = False
@@ -278,6 +276,6 @@ def _lacking(
             yield f"are too few for {name}, of which {by} asks for more: {told}"
 
 
-def _identifier_problems(left: Schema, settings: Table) -> list[tuple[Location, str]]:
+def _identifier_problems(left: Schema, settings: Table) -> list[Problem]:
     found = (identifier_problem(path, left) for path in settings.identifiers)
     return [((), said) for said in found if said]

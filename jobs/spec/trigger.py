@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Discriminator, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Tag
 
-from jobs.spec.base import SpecModel, problems_at
+from jobs.spec.base import Problems, SpecModel
 from jobs.spec.fields import NonNegativeInt
 from jobs.spec.maintenance_policy import OrNone
 from jobs.spec.secrets import Secret, secrets_in
@@ -44,11 +44,9 @@ class Restart(SpecModel):
     stable_after: Duration = timedelta(minutes=10)
     stalled_after: Annotated[OrNone, AfterValidator(_a_minute)] = timedelta(minutes=10)
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Restart:
+    def _problems(self) -> Problems:
         if self.first_delay > self.longest_delay:
-            raise problems_at([(("first_delay",), "must not be longer than longest_delay")])
-        return self
+            yield ("first_delay",), "must not be longer than longest_delay"
 
 
 class Every(SpecModel):
@@ -62,11 +60,9 @@ class Every(SpecModel):
     every: Duration = timedelta(seconds=60)
     while_red: Duration | None = None
 
-    @model_validator(mode="after")
-    def _slower(self) -> Every:
+    def _problems(self) -> Problems:
         if self.while_red is not None and self.while_red <= self.every:
-            raise problems_at([(("while_red",), "must be longer than every")])
-        return self
+            yield ("while_red",), "must be longer than every"
 
 
 def _kind(value: object) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from jobs.errors import FrazilError
-from jobs.spec.base import Location, field_path
+from jobs.spec.base import Location, Problem, field_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -56,7 +56,7 @@ def load_model(
     model: type[ModelT],
     *,
     show_values: bool,
-    further: Callable[[dict[str, Any]], Iterable[tuple[Location, str]]] | None = None,
+    further: Callable[[dict[str, Any]], Iterable[Problem]] | None = None,
 ) -> tuple[ModelT, YamlDocument]:
     """Reads a YAML file and validates it.
 
@@ -87,7 +87,7 @@ def load_model(
     raise failed
 
 
-def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path: Path) -> SpecError:
+def located(document: YamlDocument, found: Iterable[Problem], path: Path) -> SpecError:
     """Makes one error of the problems that validation found in a file, in the order of its lines."""
     lines: list[tuple[int, str]] = []
     for location, text in found:
@@ -104,7 +104,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     return by_case[near[0]] if near else None
 
 
-def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool) -> Iterator[tuple[Location, str]]:
+def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool) -> Iterator[Problem]:
     """What validation by pydantic found wrong, each with its place and a sentence.
 
     Args:

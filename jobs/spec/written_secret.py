@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from jobs.spec.base import Location
+from jobs.spec.base import Problem
 from jobs.spec.secrets import Secret, literal_secret_problem, looks_secret
 
 
@@ -156,7 +156,7 @@ def without_written(url: str, place: str) -> tuple[str, dict[str, WrittenSecret]
     return f"{before}{mark if rest else ''}{rest}" if taken else url, taken
 
 
-def bare_secrets(properties: Mapping[str, str | Secret]) -> list[tuple[Location, str]]:
+def bare_secrets(properties: Mapping[str, str | Secret]) -> list[Problem]:
     """What is wrong with properties of PostgreSQL that are secrets and stand in the file, by their place."""
     advice = "a secret must not stand in the file; write ${env:NAME} here and set the environment variable NAME"
     return [

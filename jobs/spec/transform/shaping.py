@@ -25,7 +25,7 @@ from jobs.schema.name_matching import aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
-from jobs.spec.base import Location, field_path
+from jobs.spec.base import Problem, field_path
 from jobs.spec.transform.steps import Step, rules_of
 from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem, optional, same
@@ -209,7 +209,7 @@ def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaCha
     return changed_schema(metadata.schema(), changes, metadata.last_column_id, spec.kafka_columns.names)
 
 
-Problems = list[tuple[Location, str]]
+Problems = list[Problem]
 
 
 def undeclared_problems(steps: tuple[Step, ...], of_table: str | None, others: str, *, shadow: bool) -> Problems:

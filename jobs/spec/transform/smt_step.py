@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from jobs.formats.primitive.schema import COLUMN_TYPES
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec.base import Flag, Problems, SpecModel, problems_at
 from jobs.spec.decode import Decode
 from jobs.transform.columns import TransformProblem
 from jobs.transform.smt.keys import KEY_COLUMN, of_key
@@ -55,13 +55,11 @@ class SmtStep(SpecModel):
         found["properties"] = {str(key): _text(each, (str(key),)) for key, each in given.items()}
         return found
 
-    @model_validator(mode="after")
-    def _known(self) -> SmtStep:
+    def _problems(self) -> Problems:
         try:
             self.transform()
         except TransformProblem as problem:
-            raise problems_at([(problem.place, problem.message)]) from None
-        return self
+            yield problem.place, problem.message
 
     def transform(self) -> Transform:
         """The step.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.secrets import Secret
 from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.conditional import Filter
@@ -54,16 +54,11 @@ class When(SpecModel):
     tombstone: Flag | None = None
     negated: Annotated[When | None, Field(alias="not")] = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"sql": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "sql"
 
-    @model_validator(mode="after")
-    def _says_something(self) -> When:
+    def _problems(self) -> Problems:
         if not self.conditions:
-            raise problems_at([((), "needs sql, topic, header, tombstone or not")])
-        return self
+            yield (), "needs sql, topic, header, tombstone or not"
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -125,20 +120,16 @@ class SetValue(SpecModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, data: Any) -> Any:
+    def _value_alone(cls, data: Any) -> Any:
         return data if isinstance(data, (dict, SetValue)) else {"value": data}
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> SetValue:
+    def _problems(self) -> Problems:
         if self.source is not None and self.value is not None:
-            raise problems_at([(("value",), "goes without from: a column has one value")])
+            yield ("value",), "goes without from: a column has one value"
         if self.source is None and self.value is None and self.type is None:
-            raise problems_at([((), "needs value, or from; null needs a type, such as {type: string}")])
-        if self.source is not None and self.source not in SOURCES and not self.source[len(HEADER) :]:
-            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
-        if self.source is not None and self.source not in SOURCES and not self.source.startswith(HEADER):
-            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
-        return self
+            yield (), "needs value, or from; null needs a type, such as {type: string}"
+        if self.source is not None and self.source not in SOURCES and not re.fullmatch(f"{HEADER}.+", self.source):
+            yield ("from",), f"must be {', '.join(SOURCES)}, or header:NAME"
 
     def column(self, name: str) -> SetColumn:
         """What the column of a name is set to."""
@@ -151,10 +142,7 @@ class HoistStep(SpecModel):
     into: Name
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"into": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "into"
 
     def transform(self) -> Transform:
         """The step."""
@@ -167,10 +155,7 @@ class ExtractStep(SpecModel):
     column: Name
     keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"column": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "column"
 
     def transform(self) -> Transform:
         """The step."""
@@ -220,13 +205,11 @@ class MaskStep(SpecModel):
     replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
     hash: Secret | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> MaskStep:
+    def _problems(self) -> Problems:
         if self.replacement is not None and self.hash is not None:
-            raise problems_at([(("hash",), "goes without replacement: a value is hidden in one way")])
+            yield ("hash",), "goes without replacement: a value is hidden in one way"
         if self.hash is not None and "${" not in str(self.hash):
-            raise problems_at([(("hash",), "must be a reference to the key, such as ${env:MASK_KEY}")])
-        return self
+            yield ("hash",), "must be a reference to the key, such as ${env:MASK_KEY}"
 
     def transform(self) -> Transform:
         """The step."""
@@ -239,13 +222,9 @@ class FilterStep(SpecModel):
     keep: When | None = None
     drop: When | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> FilterStep:
+    def _problems(self) -> Problems:
         if (self.keep is None) == (self.drop is None):
-            raise problems_at(
-                [((), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}")]
-            )
-        return self
+            yield (), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}"
 
     def transform(self) -> Transform:
         """The step."""

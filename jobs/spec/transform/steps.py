@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Location, Problem, Problems, SpecModel
 from jobs.spec.transform.smt_step import SmtStep
 from jobs.spec.transform.step_models import (
     ExtractStep,
@@ -75,13 +75,11 @@ class Step(SpecModel):
             return {name: {} if name == named[0] and value is None else value for name, value in data.items()}
         return data
 
-    @model_validator(mode="after")
-    def _is_one(self) -> Step:
+    def _problems(self) -> Problems:
         if len(self.names) != 1:
             known = ", ".join(name for name in type(self).model_fields if name not in self._BESIDE)
             found = f"; found {' and '.join(self.names)}" if self.names else ""
-            raise problems_at([((), f"must be one step with its options, of {known}{found}")])
-        return self
+            yield (), f"must be one step with its options, of {known}{found}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -144,9 +142,7 @@ def chain_of(steps: tuple[Step, ...]) -> Chain:
     return Chain(tuple(step.transform() for step in steps))
 
 
-def transform_problems(
-    chain: Chain, steps: tuple[Step, ...], decoded: Schema
-) -> tuple[Columns | None, list[tuple[Location, str]]]:
+def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[Problem]]:
     """The columns behind the steps, and what is wrong with a step, with its place in the file.
 
     Args:
@@ -210,13 +206,13 @@ def rules_of(rules: tuple[RowRule, ...]) -> Chain:
     return Chain(tuple(rule.transform() for rule in rules))
 
 
-def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[tuple[Location, str]]:
+def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[Problem]:
     """Returns what is wrong with a rule, with its place in the file.
 
     Args:
         rows: The columns behind the transforms.
     """
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     names: set[str] = set()
     for number, rule in enumerate(rules):
         if rule.name in names:
