@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.calls import call, constant
+from jobs.expression.calls import Function, call, constant, function
 from jobs.expression.casts import cast, coerced
-from jobs.expression.function import Function, function
-from jobs.expression.lists import element_of
+from jobs.expression.nested_functions import element_of
 from jobs.expression.nodes import Call, Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BINARY, BOOLEAN, INT, STRING

@@ -18,8 +18,7 @@ from jobs.formats.decoder_spec import (
 )
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.schema.declared import Field, StructType
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema, schema_text
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 

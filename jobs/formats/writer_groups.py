@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.formats.conform import Conform
-from jobs.formats.conform_work import Extra
+from jobs.formats.conform import Conform, Extra
 from jobs.formats.decoder import MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure, UnknownField, undecided
 from jobs.formats.decoder_spec import DecoderSpec, RowsSchema
 from jobs.formats.rescued_fields import conformed_rows
 from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, WriterDecoder, WriterSchema
-from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE
-from jobs.schema.needs import Need
+from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy, Need
 
 MOST_WRITERS = 500
 """Writer schemas whose decoders a process keeps."""

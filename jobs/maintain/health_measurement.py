@@ -27,8 +27,8 @@ from jobs.maintain.health_facts import MisnamedColumn, PartitionFacts, TableFact
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.maintain.table_growth import growth
 from jobs.schema.column_names import partition_names, unreadable_names
+from jobs.schema.iceberg_schema import unread_by_spark
 from jobs.schema.needs import column_name
-from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy

@@ -15,9 +15,9 @@ from pyiceberg.types import NestedField
 from jobs.schema.column_names import ColumnNames, partition_names
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import protected_columns
+from jobs.schema.iceberg_schema import unread_by_spark
 from jobs.schema.needs import Path
 from jobs.schema.schema_change import SchemaChange, columns_in, columns_of
-from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -28,7 +28,7 @@ from jobs.formats.decoder_spec import (
 )
 from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.own.format import own_decoder_problem
-from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
+from jobs.formats.primitive.reference import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
 from jobs.schema.declared import Field as DeclaredField
 from jobs.schema.declared import Primitive, quoted

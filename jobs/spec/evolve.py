@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
+from jobs.schema.needs import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
 from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from jobs.expression.batch_time import asks_batch_time
-from jobs.expression.parser import parse
+from jobs.expression.parser import asks_batch_time, parse
 from jobs.expression.problem import ExpressionProblem
 from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.fields import PositiveInt, table_name

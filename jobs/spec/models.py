@@ -16,10 +16,10 @@ from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
+from jobs.schema.iceberg_schema import unread_problem
 from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Problem, Problems
 from jobs.spec.column_problems import identifier_problems_of
 from jobs.spec.config_hash import config_hash

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
-from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.primitive.reference import COLUMN_TYPES
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Problem

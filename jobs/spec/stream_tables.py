@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from pydantic import PrivateAttr
 from pyiceberg.schema import Schema
 
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.needs import EvolutionPolicy
 from jobs.spec.changes import Changes, hashed_changes, row_chain
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract

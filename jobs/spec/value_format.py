@@ -20,7 +20,7 @@ from pydantic import (
 from jobs.formats.avro import options as avro_options
 from jobs.formats.connect_types import LOGICAL_TYPES
 from jobs.formats.json_schema import options as json_schema_options
-from jobs.formats.own.entry_point import NoSuchDecoderError, loaded, version_of
+from jobs.formats.own.format import NoSuchDecoderError, loaded, version_of
 from jobs.formats.protobuf import options as protobuf_options
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.schema.declared import Primitive
@@ -216,7 +216,7 @@ class ProtobufOptions(RegistryOptions):
 
 
 class OwnOptions(SpecModel):
-    """Values are read by a function of an installed package; see `jobs.formats.own.decoder`.
+    """Values are read by a function of an installed package; see `jobs.formats.own.format`.
 
     Args:
         decoder: The name under which the package declares it.

@@ -50,7 +50,6 @@ class TopicMatches(Condition):
     pattern: str
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """Each topic is looked at once."""
         encoded = pc.dictionary_encode(rows.frame.part("topic"))
         wanted = re.compile(self.pattern)
         of = pa.array([wanted.fullmatch(each) is not None for each in encoded.dictionary.to_pylist()], pa.bool_())
@@ -69,7 +68,6 @@ class HasHeader(Condition):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers."""
         return frozenset({"headers"})
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
@@ -86,7 +84,6 @@ class IsTombstone(Condition):
     """The row has no value at this step: a step before it took the value away."""
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """None where no step has."""
         return (np.zeros(rows.count, dtype=bool) if rows.tombstones is None else mask_of(rows.tombstones)), ()
 
 
@@ -102,15 +99,12 @@ class Not(Condition):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the other asks."""
         return self.inner.asks
 
     def check(self, columns: Columns) -> None:
-        """As of the other."""
         self.inner.check(columns)
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """Where the other does not."""
         found, failures = self.inner.holds(rows)
         return ~found, failures
 
@@ -127,11 +121,9 @@ class AllOf(Condition):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What any of them asks."""
         return frozenset().union(*(each.asks for each in self.inner))
 
     def check(self, columns: Columns) -> None:
-        """As of each."""
         for each in self.inner:
             each.check(columns)
 

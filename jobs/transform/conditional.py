@@ -35,26 +35,21 @@ class Conditional(Transform):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The step's."""
         return self.step.name
 
     @property
     def asks(self) -> frozenset[str]:
-        """What step and condition ask."""
         return self.step.asks | self.condition.asks
 
     @property
     def adds(self) -> frozenset[str] | None:
-        """As the step."""
         return self.step.adds
 
     @property
     def retypes(self) -> bool:
-        """As the step."""
         return self.step.retypes
 
     def prepare(self) -> None:
-        """As the step."""
         self.step.prepare()
 
     def output(self, columns: Columns) -> Columns:
@@ -149,11 +144,9 @@ class Filter(PassingStep):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the condition asks."""
         return self.condition.asks if self.condition else frozenset()
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         if self.condition is not None:
             self.condition.check(columns)
         return columns

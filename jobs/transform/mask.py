@@ -135,7 +135,6 @@ class Mask(Transform):
 
     @property
     def retypes(self) -> bool:
-        """Whether values become hashes, which are texts."""
         return self.key is not None
 
     def output(self, columns: Columns) -> Columns:
@@ -154,7 +153,6 @@ class Mask(Transform):
         return retyped_at(columns, paths, lambda field: self._kind(field.field_type))
 
     def apply(self, rows: Rows) -> Applied:
-        """Something else in place of every value."""
         secret = self.key.reveal().encode() if self.key is not None else b""
 
         def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:

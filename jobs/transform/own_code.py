@@ -91,7 +91,6 @@ class OwnCode(Transform):
         return ValueProblem(OWN_CODE_FAILED, f"the function `{self.function}` {why}")
 
     def prepare(self) -> None:
-        """Import the function."""
         loaded(self.function)
 
 

@@ -47,7 +47,6 @@ class ParseJson(Transform):
     unknown_fields: str = "ignore"
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the ones that are parsed."""
         path, field = value_field(columns, self.column, ("column",))
         top = path[0]
         if len(path) > 1 and not self.keep:

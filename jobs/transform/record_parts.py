@@ -35,7 +35,6 @@ class ToKey(PassingStep):
     column: str
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         _single_value(columns, self.column, ("column",))
         return columns
 
@@ -58,11 +57,9 @@ class ToHeaders(PassingStep):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         for header, path in self.headers:
             _single_value(columns, path, (header,))
         return columns
@@ -87,11 +84,9 @@ class DropHeaders(PassingStep):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
     def apply(self, rows: Rows) -> Applied:
-        """The other headers, in their order."""
         headers = rows.frame.part("headers")
         entries = headers.flatten()
         named = pc.is_in(pc.struct_field(entries, "key"), value_set=pa.array(self.headers, pa.string()))

@@ -33,7 +33,6 @@ class Rename(Transform):
     names: tuple[tuple[str, str], ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns under other names."""
         news: dict[Path, str] = {}
         for old, new in self.names:
             try:
@@ -45,7 +44,6 @@ class Rename(Transform):
         return Columns.of(_named(each, (each.name,), news) for each in columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """The same values."""
         into = rows.columns.behind(self)
         arrays = [_as_named(array, field.type) for array, field in zip(rows.batch.columns, into.arrow, strict=True)]
         return Applied(rows.with_batch(into, arrays))
@@ -67,7 +65,6 @@ class Keep(Transform):
         return Columns(_kept(columns.fields, (), selected(columns, self.columns, "keep")))
 
     def apply(self, rows: Rows) -> Applied:
-        """Without the others."""
         return _narrowed(rows, rows.columns.behind(self))
 
 
@@ -83,14 +80,12 @@ class Drop(Transform):
     columns: tuple[str, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """Those that no path names."""
         left = Columns(_without(columns.fields, (), set(selected(columns, self.columns, "drop"))))
         if not left.fields:
             raise TransformProblem("no column would be left")
         return left
 
     def apply(self, rows: Rows) -> Applied:
-        """Without them."""
         return _narrowed(rows, rows.columns.behind(self))
 
 

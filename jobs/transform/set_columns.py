@@ -92,7 +92,6 @@ class Set(Transform):
         return None if any(each.replace for each in self.values) else frozenset(each.name for each in self.values)
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the ones that are set."""
         fields = list(columns.fields)
         for each in self.values:
             made = column(each.name, self._kind(each), required=each.literal is not None)

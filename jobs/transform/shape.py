@@ -86,7 +86,6 @@ class Hoist(Transform):
     columns: tuple[str, ...] = ()
 
     def output(self, columns: Columns) -> Columns:
-        """Those that stay, and the struct."""
         inner = [columns.field(name, ("columns", number)) for number, name in enumerate(self.columns)]
         kind = ice.StructType(*(inner or columns.fields))
         stay = [each for each in columns if inner and each.name not in self.columns]
@@ -118,7 +117,6 @@ class Extract(Transform):
     keep: tuple[str, ...] = ()
 
     def output(self, columns: Columns) -> Columns:
-        """Those that stay, and the fields."""
         _, field = value_field(columns, self.column, ("column",))
         if not isinstance(field.field_type, ice.StructType):
             raise TransformProblem(
@@ -166,7 +164,6 @@ class Split(Transform):
     rest: bool = False
 
     def output(self, columns: Columns) -> Columns:
-        """Those with one for each part."""
         _, field = value_field(columns, self.column, ("column",))
         if not isinstance(field.field_type, ice.StringType):
             raise TransformProblem(
@@ -175,7 +172,6 @@ class Split(Transform):
         return Columns.of((*columns.fields, *(column(name, ice.StringType()) for name in self.into)))
 
     def apply(self, rows: Rows) -> Applied:
-        """Null parts of a null text."""
         path, _ = value_field(rows.columns, self.column)
         text = value_at(rows.batch.column(rows.columns.index(path[0])), path[1:])
         count = len(self.into)

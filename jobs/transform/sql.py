@@ -10,9 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from jobs.expression.batch_time import asks_batch_time
-from jobs.expression.expression import Evaluated, Expression, compile_condition, compile_expression
-from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.expression.expression import FRAME_PARTS, Evaluated, Expression, compile_condition, compile_expression
+from jobs.expression.parser import asks_batch_time
 from jobs.expression.problem import ExpressionProblem
 from jobs.formats.problems import EXPRESSION_FAILED, RULE_VIOLATED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
@@ -86,12 +85,10 @@ class Compute(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the expressions ask."""
         return frozenset().union(*(asks_of(text) for _, text in self.expressions))
 
     @property
     def adds(self) -> frozenset[str]:
-        """Those that it computes."""
         return frozenset(name for name, _ in self.expressions)
 
     def output(self, columns: Columns) -> Columns:
@@ -136,7 +133,6 @@ class SqlCondition(Condition):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the expression asks."""
         return asks_of(self.text)
 
     def check(self, columns: Columns) -> None:
@@ -144,7 +140,6 @@ class SqlCondition(Condition):
         compiled(self.text, columns, condition=True)
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """Where it is true."""
         found = evaluated(compiled(self.text, rows.columns, condition=True), rows)
         return mask_of(found.true()), failures_of(found, self.text)
 
@@ -169,16 +164,13 @@ class Rule(Transform):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The rule's."""
         return self.rule
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the expression asks."""
         return asks_of(self.expect)
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         compiled(self.expect, columns, ("expect",), condition=True)
         return columns
 

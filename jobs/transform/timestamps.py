@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.zone_times import local_times
+from jobs.expression.time_functions import local_times
 from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.columns.time_bounds import beyond_years
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
@@ -63,7 +63,6 @@ class ParseTimestamp(Transform):
     into: str = "timestamptz"
 
     def output(self, columns: Columns) -> Columns:
-        """The columns as times."""
         self._declared  # noqa: B018 - refuses patterns and zones that are none
         paths = selected(columns, self.columns)
         for path in paths:
@@ -77,7 +76,6 @@ class ParseTimestamp(Transform):
         return retyped_at(columns, paths, lambda _: _KINDS[self.into])
 
     def apply(self, rows: Rows) -> Applied:
-        """Each value at its instant."""
         declared = self._declared
 
         def change(array: pa.Array, _: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
@@ -119,7 +117,6 @@ class FormatTimestamp(Transform):
     zone: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The columns as texts or numbers."""
         if (self.format is None) == (self.unit is None):
             raise TransformProblem("say format or unit, one of them", ("format",))
         if self.zone is not None and known_zone(self.zone) is None:
@@ -140,7 +137,6 @@ class FormatTimestamp(Transform):
         return retyped_at(columns, paths, lambda _: ice.LongType() if self.unit else ice.StringType())
 
     def apply(self, rows: Rows) -> Applied:
-        """The same times."""
 
         def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:
             if self.unit:

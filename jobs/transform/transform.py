@@ -174,11 +174,9 @@ class PassingStep(Transform):
 
     @property
     def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
         return frozenset()
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         return columns
 
 

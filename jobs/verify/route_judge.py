@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType, IntegerType, NestedField, StructType
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
-from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.expression.expression import FRAME_PARTS
 from jobs.pipeline.route_dispatch import Dispatch
 from jobs.pipeline.row_steps import aligned, row_steps_of
 from jobs.spec.models import StreamSpec

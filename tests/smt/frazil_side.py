@@ -22,8 +22,7 @@ from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue
 from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.transform.chain import Chain
 from jobs.transform.columns import Columns

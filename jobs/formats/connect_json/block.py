@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.connect_json.envelope import Frame, frame_of
-from jobs.formats.connect_json.payloads import SCHEMA_CONTENT, Payloads
+from jobs.formats.connect_json.payloads import SCHEMA_CONTENT, Frame, Payloads, frame_of
 from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Decoded
 from jobs.formats.decoder_spec import DecoderSpec

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.connect_json.envelope import Envelope, read_envelope
-from jobs.formats.connect_json.payloads import SCHEMA_CONTENT, Payloads
+from jobs.formats.connect_json.payloads import SCHEMA_CONTENT, Envelope, Payloads, read_envelope
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.problems import ValueProblem

@@ -49,9 +49,8 @@ from jobs.formats.json.rescued_json import rescued_values
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, shown_key
 from jobs.schema.declared import StructType
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.needs import Change, Need, Path
+from jobs.schema.needs import Change, EvolutionPolicy, Need, Path
 
 MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""

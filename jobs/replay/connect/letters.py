@@ -13,7 +13,7 @@ from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.known_formats import FORMATS
-from jobs.pipeline.topic_columns import columns_by_topic
+from jobs.pipeline.topic_tables import columns_by_topic
 from jobs.replay.connect.records import QueueRecords
 from jobs.schema.name_matching import EXACT_NAMES
 from jobs.spec.models import StreamSpec

@@ -69,7 +69,6 @@ class DebeziumChanges(RowChanges):
         return Shape(fields, beside, key_struct(columns, self.key), fields if self.before else None).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All events at once."""
         into = rows.columns.behind(self)
         events = events_of(rows)
         keys = key_values(rows, into.arrow.field(KEY).type if KEY in into.names else None)

@@ -266,11 +266,9 @@ class EventsOnly(Transform):
     documents: bool = False
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         event_problem(columns, documents=self.documents)
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Rows stay as they are."""
         events = events_of(rows)
         return settled(rows, events.failures, events.filtered)

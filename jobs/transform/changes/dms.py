@@ -77,7 +77,6 @@ class DmsChanges(Transform):
         return Shape(fields, beside, key_struct(columns, self.key), before).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once."""
         into = rows.columns.behind(self)
         ops, aside, failures = dms_ops(rows)
         data = value_of(rows, ("data",))
@@ -112,12 +111,10 @@ class DmsRecordsOnly(Transform):
     name: ClassVar[str] = "changes"
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         dms_problem(columns)
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Rows stay as they are."""
         _, aside, failures = dms_ops(rows)
         return settled(rows, failures, np.flatnonzero(aside))
 

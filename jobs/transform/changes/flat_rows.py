@@ -74,7 +74,6 @@ class FlatChanges(RowChanges):
         return Shape(row, beside, key_struct(columns, self.key)).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once."""
         ops, failures = self._ops(rows)
         reads = mask_of(pc.equal(ops, READ))
         positions, lineages, lacking = order_positions(rows, self.order_by, reads)

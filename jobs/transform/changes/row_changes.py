@@ -21,7 +21,7 @@ from jobs.formats.decoder_spec import DecoderSpec, TableSchema
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import BAD_ENVELOPE
 from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.schema.field_ids import fresh_schema
+from jobs.schema.iceberg_schema import fresh_schema
 from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import KEY
 from jobs.transform.columns import Columns

@@ -271,7 +271,6 @@ class ConnectCast(Transform):
         return cls(tuple((name, target.lower()) for name, target in types), lenient)
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns in other types."""
         wanted = dict(self.types)
         for name, target in self.types:
             kind = columns.field(name, ("spec",)).field_type

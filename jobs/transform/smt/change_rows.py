@@ -48,7 +48,6 @@ class DebeziumChange(Transform):
     key: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, and the struct `_cdc`."""
         fields = [
             column("op", ice.StringType(), required=True),
             column("ts", ice.TimestamptzType(), required=True),
@@ -99,7 +98,6 @@ class DmsChange(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, and the struct `_cdc`."""
         data = kind_at(columns, ("data",))
         if not isinstance(data, ice.StructType):
             raise TransformProblem(f"DmsTransform takes a struct 'data'; there are {', '.join(columns.names)}", ())

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.schema.compatibility import widened_type
-from jobs.schema.field_ids import fresh_schema
+from jobs.schema.iceberg_schema import fresh_schema
 from jobs.transform.columns import Columns, TransformProblem, optional, retyped
 from jobs.transform.transform import Rows
 

@@ -39,11 +39,9 @@ class FromHeader(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers."""
         return _HEADERS
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the column."""
         if self.column not in columns.names:
             return Columns.of((*columns, column(self.column, ice.StringType())))
         kind = columns.field(self.column).field_type

@@ -151,7 +151,6 @@ class JsonToMap(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The others, and the map."""
         stay = [each for each in columns if each.name != self.column]
         return Columns.of((*stay, column(_PAYLOAD, _MAP)))
 
@@ -186,7 +185,6 @@ class JsonToColumns(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The others, and those of the object."""
         return self.parse.output(columns)
 
     def apply(self, rows: Rows) -> Applied:

@@ -62,7 +62,6 @@ class WithinStruct(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the steps ask."""
         return InOrder(self.steps).asks
 
     def output(self, columns: Columns) -> Columns:
@@ -142,14 +141,12 @@ class IntoField(Transform):
     field: str
 
     def output(self, columns: Columns) -> Columns:
-        """The column as a struct."""
         return Columns.of(
             retyped(each, ice.StructType(renamed(each, self.field))) if each.name == self.column else each
             for each in columns
         )
 
     def apply(self, rows: Rows) -> Applied:
-        """The same values."""
         into, at = rows.columns.behind(self), rows.columns.index(self.column)
         keys, kind = rows.batch.column(at), into.arrow.field(at).type
         struct = pa.StructArray.from_arrays([keys], fields=list(kind), mask=keys.is_null())
@@ -170,12 +167,10 @@ class WholeColumn(Transform):
     steps: tuple[Transform, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The column as the steps give it."""
         (made,) = InOrder(self.steps).output(Columns((columns.field(self.column),))).fields
         return Columns.of(made if each.name == self.column else each for each in columns)
 
     def apply(self, rows: Rows) -> Applied:
-        """The other columns stay."""
         into, at = rows.columns.behind(self), rows.columns.index(self.column)
         alone = Columns((rows.columns.fields[at],))
         batch = pa.RecordBatch.from_arrays([rows.batch.column(at)], schema=alone.arrow)
@@ -196,11 +191,9 @@ class NeedsKey(Transform):
     column: str
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Those whose key is null fail."""
         absent = np.flatnonzero(rows.batch.column(self.column).is_null().to_numpy(zero_copy_only=False))
         said = "needs a key, found null"
         return settled(rows, [RowFailure(int(row), NULL_IN_REQUIRED, said, f"$.{self.column}") for row in absent])

@@ -163,7 +163,6 @@ class InOrder(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What any of them asks."""
         return frozenset().union(*(each.asks for each in self._steps))
 
     @property
@@ -172,12 +171,10 @@ class InOrder(Transform):
         return added_columns(self._steps)
 
     def prepare(self) -> None:
-        """As each of them."""
         for each in self._steps:
             each.prepare()
 
     def output(self, columns: Columns) -> Columns:
-        """Those behind the last one."""
         for each in self._steps:
             columns = Columns.of(each.output(columns).fields)
         return columns

@@ -46,7 +46,6 @@ class MongoDocuments(Transform):
     key: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         if self.key is not None and not isinstance(kind_at(columns, (self.key, "id")), ice.StringType):
             said = f"the key of an event of MongoDB is a struct with a text id, and '{self.key}' is none"
             raise TransformProblem(said, (KEY_COLUMN,))

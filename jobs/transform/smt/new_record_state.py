@@ -49,7 +49,6 @@ class DropNamedFields(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers."""
         return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
@@ -143,11 +142,9 @@ class NewRecordState(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers, where some are added."""
         return frozenset({"headers"}) if self.headers else frozenset()
 
     def output(self, columns: Columns) -> Columns:
-        """The row's, and those that are added."""
         fields = list(row_fields(columns, _NAME, deleted=self.rewrites))
         if self.topic_field is not None and self.topic_field not in [each.name for each in fields]:
             raise TransformProblem(f"there is no field '{self.topic_field}' in after", ("route.by.field",))
@@ -160,7 +157,6 @@ class NewRecordState(Transform):
         return Columns.of(fields)
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once."""
         into = rows.columns.behind(self)
         after, before = struct_or_null(rows, "after"), struct_or_null(rows, "before")
         deleted, state = after.is_null(), after

@@ -41,11 +41,9 @@ class EmptyListsAsNull(Transform):
     columns: tuple[str, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Values that are no lists stay."""
         arrays = [
             _without_empty(array, field) if field.name in self.columns else array
             for array, field in zip(rows.batch.columns, rows.columns.arrow, strict=True)
@@ -120,11 +118,9 @@ class OutboxEvent(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
-        """The payload, and the fields beside it."""
         fields = {each.name: each for each in row_fields(columns, _NAME)}
         made = [optional(column(_PAYLOAD, fields[self.payload].field_type))]
         return Columns.of([*made, *(column(each.name, fields[each.field].field_type) for each in self.envelope)])

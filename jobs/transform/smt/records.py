@@ -45,7 +45,6 @@ class ToJsonKey(PassingStep):
     columns: tuple[str, ...]
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         for name in self.columns:
             kind = columns.field(name, ("fields",)).field_type
             if not isinstance(kind, ice.BinaryType) and cast_problem(kind, ice.StringType()):
@@ -113,7 +112,6 @@ class RouteByPattern(PassingStep):
     replacement: Replacement
 
     def apply(self, rows: Rows) -> Applied:
-        """Each topic is looked at once."""
         encoded = pc.dictionary_encode(rows.frame.part("topic"))
         names = [self._routed(each) for each in encoded.dictionary.to_pylist()]
         return Applied(with_topic(rows, pa.array(names, pa.string()).take(encoded.indices)))
@@ -137,7 +135,6 @@ class RouteByTime(PassingStep):
     format: SimpleDateFormat
 
     def apply(self, rows: Rows) -> Applied:
-        """A name for each record."""
         topics = rows.frame.part("topic")
         ms = rows.frame.part("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         values = {"${topic}": topics, "${timestamp}": self.format.written(ms)}
@@ -165,7 +162,6 @@ class AddHeader(PassingStep):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return _HEADERS
 
     def apply(self, rows: Rows) -> Applied:

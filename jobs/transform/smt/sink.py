@@ -37,11 +37,9 @@ class CopyColumn(Transform):
     target: str
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the copy."""
         return Columns.of((*columns, renamed(columns.field(self.source, ("source.field",)), self.target)))
 
     def apply(self, rows: Rows) -> Applied:
-        """The same values."""
         into = rows.columns.behind(self)
         copied = rows.batch.column(rows.columns.index(self.source))
         return Applied(rows.with_batch(into, [*rows.batch.columns, copied]))
@@ -71,7 +69,6 @@ class KafkaMetadata(Transform):
         return frozenset(f"{self.prefix}_{name}" for name in names)
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the record's."""
         parts = [*_PARTS, *([(self.constant[0], ice.StringType())] if self.constant else [])]
         if self.nested:
             fields = [column(name, kind, required=name != "timestamp") for name, kind in parts]

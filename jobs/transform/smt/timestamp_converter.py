@@ -62,7 +62,6 @@ class ConvertTimestamp(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The column in its new type."""
         kind = columns.field(self.column, ("field",)).field_type
         if not isinstance(kind, _READ):
             known = "TimestampConverter reads string, long, date, time, timestamp and timestamptz"

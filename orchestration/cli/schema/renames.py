@@ -8,7 +8,7 @@ import click
 from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
-from jobs.schema.renames import RenamedColumn, parse_rename
+from jobs.schema.difference import RenamedColumn, parse_rename
 from jobs.schema.schema_change import columns_of
 
 

@@ -11,9 +11,8 @@ import yaml
 from jobs.errors import FrazilError
 from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema, unread_problem
 from jobs.schema.parser import parse_schema
-from jobs.schema.spark_types import unread_problem
 from jobs.spec.models import StreamSpec
 
 _WIDTH = 118

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.expression.batch_time import asks_batch_time
+from jobs.expression.parser import asks_batch_time
 
 
 @pytest.mark.parametrize(

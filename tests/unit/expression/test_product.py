@@ -12,8 +12,8 @@ import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from jobs.expression.calls import Function
 from jobs.expression.expression import compile_expression
-from jobs.expression.function import Function
 from jobs.expression.functions import FUNCTIONS
 from jobs.expression.problem import ExpressionProblem
 from jobs.schema.arrow_schema import rows_arrow_schema, rows_arrow_type

@@ -18,8 +18,8 @@ from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.registry_decoder import RegistryKind, registry_format
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.needs import EvolutionPolicy
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
 

@@ -168,7 +168,7 @@ def test_what_no_column_takes_is_left_out_where_it_would_be_refused() -> None:
 
 
 def test_what_a_table_s_policy_may_take_is_no_bad_record() -> None:
-    from jobs.schema.evolution_policy import EvolutionPolicy
+    from jobs.schema.needs import EvolutionPolicy
 
     policy = {"evolve": EvolutionPolicy(add="auto", widen="auto", relax="auto")}
     rows = resolved(DecoderSpec("avro", DeclaredSchema("v int not null"), policy))

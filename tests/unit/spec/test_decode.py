@@ -10,7 +10,7 @@ import yaml
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
-from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.primitive.reference import COLUMN_TYPES
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
 from jobs.schema.parser import parse_schema

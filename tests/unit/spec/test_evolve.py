@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
+from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

@@ -23,8 +23,7 @@ from jobs.schema.decoded_columns import (
     properties_as_decided,
 )
 from jobs.schema.evolution import Evolution, judged
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
 from jobs.schema.schema_change import columns_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import (

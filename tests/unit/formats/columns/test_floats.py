@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.columns.floats import halfway
+from jobs.formats.columns.primitive_columns import halfway
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.parser import parse_schema

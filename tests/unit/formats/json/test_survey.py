@@ -18,9 +18,8 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.column_changes import changed_columns
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.needs import Need
+from jobs.schema.needs import EvolutionPolicy, Need
 from jobs.schema.parser import parse_schema
 
 TABLE = "id string not null, n int, d decimal(4,2), f float, s struct<a int not null>, m map<string, int>"

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from jobs.formats.decoder_spec import DecoderSpec, TableSchema
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
-from jobs.formats.json_schema.format import JSON_SCHEMA
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
+from jobs.formats.known_formats import JSON_SCHEMA
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
 from jobs.spec.decode import Decode
 
