@@ -1,8 +1,5 @@
 """Binder of expressions: from what a text says to nodes whose columns, functions and types are known."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -24,10 +24,6 @@ from jobs.expression.sql_types import BOOLEAN, STRING, name_of
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.kafka_columns import TYPES
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 DEEPEST = 150
 """Kernels within each other, so that a task evaluates wherever it stands in its own stack."""
 

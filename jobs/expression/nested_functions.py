@@ -17,9 +17,6 @@ from jobs.expression.nodes import Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BINARY, INT, STRING, is_integer, name_of
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 def member(node: Node, name: str, expression: str) -> Node:
     """A field of a struct; null where the struct is.

@@ -28,10 +28,6 @@ from jobs.expression.sql_types import (
 )
 from jobs.expression.values import Kernel
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _WIDE = 76
 _PLACES = 6
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -197,10 +193,6 @@ def _rest(left: pa.Array | pa.Scalar, right: pa.Array | pa.Scalar) -> pa.Array:
     zero = pc.equal(divisor, 0)
     quotient = pc.divide(left, _without_zero(divisor, zero))
     return _unless_zero(pc.subtract(left, pc.multiply(quotient, divisor)), left, zero)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 COMPARISONS = {

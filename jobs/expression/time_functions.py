@@ -35,10 +35,6 @@ from jobs.formats.columns.time_bounds import BEYOND_YEARS, beyond_years
 from jobs.schema.declared import Primitive
 from jobs.schema.time_patterns import TimeTexts, known_zone, parse_pattern, zone_problem
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times
 _MICROSECOND, _SECOND = timedelta(microseconds=1), 1_000_000
 _ARROW_FIRST, _ARROW_LAST = (
@@ -132,10 +128,6 @@ def _moment(micros: int) -> datetime:
 
 def _offset(moment: datetime) -> int:
     return (moment.utcoffset() or timedelta()) // _MICROSECOND
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _PARTS: dict[str, tuple[Kernel, dict[str, object]]] = {

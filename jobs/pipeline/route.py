@@ -99,10 +99,6 @@ def _narrow_struct(array: pa.StructArray, kind: ice.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=array.is_null() if array.null_count else None)
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 STAGE = "route"
 """The stage that refuses a record which no table takes, as dead letters call it."""
 

@@ -3,9 +3,6 @@
 A header counts before the first bytes of a value: bytes that look like an id by accident are then never taken for one.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -92,10 +92,6 @@ def type_of(text: str, place: tuple[str, ...] = ()) -> ice.IcebergType:
     return fields[0].field_type
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 Leaf = tuple[pa.Array, list[BadValue]]
 
 _WHOLE = (ice.IntegerType, ice.LongType)

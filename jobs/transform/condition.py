@@ -1,8 +1,5 @@
 """Conditions: which rows of a block a step is for, by their topic, their headers, or what is left of them."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import re

@@ -21,10 +21,6 @@ from jobs.transform.nested import changed_at, retyped_at
 from jobs.transform.path import Path, field_at, selected
 from jobs.transform.transform import Applied, Rows, Transform
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _BLOCK = 64
 """Bytes that SHA-256 reads at a time."""
 _SAMPLE = 1_000
@@ -83,10 +79,6 @@ def _digests(values: pa.Array, key: bytes) -> pa.Array:
     frame = datafusion.SessionContext(config).from_arrow(pa.RecordBatch.from_arrays([values], ["v"]))
     found = frame.select(hashed.alias("v")).collect()
     return pa.concat_arrays([each.column(0).cast(pa.string()) for each in found])
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _ZEROS = (

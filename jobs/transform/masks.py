@@ -1,8 +1,5 @@
 """Masks of rows: truths of Arrow as NumPy has them, and values without some of their rows."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from typing import TypeAlias

@@ -1,8 +1,5 @@
 """Nested columns: values at paths within structs and lists are changed, and all around them stays as it is."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

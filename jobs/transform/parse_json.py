@@ -1,8 +1,5 @@
 """Parse JSON: a text of JSON becomes columns of a declared schema, by the decoder of JSON values."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """Parts of the record made of columns: its key, and its headers, with those that are dropped."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
 """Rename, keep and drop: which columns there are, within structs as well, and what they are called."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,8 +1,5 @@
 """Set: columns with a value that is the same in every row, or with what Kafka keeps of the record."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

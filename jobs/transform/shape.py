@@ -19,9 +19,6 @@ from jobs.transform.nested import value_at
 from jobs.transform.path import shown, value_field
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 @dataclass(frozen=True, slots=True)
 class Flatten(Transform):
@@ -66,10 +63,6 @@ class Flatten(Transform):
             inner = column(name, each.field_type, required=each.required and field.required)
             for leaf, path in self._leaves(inner, top=False):
                 yield leaf, [each.name, *path]
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +133,6 @@ class Extract(Transform):
             return Applied(made)
         gone = struct.is_null() if rows.tombstones is None else pc.or_(struct.is_null(), rows.tombstones)
         return Applied(Rows(made.columns, made.batch, made.frame, gone))
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,6 @@ from jobs.transform.frame import BATCH_TIME, FETCHED
 from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}
 _HEADER = re.compile(r"\bheader\s*\(", re.IGNORECASE)
 
@@ -142,10 +138,6 @@ class SqlCondition(Condition):
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
         found = evaluated(compiled(self.text, rows.columns, condition=True), rows)
         return mask_of(found.true()), failures_of(found, self.text)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 @dataclass(frozen=True, slots=True)

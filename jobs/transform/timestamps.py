@@ -184,10 +184,6 @@ def _texts(formats: Sequence[str], zone: str | None, kind: str) -> TimeTexts:
     return texts
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MOST = (2**63 - 1) // 1_000
 

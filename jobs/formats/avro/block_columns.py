@@ -206,10 +206,6 @@ def drop(columns: Sequence[pa.Array], refused: Indices, schema: pa.Schema) -> pa
     return pa.RecordBatch.from_arrays(kept.columns, schema=schema)
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 Bytes = npt.NDArray[np.uint8]
 
 _WIDTH = 16

@@ -40,10 +40,6 @@ from jobs.formats.problems import (
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _KINDS = {
     "n": "null",
     '"': "a string",
@@ -91,10 +87,6 @@ def initials(text: pa.StringArray) -> npt.NDArray[np.uint8]:
     _, offsets, data = text.buffers()
     starts = np.frombuffer(offsets, np.int32)[: len(text)]
     return np.frombuffer(data, np.uint8)[starts]
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 def json_values(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
@@ -161,10 +153,6 @@ def nearest_float(text: str, double: float) -> np.float32:
         towards = np.float32(np.inf if number > middle else -np.inf)
         # The even one is one of the two neighbours: right already, or one step away.
         return even if (float(even) > double) == (number > middle) else np.nextafter(even, towards)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _BITS = {"int": 31, "long": 63}
@@ -238,10 +226,6 @@ def nearest(declared: Primitive, text: pa.StringArray) -> Leaf:
     refused = [BadValue(i, OUT_OF_RANGE, f"needs {declared}, found a number beyond its range") for i in infinite]
     array = pa.array(numbers, mask=null)
     return (without(array, infinite) if infinite else array), refused
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _MICROS_PER = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}

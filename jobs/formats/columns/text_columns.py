@@ -1,8 +1,5 @@
 """Text columns: decimals, dates and times converted a column at a time; doubtful texts are converted one by one."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

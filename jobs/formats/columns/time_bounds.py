@@ -1,8 +1,5 @@
 """Bounds of dates and timestamps: the years 0001 to 9999 in UTC, beyond which Python has no values."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from functools import lru_cache

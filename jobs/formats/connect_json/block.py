@@ -7,9 +7,6 @@ exactly one value; so what ends early and goes on with another member is none. A
 payload is not what the schema says, go to the reference one by one.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -3,9 +3,6 @@
 The schemas say the columns; the payloads, decoded by them, say what is in these.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json

@@ -4,9 +4,6 @@ Numbers are read as one array of bytes once each value is known to have their wi
 once Arrow has found them to be UTF-8. Values that are not so are left to the reference, so failures are always its own.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from typing import Any

@@ -9,9 +9,6 @@ else. What the bytes do not tell (two fields of a oneof, a key of a map that com
 another order, are decoded by the reference, so failures are always its own.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -35,10 +35,6 @@ from jobs.formats.protobuf.message_tree import (
 from jobs.formats.protobuf.values import json_text
 from jobs.formats.protobuf.wire_walk import name_of
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Column: TypeAlias = tuple[pa.Array, Mask | None]
 """Values, and which of them are doubtful; None if none is."""
@@ -209,10 +205,6 @@ def _unscaled(values: pa.BinaryArray, lengths: npt.NDArray[Any]) -> npt.NDArray[
 
 def _both(one: pa.BooleanArray, other: pa.BooleanArray) -> Mask:
     return pc.and_(one, other).to_numpy(zero_copy_only=False)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 Indices = npt.NDArray[np.int64]

@@ -1,8 +1,5 @@
 """Debezium's envelope: events of change become rows of a changelog."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

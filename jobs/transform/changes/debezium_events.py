@@ -24,10 +24,6 @@ from jobs.transform.smt.debezium_envelope import kind_at
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _MESSAGE = "m"
 _KINDS = "c, u, d, r, t or m"
 _STAMPED = ("ts_us", "ts_ms")
@@ -156,10 +152,6 @@ def _column(rows: Rows, name: str, kind: pa.DataType) -> pa.Array:
 
 def _there(rows: Rows, name: str) -> Mask:
     return mask_of(_column(rows, name, pa.null()).is_valid())
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 NUMBERS = ("lsn", "pos", "row", "server_id", "event_serial_no", "txId", "ts_ms", "ts_us")

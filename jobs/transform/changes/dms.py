@@ -4,9 +4,6 @@ A record has the row in `data`, and in `metadata` what happened to it. What happ
 type `control`.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping

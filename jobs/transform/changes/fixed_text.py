@@ -1,8 +1,5 @@
 """Fixed text: numbers as hexadecimal digits of one width, joined to texts that sort as the numbers do."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

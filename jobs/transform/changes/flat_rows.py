@@ -36,10 +36,6 @@ from jobs.transform.masks import Mask, mask_of
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.LongType)
 
 
@@ -184,10 +180,6 @@ def _times(rows: Rows, at: str | None) -> tuple[pa.Array, list[RowFailure]]:
 
 def _shown(value: object) -> str:
     return "null" if value is None else shown(str(value))
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _KINDS = (ice.IntegerType, ice.LongType, ice.DateType, ice.TimestampType, ice.TimestamptzType, ice.StringType)

@@ -4,9 +4,6 @@ Each document is read by itself, since its values say their types. Of an update 
 others are unavailable: they are as they were.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json

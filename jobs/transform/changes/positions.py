@@ -44,10 +44,6 @@ def null_unless(values: pa.Array, valid: Mask) -> pa.Array:
     return values.take(pa.array(indices, mask=~valid))
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _PG_SEQUENCE = r'^\s*\[\s*(?:null|"(?P<commit>[0-9]{1,19})")\s*,\s*(?:null|"(?P<lsn>[0-9]{1,19})")\s*\]\s*$'
 
 
@@ -92,10 +88,6 @@ def _unsigned(digits: pa.Array) -> pa.Array:
     return numbers.cast(pa.uint64()).view(pa.int64())
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _FILE = r"^(?P<base>.*)\.(?P<number>[0-9]{1,9})$"
 
 
@@ -116,10 +108,6 @@ def binlog_positions(source: SourceBlock) -> Positions:
     negative = lacking & mask_of(pc.less(source.signed("pos"), 0))
     found = {"file or source.pos": lacking & ~negative, "pos": negative}
     return Positions(joined_digits(parts, valid), null_unless(lineage, valid), found)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 SQLSERVER_DIGITS, DB2_DIGITS = 20, 32
@@ -161,10 +149,6 @@ def _lsn(texts: pa.Array) -> pa.Array:
     return pc.if_else(groups, pc.replace_substring(small, ":", ""), pa.scalar(None, pa.string()))
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 def oracle_positions(source: SourceBlock) -> Positions:
     """Oracle: the system change number of the commit, 16 digits; of a row of a snapshot that at which it was read.
 
@@ -181,10 +165,6 @@ def oracle_positions(source: SourceBlock) -> Positions:
     return Positions(
         joined_digits([number_digits(number)], valid), null_unless(lineage, valid), {"commit_scn": lacking}
     )
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _KERNELS: Mapping[str, Callable[[SourceBlock], Positions]] = {

@@ -29,9 +29,6 @@ from jobs.transform.masks import Mask, mask_of
 from jobs.transform.set_columns import last_header
 from jobs.transform.transform import RowFailure, Rows, Transform
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 def own_fields(columns: Columns, besides: Collection[str]) -> tuple[ice.NestedField, ...]:
     """The columns of rows that are the source's: neither the key nor others that a record has beside its value."""
@@ -67,10 +64,6 @@ def as_kind(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_integer(array.type) and pa.types.is_integer(kind) and array.type.bit_width < kind.bit_width:
         return array.cast(kind)
     return None
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _NAMES = pa.list_(pa.field("element", pa.string()))
@@ -226,10 +219,6 @@ def with_key_decoder(chain: Chain, keys: DecoderSpec) -> Chain:
         replace(each, keys=keys) if isinstance(each, RowChanges) and each.key is None else each for each in chain.steps
     ]
     return replace(chain, steps=tuple(steps))
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 HEADER = "__debezium.oldkey"

@@ -29,10 +29,6 @@ from jobs.transform.smt.java import (
 from jobs.transform.smt.known import Known, Properties
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 KINDS: dict[str, ice.IcebergType] = {
     **dict.fromkeys(("int8", "int16", "int32"), ice.IntegerType()),

@@ -1,8 +1,5 @@
 """Change events as the Iceberg sink's transforms shape them: the row on top, and what happened to it in `_cdc`."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import re

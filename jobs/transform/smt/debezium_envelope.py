@@ -98,10 +98,6 @@ def _nulls(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 def row_fields(columns: Columns, smt: str, *, deleted: bool = False) -> tuple[ice.NestedField, ...]:
     """The fields of the row that an event is about.
 

@@ -1,8 +1,5 @@
 """HeaderToValue of Debezium: headers of a record as columns of its row, or as fields within them."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

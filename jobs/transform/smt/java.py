@@ -12,10 +12,6 @@ import pyarrow.compute as pc
 
 from jobs.transform.columns import TransformProblem
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 WHOLE = r"^[+-]?[0-9]+$"
 """A whole number, for `Long.parseLong`."""
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?", re.ASCII)

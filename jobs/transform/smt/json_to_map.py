@@ -127,10 +127,6 @@ _DECODERS = {
 }
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _NAME = "JsonToMapTransform"
 _PAYLOAD = "payload"
 _FIRST = 64

@@ -26,9 +26,6 @@ from jobs.transform.smt.records import HEADER_FROM
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 def fields_of_key(columns: Columns, name: str) -> Columns | None:
     """The fields of the key as columns; None of a key that is a single value.

@@ -30,9 +30,6 @@ from jobs.transform.smt.debezium_envelope import (
 from jobs.transform.smt.known import Known, Properties
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 @dataclass(frozen=True, slots=True)
 class DropNamedFields(Transform):
@@ -106,10 +103,6 @@ def _listed_names(value: bytes) -> list[str] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else None
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _MODES = ("tombstone", "drop", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")

@@ -25,9 +25,6 @@ from jobs.transform.smt.known import Known, Properties
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 
 @dataclass(frozen=True, slots=True)
 class EmptyListsAsNull(Transform):
@@ -66,10 +63,6 @@ def _without_empty(array: pa.Array, field: pa.Field) -> pa.Array:
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(offsets).cast(pa.int32())])
     values = _without_empty(array.flatten(), kind.value_field)
     return pa.ListArray.from_arrays(ends, values, type=kind, mask=mask)
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _NAME = "EventRouter"

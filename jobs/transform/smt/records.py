@@ -26,10 +26,6 @@ from jobs.transform.smt.known import Known, Properties, quoted
 from jobs.transform.smt.simple_date_format import SimpleDateFormat, simple_date_format
 from jobs.transform.transform import Applied, PassingStep, Rows, Transform
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _PLAIN = (ice.IntegerType, ice.LongType, ice.FloatType, ice.DoubleType, ice.DecimalType, ice.BooleanType)
 
 
@@ -86,10 +82,6 @@ def _json_values(array: pa.Array, kind: ice.IcebergType) -> pa.Array:
 def _quoted(values: Sequence[str | None]) -> pa.Array:
     known: dict[str | None, str] = {each: json.dumps(each, ensure_ascii=False) for each in dict.fromkeys(values)}
     return pa.array([known[each] for each in values], pa.string())
-
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 
 _KAFKA = "org.apache.kafka.connect.transforms."

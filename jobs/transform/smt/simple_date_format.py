@@ -166,10 +166,6 @@ def _hour(fields: dict[str, int]) -> int:
     return fields["K"] + half if "K" in fields else 0
 
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
-
 _RUN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
 _MOST = {**dict.fromkeys("GyMLdDEuHkKhamsSzZ"), "X": 3}
 _OF_WEEKS = frozenset("YwWF")

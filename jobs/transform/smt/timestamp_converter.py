@@ -1,8 +1,5 @@
 """TimestampConverter of Kafka Connect: texts, numbers since 1970 and times into each other, by way of milliseconds."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
