@@ -271,13 +271,7 @@ class FitToRoutedTables:
     def _named(
         self, naming: Naming, values: pa.Array, rows: Indices
     ) -> tuple[dict[str, Indices], dict[str, Indices], dict[int, str]]:
-        """What becomes of rows that no entry takes: tables' rows, those that wait for a table, and why of all others.
-
-        Args:
-            naming: Tells of each value.
-            values: Of all rows.
-            rows: Those that are meant.
-        """
+        """What becomes of rows that no entry takes: rows of tables, those that wait for one, and why of all others."""
         tables, unnamed, why = dict[str, Indices](), dict[str, Indices](), dict[int, str]()
         encoded = values.take(pa.array(rows)).dictionary_encode(null_encoding="encode")
         texts = encoded.dictionary.to_pylist()

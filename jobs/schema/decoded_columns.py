@@ -53,12 +53,7 @@ class DecodedColumns:
 
 
 def key_as_widened(key: Schema, table: Schema) -> Schema:
-    """The column of a key with the wider types that somebody has given its fields in the table since.
-
-    Args:
-        key: As `DecodedColumns` has it.
-        table: The table's schema.
-    """
+    """The column of a key with the wider types that somebody has given its fields in the table since."""
     kind, named = key.fields[0].field_type, {each.name: each.field_type for each in table.fields}
     there = named.get(key.fields[0].name)
     if not isinstance(kind, StructType) or not isinstance(there, StructType):
@@ -104,10 +99,6 @@ def decoded_property(stream: str) -> str:
 
 def decoded_columns(properties: Mapping[str, str], stream: str) -> DecodedColumns | None:
     """The columns before a stream's steps, as its table keeps them; None if it keeps none.
-
-    Args:
-        properties: Of the table.
-        stream: The stream's id.
 
     Raises:
         FrazilError: The property cannot be read.

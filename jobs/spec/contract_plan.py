@@ -203,9 +203,6 @@ def unmet_problem(expectation: Expectation, schema: Schema) -> Problem | None:
     """Why an expectation could never be met on rows of a table, with the place below its arguments.
 
     None: it could be; or nothing is known of a column, such as one that the table does not have.
-
-    Args:
-        schema: Of the table.
     """
     columns: dict[str, Column] = {}
     for _, name in expectation.named_columns:

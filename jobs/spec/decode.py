@@ -326,11 +326,7 @@ class Decode(SpecModel):
         return self.value if isinstance(self.value, str) else self.value.format
 
     def record_columns(self, kafka: KafkaColumns) -> RecordColumns:
-        """The columns of rows that are not from the value, without the types of a key that its table says.
-
-        Args:
-            kafka: Those of Kafka's own.
-        """
+        """The columns of rows that are not from the value, without the types of a key that its table says."""
         headers = tuple(header.column(name) for name, header in self.headers.items())
         return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id)
 

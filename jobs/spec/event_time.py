@@ -70,11 +70,7 @@ class LateTable(SpecModel):
         return self.pattern.replace(TABLE, table)
 
     def table_beside(self, name: str) -> str | None:
-        """The table whose late rows one of a name would have, whatever its case; None if there can be none.
-
-        Args:
-            name: The full name.
-        """
+        """The table whose late rows one of a name would have, whatever its case; None if there can be none."""
         before, _, after = self.pattern.partition(TABLE)
         if not self.names_each or len(name) <= len(before) + len(after):
             return None

@@ -37,12 +37,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
 
 
 def group_generation(settings: Settings, version: str) -> str:
-    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for.
-
-    Args:
-        settings: Of the deployment.
-        version: Frazil's.
-    """
+    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for."""
     return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
 
 

@@ -161,12 +161,7 @@ class StreamSpec(StreamTables):
         return found.with_options(options)
 
     def decoded_for(self, table: Schema, properties: Mapping[str, str]) -> DecodedColumns:
-        """The columns of values before the steps, given the stream's table: as it keeps them, or else as it has them.
-
-        Args:
-            table: Its schema.
-            properties: Of the table.
-        """
+        """The columns of values before the steps, as the table keeps them, or else as it has them."""
         if self.shapes and (kept := decoded_columns(properties, self.stream)):
             return kept
         made, key = self.made_columns, self.record_columns.key
@@ -330,9 +325,6 @@ class StreamSpec(StreamTables):
 
         Its columns, and what is said of them, are those of that table, and the table of its late rows follows it. Of
         one of late rows they are those of the table whose late rows it has. Otherwise it is this stream.
-
-        Args:
-            name: Of the table.
         """
         if not self.own_columns:
             return self

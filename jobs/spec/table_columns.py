@@ -82,9 +82,6 @@ class TableColumns(SpecModel):
         Of columns that no file declares, some of those that are named may not be there yet: a field to be left out is
         so once records have it, and one to be kept is kept from then on.
 
-        Args:
-            columns: Those of the rows.
-
         Raises:
             TransformProblem: None would be left.
         """

@@ -28,12 +28,7 @@ _SAMPLE = 1_000
 
 
 def keyed_hash(values: pa.Array, key: bytes) -> pa.Array:
-    """The HMAC-SHA256 (RFC 2104) of each value in hexadecimal digits, in one plan of DataFusion's; null of null.
-
-    Args:
-        values: Bytes.
-        key: Of any length.
-    """
+    """The HMAC-SHA256 (RFC 2104) of each value in hexadecimal digits, in one plan of DataFusion's; null of null."""
     if _repeats(values):
         encoded = values.dictionary_encode()
         return keyed_hash(encoded.dictionary, key).take(encoded.indices)

@@ -146,9 +146,6 @@ class Transform(ABC):
     def output(self, columns: Columns) -> Columns:
         """The columns behind the step.
 
-        Args:
-            columns: Those before it.
-
         Raises:
             TransformProblem: The step cannot be taken on them; it names the column.
         """

@@ -300,13 +300,7 @@ def _decimals(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
 
 
 def _short_numbers(starts: Indices, lengths: Indices, data: Bytes) -> npt.NDArray[np.uint64]:
-    """Numbers of one to eight bytes each, as two halves; each is read at once, with what follows it.
-
-    Args:
-        starts: Where each begins.
-        lengths: How long each is.
-        data: Eight bytes at least.
-    """
+    """Numbers of one to eight bytes each, as two halves; each is read at once, with what follows it."""
     words = np.ndarray(len(data) - _HALF + 1, ">i8", data, strides=(1,))
     # The last ones are read with what comes before them.
     at = np.minimum(starts, len(data) - _HALF)

@@ -49,10 +49,6 @@ class Undeclared:
         """What the values need of the table, each with the first record that does; and the records told by that.
 
         Not told are records that have to be looked at: they may be refused, and then need nothing.
-
-        Args:
-            declared: The columns.
-            rules: What new fields become.
         """
         found = [(place, value_type(kind, rules), rows) for (place, kind), rows in self.seen.items()]
         doubtful = _together([rows for _, kind, each in found if kind is None for rows in each])

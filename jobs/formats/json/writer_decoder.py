@@ -69,11 +69,7 @@ class JsonWriterDecoder:
         self.schema: Schema = iceberg_schema(types.declared, JsonText)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a block; a bad record becomes a failure, it never raises.
-
-        Args:
-            values: JSON, never null.
-        """
+        """Decodes a block; a bad record becomes a failure, it never raises."""
         if self._types.single:
             return self._prepared(values, self._wrapped)
         if self._types.rewrite is not None:

@@ -209,10 +209,6 @@ def rewriter(choices: Choices, path: str) -> Callable[[bytes], bytes]:
     """What rewrites a record, so that its choices are structs. What is no JSON stays as it is.
 
     The rewriter raises `ValueProblem` for a value that no alternative takes, and for one that is nested too deep.
-
-    Args:
-        choices: Of the record.
-        path: That of the record.
     """
 
     def rewrite(record: bytes) -> bytes:

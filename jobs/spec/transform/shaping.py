@@ -105,13 +105,7 @@ def evolving_rules(spec: StreamSpec, metadata: TableMetadata) -> dict[str, Any]:
 
 
 def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> ChangedColumns:
-    """What changes make of a table, judged before.
-
-    Args:
-        spec: The stream.
-        metadata: The table's.
-        changes: Of `evolving_schema`.
-    """
+    """What changes make of a table, judged before."""
     if not spec.shapes:
         made = _altered(spec, metadata, changes)
         return ChangedColumns(made, changes, tuple(each.told for each in changes))

@@ -37,12 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parsed_text(parts: Sequence[Part], text: str) -> tuple[int, bool] | None:
-    """Milliseconds since 1970 of a text, and whether it says just that; None where it is none.
-
-    Args:
-        parts: Of the pattern.
-        text: What is read.
-    """
+    """Milliseconds since 1970 of a text, and whether it says just that; None where it is none."""
     fields: dict[str, int] = {}
     at, exact = 0, True
     for number, part in enumerate(parts):

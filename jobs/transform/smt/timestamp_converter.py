@@ -188,11 +188,6 @@ def _short(part: Part) -> bool:
 def converter(properties: Properties, name: str, *, lenient: bool) -> ConvertTimestamp:
     """The step on a column.
 
-    Args:
-        properties: The transform's.
-        name: The column.
-        lenient: As of the step.
-
     Raises:
         TransformProblem: A property says something else than it may.
     """
