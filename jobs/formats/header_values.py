@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.columns.text_columns import Leaf
-from jobs.formats.primitive.reference import READERS
+from jobs.formats.primitive.block import READERS
 from jobs.formats.problems import OUT_OF_RANGE, WRONG_TYPE, BadValue, ValueProblem, shown
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive

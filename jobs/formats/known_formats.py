@@ -19,8 +19,7 @@ from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.own.format import OWN
-from jobs.formats.primitive.block import PrimitiveBlockDecoder
-from jobs.formats.primitive.reference import COLUMN_TYPES, PrimitiveReferenceDecoder
+from jobs.formats.primitive.block import COLUMN_TYPES, PrimitiveBlockDecoder, PrimitiveReferenceDecoder
 from jobs.formats.registry_decoder import RegistryKind, registry_format
 from jobs.formats.writer_schema import WriterDecoder, WriterSchema
 

@@ -18,7 +18,7 @@ from jobs.formats.json.writer_decoder import JsonWriterTypes
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.registry_wire import USE_SCHEMA_ID
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.generate.connect_records import ConnectGenerator

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.problems import (
     BAD_DATE,
     BAD_TIME,

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection, TokenRequest, registry_connection
-from jobs.registry.errors import (
+from jobs.registry.failures import (
+    CHECK_ADDRESS,
     NotInRegistryError,
     RegistryError,
     RegistryPageError,
     RegistryRefusedError,
     RegistryUnavailableError,
+    answered_problem,
+    passes,
+    request_problem,
+    tls_problem,
 )
-from jobs.registry.failures import CHECK_ADDRESS, answered_problem, passes, request_problem, tls_problem
 from jobs.spec.registry import RegistrySettings
 from jobs.system.carried import local_options
 

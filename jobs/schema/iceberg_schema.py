@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_by_id
@@ -158,3 +158,12 @@ def unread_problem(schema: Schema) -> str | None:
         f"Spark reads and compacts no table with a column of the type time ({', '.join(columns)}): declare it as int, "
         "long or string, or set maintenance.enabled: false for the stream and keep the table in order by other means"
     )
+
+
+def type_at(schema: Schema, path: Sequence[str]) -> ice.IcebergType | None:
+    """The type of a column, or of a field within structs, by its names from the top; None if there is none."""
+    found: ice.IcebergType | None = schema.as_struct()
+    for name in path:
+        fields = found.fields if isinstance(found, ice.StructType) else ()
+        found = next((field.field_type for field in fields if field.name == name), None)
+    return found

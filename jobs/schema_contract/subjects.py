@@ -16,7 +16,7 @@ from jobs.formats.decoder_spec import declared_of
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.registry.client import RegistryClient, SubjectVersion
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.schema.difference import RenameSuggestion, differences, rename_suggestions
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.rescued_data import EXTRA_COLUMN

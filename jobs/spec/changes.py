@@ -15,14 +15,13 @@ from jobs.spec.decode import Decode
 from jobs.spec.fields import schema_text
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.spec.units import Duration
-from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
 from jobs.transform.changes.debezium_events import EventsOnly
 from jobs.transform.changes.dms import DmsChanges, DmsRecordsOnly
 from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
 from jobs.transform.changes.mongo import MongoChanges
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Chain, Transform
 
 Envelope: TypeAlias = Literal["debezium", "mongo", "dms", "columns", "upsert"]
 PLACEHOLDER = "__debezium_unavailable_value"

@@ -28,7 +28,7 @@ from jobs.formats.decoder_spec import (
 )
 from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.own.format import own_decoder_problem
-from jobs.formats.primitive.reference import COLUMN_TYPES, schema_problem
+from jobs.formats.primitive.block import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
 from jobs.schema.declared import Field as DeclaredField
 from jobs.schema.declared import Primitive, quoted
@@ -37,8 +37,7 @@ from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
 from jobs.schema.tokens import SchemaTextError
-from jobs.spec.base import Flag, Problem, Problems, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Flag, Problem, Problems, SpecModel, problems_at
 from jobs.spec.fields import schema_text as checked_schema
 from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, ValueFormat, hashed_format
 

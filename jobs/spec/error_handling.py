@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from jobs.spec.base import Flag, Problems, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Flag, Problems, SpecModel, problems_at
 from jobs.spec.fields import BootstrapServers, PositiveInt, TableName
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.secrets import Secret

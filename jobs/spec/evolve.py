@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from jobs.schema.needs import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
-from jobs.spec.base import Problem, Problems, SpecModel
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
 from jobs.spec.fields import BranchName, PositiveInt

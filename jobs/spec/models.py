@@ -20,9 +20,8 @@ from jobs.schema.iceberg_schema import unread_problem
 from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.spec.base import Problem, Problems
+from jobs.spec.base import Problem, Problems, config_hash
 from jobs.spec.column_problems import identifier_problems_of
-from jobs.spec.config_hash import config_hash
 from jobs.spec.error_handling import DeadLetters
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.stream_tables import StreamTables

@@ -13,8 +13,7 @@ from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, Lon
 
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
-from jobs.spec.base import Problem, Problems, SpecModel
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
 from jobs.spec.partitioning import SortText

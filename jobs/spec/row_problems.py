@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.base import Problem
@@ -27,11 +27,10 @@ from jobs.spec.column_problems import (
 )
 from jobs.spec.contract import contract_table_problems
 from jobs.spec.decode import Decode
-from jobs.spec.event_time import event_time_problems_of
+from jobs.spec.event_time import event_time_problems_of, freshness_problems
 from jobs.spec.evolve import evolve_problems, publish_problems
 from jobs.spec.mirror import keep_problems, mirror_problems
 from jobs.spec.route import Route, expression_text_problems, route_problems
-from jobs.spec.slo import freshness_problems
 from jobs.spec.stream_targets import (
     late_park_problems,
     late_problems,

@@ -10,18 +10,17 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.needs import EvolutionPolicy
+from jobs.spec.base import ChangesRows
 from jobs.spec.changes import Changes, hashed_changes, row_chain
-from jobs.spec.config_hash import ChangesRows
 from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
-from jobs.spec.event_time import EventTime
+from jobs.spec.event_time import EventTime, Freshness, Slo
 from jobs.spec.evolve import Evolve, Publish, gated_policy
 from jobs.spec.fields import StreamId
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.mirror import Mirror
 from jobs.spec.route import RouteField
-from jobs.spec.slo import Freshness, Slo
 from jobs.spec.source import Source
 from jobs.spec.stream_targets import LateTables, branch_in, late_tables, parks, stream_targets, table_settings
 from jobs.spec.table import Table, kafka_columns
@@ -31,7 +30,7 @@ from jobs.spec.topic_route import decided_by_topic
 from jobs.spec.transform.smt_step import Predicates, WithKeyColumns, WithPredicates
 from jobs.spec.transform.steps import RowRule, Step, hashed_rules, hashed_steps
 from jobs.spec.trigger import Every, GroupName, Restart, Trigger
-from jobs.transform.chain import Chain
+from jobs.transform.transform import Chain
 
 
 class StreamFile(WithPredicates, WithKeyColumns):

@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from jobs.schema.kafka_columns import ALL_NAMES, KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.schema.needs import Path
-from jobs.spec.base import Flag, Problems, SpecModel
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Flag, Problems, SpecModel
 from jobs.spec.fields import BranchName, Partition, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
 from jobs.spec.partitioning import SortText

@@ -20,7 +20,7 @@ from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.registry.lookup import RegistryLookup
 from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.identifier_fields import optional_columns

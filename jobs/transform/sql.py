@@ -15,7 +15,7 @@ from jobs.expression.parser import asks_batch_time
 from jobs.expression.problem import ExpressionProblem
 from jobs.formats.problems import EXPRESSION_FAILED, RULE_VIOLATED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
-from jobs.transform.condition import Condition
+from jobs.transform.conditional import Condition
 from jobs.transform.frame import BATCH_TIME, FETCHED
 from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled

@@ -19,11 +19,10 @@ from jobs.pipeline.route_dispatch import Dispatch
 from jobs.pipeline.row_steps import aligned, row_steps_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.route import Route
-from jobs.transform.chain import StepProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
 from jobs.transform.sql import compiled, evaluated
-from jobs.transform.transform import Rows
+from jobs.transform.transform import Rows, StepProblem
 from jobs.verify.named_destinations import NamedDestinations, may_be_named
 from jobs.verify.route_doubts import RouteDoubts
 from jobs.verify.table_ranges import TableRanges

@@ -237,7 +237,7 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
     """Converts one column of leaves.
 
     Args:
-        declared: The type; what the values are follows from it (jobs.formats.json.record_types).
+        declared: The type; what the values are follows from it (jobs.formats.json.keys).
         values: One Python value per row, None for null; raw tokens for a json, a float, a whole number with a point and
             a decimal carried as number. Or an Arrow array: whole numbers as int64, others as float64 (for a float only
             those whose rounding is right), texts and the tokens of decimals as strings.

@@ -18,7 +18,7 @@ from jobs.formats.json.block_plan import (
     ValuePlan,
 )
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
-from jobs.formats.json.record_types import can_be_extra
+from jobs.formats.json.keys import can_be_extra
 from jobs.formats.json.renaming import Renaming
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, Primitive, StructType

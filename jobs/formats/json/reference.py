@@ -15,8 +15,16 @@ import pyarrow.compute as pc
 
 from jobs.formats.decoder import DECODE_VALUE, MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure
 from jobs.formats.json.columns import build_columns
-from jobs.formats.json.keys import NO_FURTHER_NAMES, KeyWalker, UnknownKey, check_depth, last_wins
-from jobs.formats.json.record_types import can_be_extra, entries_of, struct_class
+from jobs.formats.json.keys import (
+    NO_FURTHER_NAMES,
+    KeyWalker,
+    UnknownKey,
+    can_be_extra,
+    check_depth,
+    entries_of,
+    last_wins,
+    struct_class,
+)
 from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.problems import (
     EMPTY_VALUE,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from jobs.formats.json.record_types import entries_of
+from jobs.formats.json.keys import entries_of
 from jobs.formats.problems import AMBIGUOUS_FIELD, ValueProblem, ambiguous_field
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.schema.name_matching import NameRule, StructNames

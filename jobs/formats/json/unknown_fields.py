@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened_path
-from jobs.formats.json.record_types import entries_of
+from jobs.formats.json.keys import entries_of
 from jobs.formats.json.renaming import Rename, as_sent
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, quoted
 from jobs.schema.parser import parse_schema

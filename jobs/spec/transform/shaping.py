@@ -27,8 +27,8 @@ from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import Problem, field_path
 from jobs.spec.transform.steps import Step, rules_of
-from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem, optional, same
+from jobs.transform.transform import Chain, StepProblem
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

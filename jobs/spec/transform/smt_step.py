@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.spec.base import Flag, Problems, SpecModel, problems_at
 from jobs.spec.decode import Decode
 from jobs.transform.columns import TransformProblem

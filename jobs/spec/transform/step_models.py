@@ -18,8 +18,7 @@ from pydantic import (
 
 from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.secrets import Secret
-from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
-from jobs.transform.conditional import Filter
+from jobs.transform.conditional import AllOf, Condition, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.mask import Mask
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.set_columns import HEADER, SOURCES, SetColumn

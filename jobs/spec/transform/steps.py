@@ -26,7 +26,6 @@ from jobs.spec.transform.step_models import (
     When,
 )
 from jobs.transform.cast import Cast
-from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.conditional import Conditional, Filter
 from jobs.transform.own_code import OwnCode, version_of
@@ -34,7 +33,7 @@ from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.select import Drop, Keep, Rename
 from jobs.transform.set_columns import Set
 from jobs.transform.sql import Compute, Rule, SqlCondition
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Chain, StepProblem, Transform
 
 
 class Step(SpecModel):

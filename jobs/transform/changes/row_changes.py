@@ -22,12 +22,11 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import BAD_ENVELOPE
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.iceberg_schema import fresh_schema
-from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import KEY
 from jobs.transform.columns import Columns
 from jobs.transform.masks import Mask, mask_of
 from jobs.transform.set_columns import last_header
-from jobs.transform.transform import RowFailure, Rows, Transform
+from jobs.transform.transform import Chain, RowFailure, Rows, Transform
 
 
 def own_fields(columns: Columns, besides: Collection[str]) -> tuple[ice.NestedField, ...]:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.condition import Condition, HasHeader, IsTombstone, Not, TopicMatches
-from jobs.transform.conditional import Conditional, Filter
+from jobs.transform.conditional import Condition, Conditional, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.smt.cast import CAST
-from jobs.transform.smt.change_rows import CHANGES
 from jobs.transform.smt.fields import FIELDS
 from jobs.transform.smt.header_to_value import HEADER_TO_VALUE
 from jobs.transform.smt.java import java_pattern
@@ -22,7 +20,7 @@ from jobs.transform.smt.mongo import MONGO
 from jobs.transform.smt.new_record_state import NEW_RECORD_STATE
 from jobs.transform.smt.outbox import OUTBOX
 from jobs.transform.smt.records import RECORDS
-from jobs.transform.smt.sink import SINK
+from jobs.transform.smt.sink import CHANGES, SINK
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER
 from jobs.transform.transform import Applied, Rows, Transform
 

@@ -19,7 +19,7 @@ from jobs.generate.record import RecordGenerator
 from jobs.generate.registry_records import OneSchema
 from jobs.generate.stream_records import record_generator
 from jobs.registry.client import RegistryClient, registry_client
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table

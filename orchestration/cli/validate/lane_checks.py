@@ -14,7 +14,7 @@ from jobs.formats.writer_schema import BadWriterSchema
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import quick_registry
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.spec.base import field_path
 from jobs.spec.decode import value_subjects
 from jobs.spec.models import StreamSpec

@@ -9,7 +9,7 @@ from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
-from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
+from jobs.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spec.base import field_path
 from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, resolved
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.spec.decode import Decode
 from jobs.spec.value_format import FormatName
 from tests.helpers.tasks import stream_spec

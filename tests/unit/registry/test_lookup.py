@@ -10,7 +10,7 @@ import pytest
 from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import registry_connection
-from jobs.registry.errors import RegistryUnavailableError
+from jobs.registry.failures import RegistryUnavailableError
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.spec.registry import RegistrySettings
 from tests.helpers.registry_server import RegistryServer, serving

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem, without_value
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.errors import NotInRegistryError, RegistryUnavailableError
+from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.process_schemas import MOST_SCHEMAS, UNKNOWN_SECONDS, ProcessSchemas
 
 

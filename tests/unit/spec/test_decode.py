@@ -13,11 +13,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from jobs.formats.decoder_spec import TableSchema
-from jobs.formats.primitive.reference import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
 from jobs.schema.parser import parse_schema
-from jobs.spec.config_hash import config_hash
+from jobs.spec.base import config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
