@@ -16,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import ARROW_SCHEMA, OF_THE_RECORD, REPLAY_STATE_ARROW, STATES
 from jobs.errors import FrazilError
-from jobs.formats.columns.time_bounds import within_years
+from jobs.formats.columns.text_values import within_years
 
 KEYS = ("topic", "partition", "offset", "first_seen")
 DEAD_LETTER_ARROW = pa.schema(

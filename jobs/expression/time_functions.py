@@ -25,13 +25,14 @@ from jobs.expression.sql_types import DATE, INT, LONG, STRING, TIMESTAMP, TIMEST
 from jobs.expression.values import Kernel, RowFaults
 from jobs.formats.columns.pattern_times import pattern_times
 from jobs.formats.columns.text_values import (
+    BEYOND_YEARS,
     FIRST_DAY,
     FIRST_MICROSECOND,
     LAST_DAY,
     LAST_MICROSECOND,
     MICROSECONDS_PER_DAY,
+    beyond_years,
 )
-from jobs.formats.columns.time_bounds import BEYOND_YEARS, beyond_years
 from jobs.schema.declared import Primitive
 from jobs.schema.time_patterns import TimeTexts, known_zone, parse_pattern, zone_problem
 

@@ -8,10 +8,11 @@ that an int holds lands), and otherwise fails each record that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -35,12 +36,15 @@ from jobs.formats.decoder import (
     DECODE_VALUE,
     EVERY_FIELD,
     LEFT_OUT,
+    MOST_UNKNOWN_PATHS,
+    OTHER_UNKNOWN_PATHS,
     Decoded,
     Failure,
     UnknownField,
     refused_change,
     undecided,
 )
+from jobs.formats.decoder_spec import DecoderSpec, RowsSchema
 from jobs.formats.problems import (
     AMBIGUOUS_FIELD,
     CHANGE_PROPOSED,
@@ -55,13 +59,14 @@ from jobs.formats.problems import (
     change_refused,
     shown_key,
 )
-from jobs.formats.rescued_fields import rescued_fields
+from jobs.formats.rescued_fields import conformed_rows, rescued_fields
+from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, WriterDecoder, WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.difference import with_former_column
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.name_matching import EXACT_NAMES, NameRule
-from jobs.schema.needs import Need
+from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE, NameRule
+from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy, Need
 from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_NEED, EXTRA_PLACE, without_extra_column
 
 NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
@@ -351,3 +356,121 @@ def _filled(keys: pa.Array) -> pa.Array:
     some = pa.array([None], pa.struct([pa.field("key", keys.type, nullable=False)])).field(0)
     take = np.where(np.asarray(keys.is_null()), len(keys), np.arange(len(keys)))
     return pa.concat_arrays([keys, some]).take(pa.array(take))
+
+
+MOST_WRITERS = 500
+"""Writer schemas whose decoders a process keeps."""
+
+Options: TypeAlias = tuple[tuple[str, Any], ...]
+"""Of a format, by name, in order; hashable."""
+
+
+@runtime_checkable
+class FindsUnknown(Protocol):
+    """A decoder of writer schemas whose records may have fields that their own schema does not name."""
+
+    def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> dict[str, UnknownField]:
+        """Of those paths, the ones that are met in these records, each with the first one that was found."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A writer schema's decoder, and what brings its rows to the stream's columns."""
+
+    decoder: WriterDecoder
+    conform: Conform
+
+    def decode(self, values: pa.BinaryArray, *, survey: bool = False) -> Decoded:
+        """Records of this writer schema in the stream's columns; in a survey perhaps their needs alone."""
+        decoded = self.decoder.decode(values)
+        told = self.conform.surveyed(decoded) if survey else None
+        return self.conform.apply(decoded) if told is None else told
+
+    def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> Iterator[tuple[str, UnknownField]]:
+        """Fields that no column takes, or that the writer schema does not name, by their paths."""
+        yield from self.conform.unknown_fields(self.decoder.decode(values))
+        if isinstance(self.decoder, FindsUnknown):
+            yield from self.decoder.unknown_fields(values, paths).items()
+
+
+@lru_cache(maxsize=MOST_WRITERS)
+def writer_of(
+    make: MakeWriterDecoder, schema: WriterSchema, given: Options, options: Options, rows: RowsSchema
+) -> Writer | str:
+    """What decodes records of a writer schema, or why there is nothing that does.
+
+    Args:
+        make: Makes the decoder.
+        schema: The writer schema.
+        given: The options that the decoder takes.
+        options: All that the stream has: what becomes of fields that no column takes, and how its table evolves.
+        rows: Where the stream's columns are from.
+    """
+    try:
+        decoder = make(schema, dict(given))
+    except BadWriterSchema as problem:
+        return problem.message
+    said = dict(options)
+    policy: EvolutionPolicy = said.get("evolve", NO_EVOLUTION)
+    extra: Extra = "propose" if policy.add == "propose" else said.get("unknown_fields", "ignore")
+    refused, names = dict(said.get("refused", ())), said.get(NAME_RULE, EXACT_NAMES)
+    conform = Conform(decoder.schema, conformed_rows(DecoderSpec("", rows, said)), extra, refused, names)
+    conform.needs = tuple(need for need in conform.needs if policy.answer(need.change) != "ignore")
+    return Writer(decoder, conform)
+
+
+def by_rows(part: Decoded, rows: Indices) -> Decoded:
+    """A part of a block by the block's own rows.
+
+    Args:
+        part: Its records, by their index in it.
+        rows: Of each, the row in the block.
+    """
+    return Decoded(
+        part.rows,
+        rows[part.positions],
+        [failure.at(int(rows[failure.row])) for failure in part.failures],
+        rows[part.tombstones],
+        part.unknown_fields,
+        tuple(need.at(int(rows[need.row])) for need in part.needs),
+        part.undecided,
+    )
+
+
+def merged(parts: Sequence[Decoded], failures: Iterable[Failure], tombstones: Indices, schema: pa.Schema) -> Decoded:
+    """One block of its parts.
+
+    Args:
+        parts: By the block's rows; each row in one of them at most.
+        failures: Of records that are in none.
+        tombstones: Of the whole block.
+        schema: Of the stream's rows.
+    """
+    batches = [part.rows for part in parts if part.rows.num_rows]
+    positions = np.concatenate([part.positions for part in parts] or [np.zeros(0, np.int64)])
+    rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    if len(batches) > 1:
+        order = np.argsort(positions, kind="stable")
+        rows, positions = pa.concat_batches(batches).take(pa.array(order)), positions[order]
+    unknown: dict[str, int] = {}
+    for part in parts:
+        for path, count in part.unknown_fields.items():
+            counted = path if path in unknown or len(unknown) < MOST_UNKNOWN_PATHS else OTHER_UNKNOWN_PATHS
+            unknown[counted] = unknown.get(counted, 0) + count
+    needs: dict[tuple[str, tuple[str, ...], str], Need] = {}
+    for need in (need for part in parts for need in part.needs):
+        # Iceberg's nested types that are equal may have different hashes.
+        key = (need.change, need.path, str(need.type))
+        if key not in needs or need.row < needs[key].row:
+            needs[key] = need
+    if any(part.undecided for part in parts):
+        return undecided(rows.slice(0, 0), tuple(needs.values()))
+    return Decoded(
+        rows,
+        positions,
+        sorted([*failures, *(each for part in parts for each in part.failures)], key=lambda each: each.row),
+        tombstones,
+        unknown,
+        tuple(needs.values()),
+    )

@@ -26,7 +26,7 @@ from jobs.maintain.mirror_property import MIRROR_PART
 from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.waiting_letters import WaitingLetters, waiting_letters
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 from jobs.spec.changes import DELETION_MEMORY
 from jobs.spec.models import StreamSpec
 from jobs.spec.units import format_duration

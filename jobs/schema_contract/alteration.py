@@ -28,7 +28,7 @@ from jobs.commit.schema_operation import schema_operation
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
 from jobs.schema.difference import RenamedColumn, renamed_schema
-from jobs.schema.fitting import fitting
+from jobs.schema.evolution import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
 from jobs.schema.needs import NO_EVOLUTION, Coordinates, EvolutionPolicy, Path, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX

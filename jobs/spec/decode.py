@@ -26,10 +26,9 @@ from jobs.formats.decoder_spec import (
     resolved,
     resolved_rows,
 )
-from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.own.format import own_decoder_problem
 from jobs.formats.primitive.block import COLUMN_TYPES, schema_problem
-from jobs.formats.record_columns import HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
+from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES, HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
 from jobs.schema.declared import Field as DeclaredField
 from jobs.schema.declared import Primitive, quoted
 from jobs.schema.kafka_columns import KafkaColumns

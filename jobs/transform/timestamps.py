@@ -12,7 +12,7 @@ from pyiceberg import types as ice
 
 from jobs.expression.time_functions import local_times
 from jobs.formats.columns.primitive_columns import convert_leaf
-from jobs.formats.columns.time_bounds import beyond_years
+from jobs.formats.columns.text_values import beyond_years
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text

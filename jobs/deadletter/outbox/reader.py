@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.outbox.position import ORDER, Key, OutboxPosition
 from jobs.errors import FrazilError
-from jobs.formats.columns.time_bounds import within_years
+from jobs.formats.columns.text_values import within_years
 
 WINDOW_LETTERS = 50_000
 MOST_LETTERS = 5_000

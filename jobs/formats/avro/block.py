@@ -18,8 +18,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.formats.avro.block_columns import convert, drop, struct_columns, together
-from jobs.formats.avro.block_schema import NoBlocks, reading_schema
-from jobs.formats.avro.container import LARGEST_BLOCK, UnreadableBlock, read_block
+from jobs.formats.avro.container import LARGEST_BLOCK, NoBlocks, UnreadableBlock, read_block, reading_schema
 from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Map, Node, Null, Plain, Record, Union, Within
 from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.reference import AvroReferenceDecoder

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.avro.block_schema import members
+from jobs.formats.avro.container import members
 from jobs.formats.avro.nodes import Array, Enum, Fixed, Json, Logical, Map, Node, Null, Plain, Record, Union, Within
 from jobs.formats.avro.schema import is_null
 from jobs.formats.avro.values import DAY, MICROS

@@ -26,7 +26,7 @@ from jobs.formats.columns.text_columns import (
 )
 from jobs.formats.columns.text_values import exact_decimal
 from jobs.formats.columns.unscaled import unscaled_decimals, unscaled_tokens
-from jobs.formats.json.canonical import canonical
+from jobs.formats.json_texts import canonical
 from jobs.formats.problems import (
     NULL_IN_REQUIRED,
     OUT_OF_RANGE,
@@ -315,7 +315,7 @@ def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
-def _texts(values: Sequence[Any] | pa.Array) -> Sequence[str | None]:
+def _texts(values: Any) -> Sequence[str | None]:
     return values.to_pylist() if isinstance(values, pa.Array) else values
 
 

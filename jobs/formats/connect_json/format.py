@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
+from jobs.formats.conform import Writer, by_rows, merged
 from jobs.formats.connect_json.payloads import (
     REPLACE_NULL,
     SCHEMA_CONTENT,
@@ -27,7 +28,6 @@ from jobs.formats.decoder import DECODE_VALUE, OTHER_UNKNOWN_PATHS, Decoded, Fai
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import unknown_json_fields
 from jobs.formats.problems import ValueProblem
-from jobs.formats.writer_groups import Writer, by_rows, merged
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.iceberg_schema import iceberg_schema
 

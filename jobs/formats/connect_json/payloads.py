@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.types import DecimalType
 
+from jobs.formats.conform import Options, Writer, by_rows, writer_of
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import AS_SENT, MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
@@ -30,7 +31,6 @@ from jobs.formats.problems import (
     ValueProblem,
 )
 from jobs.formats.rescued_fields import conformed_rows
-from jobs.formats.writer_groups import Options, Writer, by_rows, writer_of
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import StructType

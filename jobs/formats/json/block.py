@@ -1,8 +1,8 @@
 """Block decoder of JSON: many records at a time; it gives what the reference decoder gives.
 
 Records of one stream mostly look alike: the same keys in the same order with the same punctuation. What they look like
-is learnt (jobs.formats.json.block_plan), and all records of a block are read along that plan at once, each byte of each
-record compared (jobs.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
+is learnt (jobs.formats.json.block_nodes), and all records of a block are read along that plan at once, each byte
+compared (jobs.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
 to its last, an object with the plan's keys in the plan's order and punctuation, whose texts have no escape, whose
 numbers have JSON's grammar and whose values the leaf conversions (jobs.formats.columns.primitive_columns) accept. That
 record means the same to any JSON parser. All others, be they bad or only different, are decoded by the reference, so
@@ -21,8 +21,7 @@ from pyiceberg.types import IcebergType
 
 from jobs.formats.decoder import MOST_UNKNOWN_PATHS, Decoded, ValueDecoder
 from jobs.formats.json.block_learn import RecordPlan
-from jobs.formats.json.block_nodes import Refused
-from jobs.formats.json.block_plan import Place, UndeclaredKind, plannable
+from jobs.formats.json.block_nodes import Place, Refused, UndeclaredKind, plannable
 from jobs.formats.json.block_text import BlockText, Indices, Mask
 from jobs.formats.json.block_walk import Walk
 from jobs.formats.json.new_fields import NewFieldTypes, list_of, object_of, value_type

@@ -16,15 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.formats.columns.primitive_columns import halfway
-from jobs.formats.json.block_nodes import EitherNode, ListNode, Node, NumberNode, SpreadNode, StructNode, TextNode
-from jobs.formats.json.block_plan import (
+from jobs.formats.json.block_nodes import (
     BooleanPlan,
+    EitherNode,
+    ListNode,
     ListPlan,
     Member,
+    Node,
     NullPlan,
+    NumberNode,
     NumberPlan,
     ObjectPlan,
     Place,
+    SpreadNode,
+    StructNode,
+    TextNode,
     TextPlan,
     UndeclaredKind,
     ValuePlan,

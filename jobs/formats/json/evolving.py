@@ -44,9 +44,9 @@ from jobs.formats.json.new_fields import (
     value_types,
 )
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.rescued_json import rescued_values
 from jobs.formats.json.seen_values import parsed
+from jobs.formats.json.unknown_fields import Rename, as_sent
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, shown_key
 from jobs.schema.declared import StructType
 from jobs.schema.iceberg_schema import schema_text

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from pyiceberg import types as ice
 
-from jobs.formats.json.block_plan import UndeclaredKind
+from jobs.formats.json.block_nodes import UndeclaredKind
 from jobs.formats.json.seen_values import text_form
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType

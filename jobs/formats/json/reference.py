@@ -25,7 +25,7 @@ from jobs.formats.json.keys import (
     last_wins,
     struct_class,
 )
-from jobs.formats.json.renaming import Rename, Renaming, as_sent
+from jobs.formats.json.unknown_fields import Rename, Renaming, as_sent
 from jobs.formats.problems import (
     EMPTY_VALUE,
     INVALID_UTF8,

@@ -17,8 +17,7 @@ from pyiceberg.types import NestedField, StringType, StructType
 from jobs.schema.column_names import partition_names
 from jobs.schema.compatibility import holds, promotes
 from jobs.schema.decoded_columns import DecodedColumns
-from jobs.schema.evolution import Evolution, protected_columns
-from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.evolution import Evolution, Fitting, fitting, protected_columns
 from jobs.schema.iceberg_schema import schema_text, with_null
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.name_matching import aliases_of

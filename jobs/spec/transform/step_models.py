@@ -21,8 +21,8 @@ from jobs.spec.secrets import Secret
 from jobs.transform.conditional import AllOf, Condition, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.mask import Mask
 from jobs.transform.parse_json import ParseJson
+from jobs.transform.select import Extract, Flatten, Hoist, Split
 from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
-from jobs.transform.shape import Extract, Flatten, Hoist, Split
 from jobs.transform.sql import SqlCondition
 from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
 from jobs.transform.transform import Transform

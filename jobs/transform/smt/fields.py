@@ -10,9 +10,8 @@ from pyiceberg import types as ice
 from jobs.schema.iceberg_schema import schema_text
 from jobs.transform.columns import Columns, TransformProblem, no_column
 from jobs.transform.mask import Mask
-from jobs.transform.select import Keep, Rename
+from jobs.transform.select import Extract, Flatten, Hoist, Keep, Rename
 from jobs.transform.set_columns import Set, SetColumn
-from jobs.transform.shape import Extract, Flatten, Hoist
 from jobs.transform.smt.known import Known, Properties, quoted
 from jobs.transform.transform import Transform
 

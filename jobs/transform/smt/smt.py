@@ -11,10 +11,9 @@ from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.conditional import Condition, Conditional, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.smt.cast import CAST
 from jobs.transform.smt.fields import FIELDS
-from jobs.transform.smt.header_to_value import HEADER_TO_VALUE
 from jobs.transform.smt.java import java_pattern
 from jobs.transform.smt.json_to_map import JSON_TO_MAP
-from jobs.transform.smt.keys import KEYS, of_key
+from jobs.transform.smt.keys import HEADER_TO_VALUE, KEYS, of_key
 from jobs.transform.smt.known import InOrder, Known, Properties
 from jobs.transform.smt.mongo import MONGO
 from jobs.transform.smt.new_record_state import NEW_RECORD_STATE

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.columns.primitive_columns import convert_leaf
-from jobs.formats.columns.time_bounds import beyond_years
+from jobs.formats.columns.text_values import beyond_years
 from jobs.formats.problems import BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, BadValue, shown
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.schema.difference import RenamedColumn
-from jobs.schema.fitting import Fitting
+from jobs.schema.evolution import Fitting
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,

@@ -14,7 +14,7 @@ from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.commit.followers import follower_names, following
 from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
-from jobs.schema.fitting import Fitting
+from jobs.schema.evolution import Fitting
 from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

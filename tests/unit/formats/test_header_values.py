@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.formats.header_values import header_values
+from jobs.formats.record_columns import header_values
 from jobs.schema.declared import Primitive
 from jobs.schema.parser import parse_schema
 

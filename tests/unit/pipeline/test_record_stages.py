@@ -15,8 +15,7 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.kafka.records import HEADERS
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
-from jobs.pipeline.record_stages import ReadHeaders
-from jobs.pipeline.schema_ids import last_of
+from jobs.pipeline.record_stages import ReadHeaders, last_of
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.decode import Decode
 

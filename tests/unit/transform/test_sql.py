@@ -8,7 +8,7 @@ import pytest
 
 from jobs.transform.columns import TransformProblem
 from jobs.transform.conditional import Conditional, Filter
-from jobs.transform.shape import Extract, Flatten
+from jobs.transform.select import Extract, Flatten
 from jobs.transform.sql import Compute, Rule, SqlCondition
 from tests.unit.transform.rows import applied, left, refused, rows_of
 

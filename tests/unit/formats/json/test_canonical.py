@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.formats.json.canonical import canonical
+from jobs.formats.json_texts import canonical
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 values = st.recursive(

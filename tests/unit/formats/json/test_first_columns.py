@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.formats.decoder_spec import resolved_rows
-from jobs.formats.json.canonical import canonical
 from jobs.formats.json.inference import first_columns
 from jobs.formats.json.rescued_json import members_without_column
 from jobs.formats.json.seen_values import Place, SeenValues
+from jobs.formats.json_texts import canonical
 from jobs.formats.known_formats import FORMATS
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
