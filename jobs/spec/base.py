@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -77,19 +77,6 @@ def problems_at(problems: list[tuple[Location, str]]) -> PydanticCustomError:
     """
     message = "; ".join(f"{path}: {text}" if (path := field_path(at)) else text for at, text in problems)
     return PydanticCustomError("frazil_problems", "{message}", {"message": message, "problems": problems})
-
-
-def with_meaning(options: Any, without: Mapping[str, str]) -> Any:
-    """Options of a format, among which none is of Kafka Connect and has no meaning here.
-
-    Args:
-        options: As the file has them.
-        without: Why an option has none, by its name.
-    """
-    named = [name for name in without if isinstance(options, dict) and name in options]
-    if named:
-        raise problems_at([((name,), without[name]) for name in named])
-    return options
 
 
 def local_path(value: object, info: ValidationInfo) -> Path:

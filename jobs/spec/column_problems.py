@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pyiceberg.schema import Schema
@@ -27,7 +27,9 @@ from jobs.spec.validation import suggestion
 NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 
 
-def column_problems_of(rows: Schema, decode: Decode, table: Table, *, behind_transforms: bool = False) -> list[Problem]:
+def column_problems_of(
+    rows: Schema, decode: Decode, table: Table, *, behind_transforms: bool = False
+) -> Iterator[Problem]:
     """Returns the columns of key, headers and Kafka's own whose names other columns have as well.
 
     Args:
@@ -43,12 +45,10 @@ def column_problems_of(rows: Schema, decode: Decode, table: Table, *, behind_tra
         named += [
             (("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns
         ]
-    problems: list[Problem] = []
     for place, name, block in named:
         if problem := taken.get(name.casefold()):
-            problems.append((place, problem))
+            yield place, problem
         taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
-    return problems
 
 
 def case_problems_of(rows: Schema, decode: Decode) -> list[Problem]:
@@ -94,23 +94,19 @@ def identifier_problems_of(rows: Schema, table: Table) -> list[Problem]:
     return [(("table", "identifier_fields", index), problem) for index, problem in enumerate(problems) if problem]
 
 
-def new_table_problems_of(decode: Decode, table: Table) -> list[Problem]:
+def new_table_problems_of(decode: Decode, table: Table) -> Iterator[Problem]:
     """Returns what does not go with where the columns of a new table are from."""
     source = decode.schema_source
-    found: list[Problem] = []
     if table.force_optional and source not in ("registry", "infer"):
-        found.append(
-            (
-                ("table", "force_optional"),
-                "is for columns that a registry or the first records say; a declared one is optional without 'not null'"
-                if source == "declared"
-                else "is for a table that frazil makes, and decode.schema is 'table'",
-            )
+        yield (
+            ("table", "force_optional"),
+            "is for columns that a registry or the first records say; a declared one is optional without 'not null'"
+            if source == "declared"
+            else "is for a table that frazil makes, and decode.schema is 'table'",
         )
     if table.identifiers and source == "infer":
         problem = "is for columns that are always there, and those of decode.schema 'infer' never are: declare them"
-        found.append((("table", "identifier_fields"), problem))
-    return found
+        yield ("table", "identifier_fields"), problem
 
 
 def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[Problem]:

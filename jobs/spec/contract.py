@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -220,7 +220,9 @@ class Contract(SpecModel):
         return self.expectations if target.coordinator else self.tables.get(target.name, ())
 
 
-def contract_table_problems(contract: Contract | None, own: str, letters: str, routed: Sequence[str]) -> list[Problem]:
+def contract_table_problems(
+    contract: Contract | None, own: str, letters: str, routed: Sequence[str]
+) -> Iterator[Problem]:
     """Returns the tables of a contract that the stream does not have.
 
     Args:
@@ -228,7 +230,6 @@ def contract_table_problems(contract: Contract | None, own: str, letters: str, r
         letters: The table of its dead letters.
         routed: The other tables of its route.
     """
-    problems: list[Problem] = []
     for name in contract.tables if contract is not None else ():
         if name in routed:
             continue
@@ -241,8 +242,7 @@ def contract_table_problems(contract: Contract | None, own: str, letters: str, r
         else:
             near = suggestion(name, routed)
             said = "is no table of route; " + (f"did you mean '{near}'?" if near else f"known: {', '.join(routed)}")
-        problems.append((("contract", "tables", name), said))
-    return problems
+        yield ("contract", "tables", name), said
 
 
 def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:

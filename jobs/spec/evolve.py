@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -67,24 +68,22 @@ class Evolve(SpecModel):
         )
 
 
-def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[Problem]:
+def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> Iterator[Problem]:
     """Returns what is wrong with the block, given where the stream's columns are from."""
-    problems: list[Problem] = []
     if decode.schema_source == "declared":
         if evolve != Evolve():
             problem = (
                 "is for columns that are from a registry, a table or the records; these are declared in decode.schema: "
                 f"change them there, then `frazil schema apply {stream}` alters the table"
             )
-            problems.append((("evolve",), problem))
-        return problems
+            yield ("evolve",), problem
+        return
     if decode.unknown_fields != "ignore" and evolve.policy(decode).add != "ignore":
         problem = f"has to be ignore where decode.unknown_fields is {decode.unknown_fields}"
-        problems.append((("evolve", "add"), problem))
+        yield ("evolve", "add"), problem
     if evolve.clash == "shadow" and decode.format != "json":
         problem = f"can be shadow for JSON only, not for values of the format {decode.format}"
-        problems.append((("evolve", "clash"), problem))
-    return problems
+        yield ("evolve", "clash"), problem
 
 
 INGEST = "ingest"
@@ -110,17 +109,15 @@ class Publish(SpecModel):
             yield ("branch",), f"must be another branch than {MAIN_BRANCH}, where rows are published to"
 
 
-def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> list[Problem]:
+def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> Iterator[Problem]:
     """Returns what is wrong with the block, given the rest of the file."""
     if publish is None:
-        return []
-    problems: list[Problem] = []
+        return
     if contract is None or not any(each.severity == "critical" for each in contract.expectations):
         said = "is the contract's, which needs a critical expectation about the rows: without one nothing is ever held"
-        problems.append((("publish", "gate"), said))
+        yield ("publish", "gate"), said
     if table.branch not in (MAIN_BRANCH, publish.branch):
-        problems.append((("table", "branch"), f"goes without publish, which has its own branch: {publish.branch}"))
-    return problems
+        yield ("table", "branch"), f"goes without publish, which has its own branch: {publish.branch}"
 
 
 def gated_policy(policy: EvolutionPolicy, evolve: Evolve) -> EvolutionPolicy:

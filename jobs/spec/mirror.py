@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -131,7 +131,7 @@ def mirror_problems(
     routed: bool,
     lanes: bool,
     gated: bool,
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Returns what is wrong with the mirrors, given the rest of the file.
 
     Args:
@@ -144,31 +144,29 @@ def mirror_problems(
         gated: Whether they become part of main by a gate.
     """
     if not mirrors:
-        return []
-    problems: list[Problem] = []
+        return
     if not changes:
         said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
-        problems.append((("mirrors",), said))
+        yield ("mirrors",), said
     if routed and not lanes:
         said = "goes with a route by topic alone, whose tables have columns of their own: each is a changelog"
-        problems.append((("mirrors",), said))
+        yield ("mirrors",), said
     if gated:
-        problems.append((("mirrors",), "goes without publish: what a gate holds would be missing among later changes"))
+        yield ("mirrors",), "goes without publish: what a gate holds would be missing among later changes"
     if table.branch != MAIN_BRANCH:
         said = f"must be {MAIN_BRANCH} beside mirrors, which are made from what stands there"
-        problems.append((("table", "branch"), said))
+        yield ("table", "branch"), said
     names = [each.table for each in mirrors]
     for at, each in enumerate(mirrors):
         if each.is_pattern and not lanes:
-            problems.append((("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"))
+            yield ("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"
         if lanes and not each.is_pattern:
-            problems.append((("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"))
+            yield ("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"
         if lanes and each.source is not None and each.source.table is not None and "{table}" not in each.source.table:
             said = "must have {table}, as there is a mirror for each: or leave it out, then each topic's name says it"
-            problems.append((("mirrors", at, "source", "table"), said))
+            yield ("mirrors", at, "source", "table"), said
         taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
         if each.table in targets or taken:
-            problems.append((("mirrors", at, "table"), "must be another table than those that the stream lands in"))
+            yield ("mirrors", at, "table"), "must be another table than those that the stream lands in"
         if each.table in names[:at]:
-            problems.append((("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"))
-    return problems
+            yield ("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"

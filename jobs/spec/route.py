@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -296,7 +296,7 @@ def expression_text_problems(route: Route) -> list[Problem]:
     return []
 
 
-def route_problems(route: Route | None, table: Table, letters: str, others: Sequence[str]) -> list[Problem]:
+def route_problems(route: Route | None, table: Table, letters: str, others: Sequence[str]) -> Iterator[Problem]:
     """Returns what is wrong with a route, given the rest of the file.
 
     Args:
@@ -306,26 +306,25 @@ def route_problems(route: Route | None, table: Table, letters: str, others: Sequ
         others: Blocks that the file has, and that do not go with a route.
     """
     if route is None:
-        return []
+        return
     said = "is for a stream with one table of rows, and does not go with route yet"
-    problems: list[Problem] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
+    yield from [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)
         if each.table == letters:
-            problems.append(((*place, "table"), "is the table of the stream's dead letters"))
+            yield (*place, "table"), "is the table of the stream's dead letters"
         if each.columns is not None and each.table == table.name:
             said_of_own = f"cannot be of {table.name}, the stream's own table, which has all columns"
-            problems.append(((*place, "columns"), said_of_own))
+            yield (*place, "columns"), said_of_own
         elif each.own_settings and each.table == table.name:
             belongs = f"belongs into the block table: {table.name} is the stream's own table"
-            problems.append(((*place, each.own_settings[0]), belongs))
+            yield (*place, each.own_settings[0]), belongs
         if each.own_settings and each.table in given:
-            problems.append(((*place, each.own_settings[0]), f"is said of {each.table} in an entry before"))
+            yield (*place, each.own_settings[0]), f"is said of {each.table} in an entry before"
         given |= {each.table} if each.own_settings else set()
     if route.to is not None and table.location is not None:
         said = "says where one table lies, and route.to names many; leave the places to the catalog"
-        problems.append((("table", "location"), said))
+        yield ("table", "location"), said
     if route.unmatched_table == letters:
-        problems.append((("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"))
-    return problems
+        yield ("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"

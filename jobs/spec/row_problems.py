@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
@@ -55,7 +56,7 @@ _KAFKA = ("topic", "partition", "offset", "timestamp")
 
 def changes_problems(
     changes: Changes | None, decode: Decode, table: Table, route: Route | None, *, own_columns: bool
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Returns what of a stream's file does not go with a changelog, each with its place.
 
     Args:
@@ -66,26 +67,24 @@ def changes_problems(
         own_columns: Whether each of these has columns of its own, so that records go there before they are decoded.
     """
     if changes is None:
-        return []
-    problems: list[Problem] = []
+        return
     declared = {each.name for each in decode.declared.schema.fields} if decode.declared else None
     before = "before-image" if changes.envelope == "dms" else "before"
     if changes.before and declared is not None and before not in declared:
-        problems.append((("changes", "before"), f"keeps '{before}', which decode.schema does not declare"))
+        yield ("changes", "before"), f"keeps '{before}', which decode.schema does not declare"
     if decode.format in COLUMN_TYPES:
-        problems.append((("changes",), f"takes records with fields; values of the format {decode.format} have none"))
+        yield ("changes",), f"takes records with fields; values of the format {decode.format} have none"
     if (key := decode.key) is not None:
         names = key.columns.names if key.columns.is_resolved or key.columns.into else ()
         if tuple(names) != (KEY,):
             said = f"must be {KEY} beside changes, so that the changelog has the records' keys"
-            problems.append((("decode", "key", "into"), said))
+            yield ("decode", "key", "into"), said
     columns = kafka_columns(table.kafka_columns)
     if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
         said = "is needed beside changes: the changes of a row are told apart and ordered by it"
-        problems.append((("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said))
+        yield ("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said
     if changes.keeps_tombstones and route is not None:
-        problems.extend(_tombstone_problems(route, own_columns=own_columns))
-    return problems
+        yield from _tombstone_problems(route, own_columns=own_columns)
 
 
 def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:

@@ -256,7 +256,7 @@ def late_problems(
     letters: str,
     route: Route | None,
     publish: Publish | None,
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Returns what is wrong with tables of late rows, given the rest of the file.
 
     Args:
@@ -267,15 +267,14 @@ def late_problems(
         publish: Likewise.
     """
     if late is None:
-        return []
+        return
     place: Location = ("event_time", "late")
     each = each_late_problems(late, letters)
-    problems = list(each if late.route else _one_late_problems(late, table, letters, route))
+    yield from each if late.route else _one_late_problems(late, table, letters, route)
     if publish is not None:
-        problems.append((place, "cannot be a table beside publish: late rows would show before anything judged them"))
+        yield place, "cannot be a table beside publish: late rows would show before anything judged them"
     elif table.branch != MAIN_BRANCH:
-        problems.append((place, "cannot be a table beside table.branch: it would be written to its main"))
-    return problems
+        yield place, "cannot be a table beside table.branch: it would be written to its main"
 
 
 def _one_late_problems(late: LateTables, table: Table, letters: str, route: Route | None) -> Iterator[Problem]:
@@ -329,7 +328,7 @@ def late_park_problems(route: Route, event_time: EventTime | None) -> list[Probl
     return [((*place, "on_table_error"), _UNDECODED) for place in places]
 
 
-def park_problems(route: Route | None, table: Table, mask: Mask) -> list[Problem]:
+def park_problems(route: Route | None, table: Table, mask: Mask) -> Iterator[Problem]:
     """Returns what goes against the parking that a route asks for.
 
     Args:
@@ -338,8 +337,7 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> list[Problem
         mask: What of a record the letters do not keep.
     """
     if route is None:
-        return []
-    problems: list[Problem] = []
+        return
     said: dict[str, str] = {}
     places: list[Location] = [("route", "on_table_error")] if route.on_table_error == "park" else []
     for number, each in enumerate(route.tables):
@@ -349,14 +347,13 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> list[Problem
         if each.on_table_error == "park":
             places.append(place)
             if each.table == table.name:
-                problems.append((place, _OWN.format(name=table.name)))
+                yield place, _OWN.format(name=table.name)
         if (other := said.setdefault(each.table, each.on_table_error)) != each.on_table_error:
-            problems.append((place, f"is {each.on_table_error}, and an entry before says {other} of {each.table}"))
+            yield place, f"is {each.on_table_error}, and an entry before says {other} of {each.table}"
     columns = kafka_columns(table.kafka_columns)
     located = None not in (columns.topic, columns.partition, columns.offset, columns.timestamp)
     for place in places[:1]:
         if not located:
-            problems.append((place, _UNLOCATED))
+            yield place, _UNLOCATED
         if mask != NO_MASK:
-            problems.append((place, _LOST))
-    return problems
+            yield place, _LOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,7 @@ from jobs.formats.writer_schema import BadWriterSchema
 from jobs.schema.declared import Primitive
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
-from jobs.spec.base import Flag, SpecModel, with_meaning
+from jobs.spec.base import Flag, SpecModel, problems_at
 
 CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
     "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
@@ -57,7 +57,21 @@ AsSent: TypeAlias = tuple[Annotated[str, AfterValidator(_logical_type)], ...]
 """Names of logical types of Connect and Debezium whose values stay the texts, numbers or bytes that carry them."""
 
 
-class ConnectJsonOptions(SpecModel):
+class ConverterOptions(SpecModel):
+    """Options under the names that a converter of Kafka Connect gives them; those without a meaning here say why."""
+
+    _without_meaning: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        without = cls._without_meaning
+        if isinstance(options, dict) and (named := [name for name in without if name in options]):
+            raise problems_at([((name,), without[name]) for name in named])
+        return options
+
+
+class ConnectJsonOptions(ConverterOptions):
     """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
 
     Args:
@@ -66,6 +80,7 @@ class ConnectJsonOptions(SpecModel):
         as_sent: Names of logical types whose values stay texts, numbers or bytes.
     """
 
+    _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
     format: Literal["connect_json"]
     # The check of the schema needs it.
     as_sent: AsSent = ()
@@ -73,11 +88,6 @@ class ConnectJsonOptions(SpecModel):
         Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
     ] = None
     replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, CONNECT_WITHOUT_MEANING)
 
 
 def _fractions(value: object) -> str:
@@ -134,23 +144,19 @@ REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 """Formats whose records name their writer schema by an id of a registry."""
 
 
-class JsonOptions(SpecModel):
+class JsonOptions(ConverterOptions):
     """Values are JSON objects.
 
     Args:
         infer: What new columns become, of a schema that is not declared.
     """
 
+    _without_meaning: ClassVar[Mapping[str, str]] = CONNECT_WITHOUT_MEANING
     format: Literal["json"]
     infer: Infer = Infer()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, CONNECT_WITHOUT_MEANING)
 
-
-class RegistryOptions(SpecModel):
+class RegistryOptions(ConverterOptions):
     """Values name their schema by an id of a registry.
 
     Args:
@@ -163,31 +169,23 @@ class RegistryOptions(SpecModel):
 class JsonSchemaOptions(RegistryOptions):
     """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.formats.json_schema.options`."""
 
+    _without_meaning: ClassVar[Mapping[str, str]] = json_schema_options.WITHOUT_MEANING
     format: Literal["json_schema"]
     use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
     generalized_sum_type_support: Annotated[Flag, Field(alias="generalized.sum.type.support")] = True
     as_sent: AsSent = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, json_schema_options.WITHOUT_MEANING)
-
 
 class AvroOptions(RegistryOptions):
     """Values are Avro's binary encoding behind the id of their schema; see `jobs.formats.avro.options`."""
 
+    _without_meaning: ClassVar[Mapping[str, str]] = avro_options.WITHOUT_MEANING
     format: Literal["avro"]
     enhanced_avro_schema_support: Annotated[Flag, Field(alias="enhanced.avro.schema.support")] = False
     flatten_singleton_unions: Annotated[Flag, Field(alias="flatten.singleton.unions")] = True
     scrub_invalid_names: Annotated[Flag, Field(alias="scrub.invalid.names")] = False
     variable_scale_decimal: Annotated[str, Field(alias="variable.scale.decimal")] = "struct"
     as_sent: AsSent = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, avro_options.WITHOUT_MEANING)
 
     @field_validator("variable_scale_decimal")
     @classmethod
@@ -200,6 +198,7 @@ class AvroOptions(RegistryOptions):
 class ProtobufOptions(RegistryOptions):
     """Values are Protobuf messages behind the id of their schema; see `jobs.formats.protobuf.options`."""
 
+    _without_meaning: ClassVar[Mapping[str, str]] = protobuf_options.WITHOUT_MEANING
     format: Literal["protobuf"]
     int_for_enums: Annotated[Flag, Field(alias="int.for.enums")] = False
     optional_for_nullables: Annotated[Flag, Field(alias="optional.for.nullables")] = False
@@ -208,11 +207,6 @@ class ProtobufOptions(RegistryOptions):
     generate_struct_for_nulls: Annotated[Flag, Field(alias="generate.struct.for.nulls")] = False
     flatten_unions: Annotated[Flag, Field(alias="flatten.unions")] = True
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return with_meaning(options, protobuf_options.WITHOUT_MEANING)
 
 
 class OwnOptions(SpecModel):

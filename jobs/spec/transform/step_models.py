@@ -98,7 +98,6 @@ class FlattenStep(SpecModel):
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
     def transform(self) -> Transform:
-        """The step."""
         return Flatten(self.delimiter, self.columns)
 
 
@@ -144,7 +143,6 @@ class HoistStep(SpecModel):
     _short: ClassVar[str] = "into"
 
     def transform(self) -> Transform:
-        """The step."""
         return Hoist(self.into, self.columns)
 
 
@@ -157,7 +155,6 @@ class ExtractStep(SpecModel):
     _short: ClassVar[str] = "column"
 
     def transform(self) -> Transform:
-        """The step."""
         return Extract(self.column, self.keep)
 
 
@@ -174,7 +171,6 @@ class ParseTimestampStep(SpecModel):
     into: Annotated[Literal["timestamptz", "timestamp", "date", "time"], Field(alias="as")] = "timestamptz"
 
     def transform(self) -> Transform:
-        """The step."""
         return ParseTimestamp(self.columns, self.format, self.unit, self.zone, self.into)
 
 
@@ -187,7 +183,6 @@ class FormatTimestampStep(SpecModel):
     zone: str | None = None
 
     def transform(self) -> Transform:
-        """The step."""
         return FormatTimestamp(self.columns, self.format, self.unit, self.zone)
 
 
@@ -211,7 +206,6 @@ class MaskStep(SpecModel):
             yield ("hash",), "must be a reference to the key, such as ${env:MASK_KEY}"
 
     def transform(self) -> Transform:
-        """The step."""
         return Mask(self.columns, self.replacement, self.hash)
 
 
@@ -226,7 +220,6 @@ class FilterStep(SpecModel):
             yield (), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}"
 
     def transform(self) -> Transform:
-        """The step."""
         chosen = self.drop or self.keep
         return Filter(chosen.condition if chosen else None, drop=self.drop is not None)
 
@@ -240,7 +233,6 @@ class SplitStep(SpecModel):
     rest: Flag = False
 
     def transform(self) -> Transform:
-        """The step."""
         return Split(self.column, self.by, self.into, self.rest)
 
 
@@ -254,7 +246,6 @@ class ParseJsonStep(SpecModel):
     unknown_fields: Literal["ignore", "fail"] = "ignore"
 
     def transform(self) -> Transform:
-        """The step."""
         return ParseJson(self.column, self.schema_text, self.into, self.keep, self.unknown_fields)
 
 
