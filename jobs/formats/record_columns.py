@@ -13,13 +13,7 @@ from pyiceberg.schema import Schema
 
 from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.columns.text_columns import Leaf
-from jobs.formats.decoder_spec import (
-    DecoderSpec,
-    TableSchema,
-    UnresolvedSchema,
-    rows_of,
-    undeclared_column,
-)
+from jobs.formats.decoder_spec import DecoderSpec, TableSchema, UnresolvedSchema, rows_of, undeclared_column
 from jobs.formats.primitive.block import READERS
 from jobs.formats.problems import OUT_OF_RANGE, WRONG_TYPE, BadValue, ValueProblem, shown
 from jobs.formats.writer_schema import SchemaLookup

@@ -74,12 +74,7 @@ class DecodeValue:
     name: str = DECODE_VALUE
 
     def __init__(
-        self,
-        decoder: ValueDecoder,
-        probe: bytes,
-        *,
-        named: SchemaIdPlace = "prefix",
-        keep_tombstones: bool = False,
+        self, decoder: ValueDecoder, probe: bytes, *, named: SchemaIdPlace = "prefix", keep_tombstones: bool = False
     ) -> None:
         self._named: SchemaIdPlace = named
         self._keep_tombstones: bool = keep_tombstones

@@ -153,11 +153,7 @@ def decoded_digest(properties: Mapping[str, str], stream: str) -> str | None:
 
 
 def decoded_properties(
-    properties: Mapping[str, str],
-    stream: str,
-    columns: DecodedColumns,
-    *stamped: str | None,
-    under_way: bool = False,
+    properties: Mapping[str, str], stream: str, columns: DecodedColumns, *stamped: str | None, under_way: bool = False
 ) -> dict[str, str]:
     """The property with other columns; those stay in it that the stream's newest stamps name.
 

@@ -41,13 +41,7 @@ _ASIDE = frozenset(
         *("databaseName", "schemaName", "ddl", "tableChanges", "message"),
     }
 )
-_OPS: Mapping[str, str] = {
-    "insert": CREATE,
-    "update": UPDATE,
-    "delete": DELETE,
-    "read": READ,
-    "truncate": TRUNCATE,
-}
+_OPS: Mapping[str, str] = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "read": READ, "truncate": TRUNCATE}
 
 DELETION_MEMORY = timedelta(days=7)
 """Deletions that came to Kafka so long before the newest change of a merge's increment are not looked for."""

@@ -123,10 +123,7 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[Problem]:
 
 
 def contract_problems_of(
-    contract: Contract | None,
-    rows: Schema,
-    evolution: EvolutionPolicy,
-    narrow: Mapping[str, Schema] = NO_TABLES,
+    contract: Contract | None, rows: Schema, evolution: EvolutionPolicy, narrow: Mapping[str, Schema] = NO_TABLES
 ) -> list[Problem]:
     """Returns what expectations say of columns that tables of rows do not have, or of a type that never meets them.
 

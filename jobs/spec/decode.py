@@ -270,10 +270,7 @@ class Decode(SpecModel):
 
     value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]
     schema_text: Annotated[
-        str,
-        BeforeValidator(_schema),
-        Field(alias="schema"),
-        ChangesRows(("decode", "schema"), _hashed_schema),
+        str, BeforeValidator(_schema), Field(alias="schema"), ChangesRows(("decode", "schema"), _hashed_schema)
     ]
     unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
     case_insensitive: Annotated[Flag, ChangesRows(unless=False)] = False

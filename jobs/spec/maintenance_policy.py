@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    model_serializer,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_serializer
 
 from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, Problem, Problems, SpecModel
 from jobs.spec.fields import NonNegativeInt, PositiveInt, refused_character

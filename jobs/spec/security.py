@@ -181,7 +181,7 @@ _WAYS = {"OAUTHBEARER": ("oauth",), "GSSAPI": ("kerberos",)}
 _PASSWORD = ("user", "password")
 _NOT_HERE = {
     "AWS_MSK_IAM": "is not among them: neither librdkafka nor Kafka's own Java client signs requests for AWS. "
-    "Amazon MSK takes SCRAM-SHA-512 (secrets in AWS Secrets Manager) and certificates (protocol: SSL) as well",
+    "Amazon MSK takes SCRAM-SHA-512 (secrets in AWS Secrets Manager) and certificates (protocol: SSL) as well"
 }
 
 

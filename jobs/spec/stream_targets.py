@@ -251,11 +251,7 @@ def _at(place: Location, problems: Sequence[Problem]) -> Iterator[Problem]:
 
 
 def late_problems(
-    late: LateTables | None,
-    table: Table,
-    letters: str,
-    route: Route | None,
-    publish: Publish | None,
+    late: LateTables | None, table: Table, letters: str, route: Route | None, publish: Publish | None
 ) -> Iterator[Problem]:
     """Returns what is wrong with tables of late rows, given the rest of the file.
 

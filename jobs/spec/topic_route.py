@@ -99,13 +99,7 @@ def two_tables(route: Route, topic: str, entries: Sequence[int]) -> str:
 
 
 def topic_route_problems(
-    route: Route,
-    source: Source,
-    steps: Sequence[Step],
-    table: Table,
-    decode: Decode,
-    *,
-    shadow: bool,
+    route: Route, source: Source, steps: Sequence[Step], table: Table, decode: Decode, *, shadow: bool
 ) -> Iterator[Problem]:
     """Gives what does not go with tables that have columns of their own, each with its place in the file.
 
@@ -204,11 +198,7 @@ def followers_columns_problems(route: Route, decode: Decode, *, shadow: bool) ->
 
 
 def chosen_columns_problems(
-    route: Route | None,
-    every: Schema,
-    table: Table,
-    event_time: EventTime | None,
-    maintenance: StreamMaintenance,
+    route: Route | None, every: Schema, table: Table, event_time: EventTime | None, maintenance: StreamMaintenance
 ) -> Iterator[Problem]:
     """Gives what is wrong with the columns that tables of a route have of their own, each with its place in the file.
 

@@ -65,12 +65,7 @@ def parents(array: pa.Array) -> np.ndarray:
 
 
 def _changed(
-    array: pa.Array,
-    field: ice.NestedField,
-    into: ice.IcebergType,
-    tails: list[Path],
-    change: Change,
-    path: Path,
+    array: pa.Array, field: ice.NestedField, into: ice.IcebergType, tails: list[Path], change: Change, path: Path
 ) -> tuple[pa.Array, list[RowFailure]]:
     if tails == [()]:
         found, bad = change(array, field)

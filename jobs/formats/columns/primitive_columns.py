@@ -40,14 +40,7 @@ from jobs.formats.problems import (
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
 
-_KINDS = {
-    "n": "null",
-    '"': "a string",
-    "t": "a boolean",
-    "f": "a boolean",
-    "{": "an object",
-    "[": "an array",
-}
+_KINDS = {"n": "null", '"': "a string", "t": "a boolean", "f": "a boolean", "{": "an object", "[": "an array"}
 
 
 def number_texts(

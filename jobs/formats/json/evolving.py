@@ -221,11 +221,7 @@ class EvolvingJsonDecoder:
         return self._policy.add == "auto" and place not in self._refused
 
     def _waiting(
-        self,
-        decoded: Decoded,
-        changes: Mapping[int, Collection[Need]],
-        object_at: Callable[[int], Any],
-        found: _Needs,
+        self, decoded: Decoded, changes: Mapping[int, Collection[Need]], object_at: Callable[[int], Any], found: _Needs
     ) -> Decoded:
         """The block with the needs of records that wait for changes; the reason of a failure is a proposed one."""
         proposed: set[int] = set()

@@ -20,14 +20,7 @@ from jobs.formats.decoder import Decoded, Failure, ValueDecoder, refused_change,
 from jobs.formats.json.column_changes import ColumnAt, ColumnChanges, column_at, needs_of_rows
 from jobs.formats.json.unknown_fields import Rename, as_sent
 from jobs.formats.json_texts import canonical
-from jobs.formats.problems import (
-    BAD_BINARY,
-    BAD_DATE,
-    BAD_TIMESTAMP,
-    OUT_OF_RANGE,
-    PRECISION_LOSS,
-    WRONG_TYPE,
-)
+from jobs.formats.problems import BAD_BINARY, BAD_DATE, BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.needs import Need, Path
 from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_NEED, EXTRA_PLACE, text_column

@@ -343,11 +343,7 @@ def _rows(spec: StreamSpec, table: Schema) -> dict[str, NestedField]:
 
 
 def _fitted(
-    field: NestedField,
-    column: NestedField,
-    table: Schema,
-    kept: Callable[[int], str | None],
-    change: SchemaChange,
+    field: NestedField, column: NestedField, table: Schema, kept: Callable[[int], str | None], change: SchemaChange
 ) -> Iterator[SchemaChange]:
     new, old = field.field_type, column.field_type
     fits = holds(new, old) if new.is_primitive and old.is_primitive else same(new, old)

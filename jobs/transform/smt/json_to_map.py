@@ -258,10 +258,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
     if name not in texts:
         if name:
             raise TransformProblem(no_column(name, texts), ("column",))
-        raise TransformProblem(
-            f"{_NAME} takes a text: name it by column, one of {', '.join(texts) or 'none'}",
-            (),
-        )
+        raise TransformProblem(f"{_NAME} takes a text: name it by column, one of {', '.join(texts) or 'none'}", ())
     if properties.choice("json.root", ("true", "false"), "false") == "true":
         return [JsonToMap(name, lenient)]
     if "schema" not in properties:
