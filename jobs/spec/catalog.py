@@ -11,9 +11,8 @@ from pydantic import AfterValidator, model_validator
 
 from jobs.spec.base import Problems, SpecModel
 from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, nearest_property
-from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.secrets import Properties, Secret, hidden_in, literal_secret_problem, revealed
 from jobs.spec.validation import suggestion
-from jobs.spec.written_secret import hidden_in
 from jobs.spec.yaml_document import LocatedText
 
 OWN_CLASS = "py-catalog-impl"

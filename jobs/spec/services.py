@@ -11,10 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from jobs.spec.base import LocalPath, Problems, SpecModel, local_path, problems_at
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
-from jobs.spec.secrets import Properties, Secret, revealed
+from jobs.spec.secrets import POSTGRES_SECRETS, Properties, Secret, bare_secrets, revealed, service_url, without_written
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
-from jobs.spec.written_secret import POSTGRES_SECRETS, bare_secrets, service_url, without_written
 
 # As PyIceberg names them for its files, and what botocore calls them.
 S3_PROPERTIES = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobs.spec.written_secret import written_variables
+from jobs.spec.secrets import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE

@@ -22,9 +22,8 @@ from jobs.transform.columns import Columns, TransformProblem, column, no_column,
 from jobs.transform.record_parts import DropHeaders
 from jobs.transform.set_columns import last_header, text_of
 from jobs.transform.smt.cast import CAST, ConnectCast
-from jobs.transform.smt.fields import FIELDS, path_of_field
 from jobs.transform.smt.known import InOrder, Known, Properties
-from jobs.transform.smt.records import HEADER_FROM
+from jobs.transform.smt.records import FIELDS, HEADER_FROM, path_of_field
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 

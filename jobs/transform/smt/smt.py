@@ -10,7 +10,6 @@ from functools import cached_property
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.conditional import Condition, Conditional, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.smt.cast import CAST
-from jobs.transform.smt.fields import FIELDS
 from jobs.transform.smt.java import java_pattern
 from jobs.transform.smt.json_to_map import JSON_TO_MAP
 from jobs.transform.smt.keys import HEADER_TO_VALUE, KEYS, of_key
@@ -18,7 +17,7 @@ from jobs.transform.smt.known import InOrder, Known, Properties
 from jobs.transform.smt.mongo import MONGO
 from jobs.transform.smt.new_record_state import NEW_RECORD_STATE
 from jobs.transform.smt.outbox import OUTBOX
-from jobs.transform.smt.records import RECORDS
+from jobs.transform.smt.records import FIELDS, RECORDS
 from jobs.transform.smt.sink import CHANGES, SINK
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER
 from jobs.transform.transform import Applied, Rows, Transform

@@ -12,11 +12,19 @@ from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.generation import group_generation
-from jobs.spec.secrets import Secret, literal_secret_problem, looks_secret, text_or_secret
+from jobs.spec.secrets import (
+    Secret,
+    WrittenSecret,
+    hidden_in,
+    literal_secret_problem,
+    looks_secret,
+    secret_parameters,
+    text_or_secret,
+    written_variables,
+)
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.trigger import Restart
 from jobs.spec.validation import SpecError
-from jobs.spec.written_secret import WrittenSecret, hidden_in, secret_parameters, written_variables
 from jobs.state.chosen_store import documents_of
 from jobs.state.own_store import own_store
 from jobs.state.stream_folder import StreamFolder
