@@ -17,6 +17,7 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import SettingsFile, load_settings
 from jobs.spec.validation import SpecError, _models_at, connect_answer, connect_answers
+from tests.helpers.spec_files import settings_problems
 
 # Of columns in Glue, classes of Hive, and rows in DynamoDB.
 _NO_PROPERTIES = ("iceberg.field.", "org.apache.", "p.")
@@ -28,11 +29,7 @@ def catalog(**properties: str) -> CatalogSettings:
 
 
 def problems(home: Path, *lines: str) -> list[str]:
-    text = "catalog:\n  properties:\n" + "".join(f"    {line}\n" for line in lines)
-    (home / "frazil.yaml").write_text(text)
-    with pytest.raises(SpecError) as error:
-        load_settings(None, home=home)
-    return list(error.value.problems)
+    return settings_problems(home, "catalog:\n  properties:\n" + "".join(f"    {line}\n" for line in lines))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.validation import SpecError
+from tests.helpers.spec_files import stream_problems
 
 STREAM = """
 stream: payments
@@ -32,11 +33,7 @@ contract:
 
 
 def problems(contract: str, tmp_path: Path) -> list[str]:
-    path = tmp_path / "payments.yaml"
-    path.write_text(STREAM + "\n".join(f"  {line}" for line in contract.strip().splitlines()) + "\n")
-    with pytest.raises(SpecError) as failed:
-        load_stream(path)
-    return [problem.split("payments.yaml:")[1] for problem in failed.value.problems]
+    return stream_problems(tmp_path, STREAM + textwrap.indent(contract.strip(), "  ") + "\n")
 
 
 def expecting(entry: str, tmp_path: Path) -> list[str]:

@@ -13,27 +13,23 @@ from jobs.spec.generation import generation
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError
 from jobs.stream.secret_watch import secret_files
+from tests.helpers.spec_files import settings_of
 from tests.unit.spec.test_mirror import spec
 
 
-def load(home: Path, text: str) -> Settings:
-    (home / "frazil.yaml").write_text(text)
-    return load_settings(None, home=home)
-
-
 def test_a_path_alone_is_the_folder_and_nothing_is_shared(tmp_path: Path) -> None:
-    settings = load(tmp_path, "state: lib/state\n")
+    settings = settings_of(tmp_path, "state: lib/state\n")
     assert settings.state == tmp_path / "lib" / "state" and settings.state_store is None
-    settings = load(tmp_path, "state: {folder: lib/other}\n")
+    settings = settings_of(tmp_path, "state: {folder: lib/other}\n")
     assert settings.state == tmp_path / "lib" / "other" and settings.state_store is None
-    assert load(tmp_path, "lease_ttl: 30s\n").state == tmp_path / ".frazil" / "state"
+    assert settings_of(tmp_path, "lease_ttl: 30s\n").state == tmp_path / ".frazil" / "state"
 
 
 def test_a_store_has_a_folder_of_the_machine_beside_it_and_its_secrets_are_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_SECRET", "not-to-be-shown")
-    settings = load(
+    settings = settings_of(
         tmp_path,
         "state:\n  store: s3://lake-state/frazil/\n  properties:\n    s3.access-key-id: me\n"
         "    s3.secret-access-key: ${env:STATE_SECRET}\n",
@@ -44,7 +40,7 @@ def test_a_store_has_a_folder_of_the_machine_beside_it_and_its_secrets_are_refer
     assert store.revealed()["s3.secret-access-key"] == "not-to-be-shown"
     assert "not-to-be-shown" not in f"{settings!r} {settings.model_dump_json()}"
     assert [secret.names for secret in secret_references(settings)] == [("STATE_SECRET",)]
-    settings = load(
+    settings = settings_of(
         tmp_path,
         'state: {store: "postgresql://me@db:5432/ops", properties: {password: "${env:STATE_SECRET}", table: a.b}}\n',
     )
@@ -72,7 +68,7 @@ def test_a_store_has_a_folder_of_the_machine_beside_it_and_its_secrets_are_refer
 )
 def test_what_is_wrong_is_said_by_its_place_without_values(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SpecError) as refused:
-        load(tmp_path, f"{text}\n")
+        settings_of(tmp_path, f"{text}\n")
     assert message in str(refused.value) and "frazil.yaml:1" in str(refused.value)
     assert "word" not in str(refused.value).replace("password", "")
 
