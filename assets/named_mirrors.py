@@ -11,8 +11,8 @@ from assets.mirrors import mirror_key
 from assets.named_tables import named_tables_key, named_tables_of
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import VALUE
 from jobs.spec.settings import Settings
+from jobs.spec.targets import VALUE
 
 
 def named_mirrors(spec: StreamSpec) -> tuple[Mirror, ...]:

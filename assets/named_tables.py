@@ -16,12 +16,13 @@ from assets.metadata import column_schema, routed_drain_metadata, snapshot_tags
 from jobs.commit.branch import on_branch
 from jobs.commit.named_tables import with_named_tables
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import VALUE, value_of_table
 from jobs.spec.settings import Settings
+from jobs.spec.targets import VALUE, value_of_table
 from jobs.stream.source_topics import parked_tables
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained
+
 
 ALL_COMPLETE = "Nothing new: no record of late went to any of these tables."
 

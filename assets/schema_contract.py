@@ -14,8 +14,8 @@ from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.commit.named_tables import with_told_tables
 from jobs.errors import FrazilError
+from jobs.schema.difference import RenameSuggestion
 from jobs.schema.iceberg_schema import with_null
-from jobs.schema.renames import RenameSuggestion
 from jobs.schema_contract.declared import declared_contract, identifier_sentence
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.sentences import listed, renames_sentence, subject_sentences
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobs.registry.client import RegistryClient
     from jobs.schema_contract.subjects import SubjectContract
     from jobs.stream.schema_proposals import SchemaProposal
+
 
 SCHEMA_CONTRACT = "schema_contract"
 DESCRIPTION = (

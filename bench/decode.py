@@ -37,7 +37,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.record_types import struct_class
+from jobs.formats.json.keys import struct_class
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from jobs.errors import FrazilError
-from jobs.spec.secrets import Secret
+from jobs.spec.secrets import Secret, WrittenSecret
 from jobs.spec.settings import Settings, secret_references
-from jobs.spec.written_secret import WrittenSecret
 from jobs.system.mounted import texts_read
 
 

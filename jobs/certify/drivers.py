@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
-from jobs.spec.restart import Restart
+from jobs.spec.trigger import Restart
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id

@@ -17,10 +17,10 @@ from jobs.errors import FrazilError
 from jobs.spark.master import is_local, master_of, standalone_addresses
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import written_variables
+from jobs.spec.services import StateSettings
 from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings, secret_references
-from jobs.spec.state import StateSettings
 from jobs.spec.units import format_duration
-from jobs.spec.written_secret import written_variables
 from jobs.state.chosen_store import own_store
 from jobs.state.durable_files import write_durably
 

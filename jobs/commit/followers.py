@@ -21,8 +21,7 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
-from jobs.schema.evolution import Evolution
-from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.evolution import Evolution, Fitting, fitting
 from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields
 from jobs.schema.needs import Coordinates
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema

@@ -17,8 +17,8 @@ from pyiceberg.table.name_mapping import (
 )
 from pyiceberg.types import NestedField
 
+from jobs.schema.difference import RenamedColumn, renamed_schema
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.renames import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, columns_of
 
 _TOP = -1

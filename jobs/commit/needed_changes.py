@@ -8,11 +8,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.followers import followable
 from jobs.schema.evolution import Evolution, judged
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Path, RecordNeed
+from jobs.schema.needs import EvolutionPolicy, Path, RecordNeed
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import followed
-from jobs.spec.transform.shaping import evolving_rules, evolving_schema
+from jobs.spec.transform.shaping import evolving_rules, evolving_schema, followed
 
 
 def needed_changes(

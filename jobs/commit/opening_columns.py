@@ -17,9 +17,14 @@ from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_operation import schema_operation
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
-from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, decoded_properties, decoded_property
-from jobs.schema.fitting import Fitting
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import (
+    DecodedColumns,
+    decoded_columns,
+    decoded_properties,
+    decoded_property,
+    whole_property,
+)
+from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec

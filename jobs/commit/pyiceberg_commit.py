@@ -42,7 +42,7 @@ from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.schema_commit import schema_commit
 from jobs.commit.snapshot_producers import ExactMergeAppend, UnchangedTransaction, producer_of
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.schema.long_properties import properties_in_parts
+from jobs.schema.decoded_columns import properties_in_parts
 
 _COLUMNS_KEY = "frazil.columns"
 

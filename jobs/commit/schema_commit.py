@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.prepared_commit import PreparedCommit
 from jobs.commit.property_limit import property_limit
-from jobs.schema.long_properties import properties_in_parts, whole_property
+from jobs.schema.decoded_columns import properties_in_parts, whole_property
 
 
 def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:

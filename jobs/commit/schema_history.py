@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 from jobs.system.typed_json import decode_json
 
 PROPERTY = "frazil.schema-changes"

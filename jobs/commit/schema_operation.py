@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
-from jobs.schema.renames import RenamedColumn
+from jobs.schema.difference import RenamedColumn
 from jobs.schema.schema_change import SchemaChange
 from jobs.write.uuid_columns import uuid_properties
 

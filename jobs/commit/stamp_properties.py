@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.other_logs import other_logs_property
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key, sequences_key
 from jobs.commit.target_directory import TargetDirectory, directory_key, used_places
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 
 
 def stamp_properties(

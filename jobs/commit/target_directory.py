@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 from jobs.system.typed_json import decode_json
 
 T = TypeVar("T")

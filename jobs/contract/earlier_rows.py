@@ -38,7 +38,7 @@ from jobs.increment.arrow_rows import arrow_batches
 from jobs.increment.offset_ranges import quoted_name
 from jobs.increment.row_selection import EVERY_ROW, RowSelection
 from jobs.increment.spark_rows import spark_frame
-from jobs.schema.spark_types import unread_problem
+from jobs.schema.iceberg_schema import unread_problem
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import yaml
 from jobs.errors import FrazilError
 from jobs.spec.base import field_path
 from jobs.spec.contract import default_name
-from jobs.spec.expectation_arguments import argument_problems
-from jobs.spec.expectation_catalogue import expectation_types, left_out
+from jobs.spec.expectation_catalogue import argument_problems, expectation_types, left_out
 
 _WIDTH = 118
 # Of Great Expectations itself: how it reports, and in which language of its own a row_condition was written.

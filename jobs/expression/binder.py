@@ -1,8 +1,5 @@
 """Binder of expressions: from what a text says to nodes whose columns, functions and types are known."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -12,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression import arithmetic, comparison, nested_functions, text_functions, time_functions
+from jobs.expression import nested_functions, operators, text_functions, time_functions
 from jobs.expression.calls import call, literal
 from jobs.expression.casts import cast, coerced
 from jobs.expression.functions import AGGREGATES, CONDITIONALS, FUNCTIONS, MEANT, OUTSIDE, VOLATILE
@@ -150,7 +147,7 @@ class Binder:
                 return Coalesce(tuple(parts), kind, all(each.nullable for each in parts))
             case "nullif", 2:
                 value, other = (self.bind(each) for each in arguments)
-                equal = comparison.compared("=", value, other, written)
+                equal = operators.compared("=", value, other, written)
                 return _case([equal], [Literal(pa.scalar(None), NULL_TYPE)], value, written)
             case "if", (2 | 3):
                 values = [self.bind(each) for each in arguments[1:]]
@@ -254,12 +251,12 @@ def _plus_or_minus(operator: str, arguments: list[Node], written: str) -> Node:
             else "INTERVAL '1 day'"
         )
         raise Mismatch(f"'{operator}' is not for {name_of(left.type)} and {name_of(right.type)}; use {hint}")
-    return arithmetic.arithmetic(operator, left, right, written)
+    return operators.arithmetic(operator, left, right, written)
 
 
 def _between(arguments: list[Node], written: str) -> Node:
     value, low, high = arguments
-    parts = (comparison.compared(">=", value, low, written), comparison.compared("<=", value, high, written))
+    parts = (operators.compared(">=", value, low, written), operators.compared("<=", value, high, written))
     return Logic("and", parts, any(each.nullable for each in parts))
 
 
@@ -269,26 +266,26 @@ _OPERATORS: Mapping[str, _Operator] = {
     "or": lambda arguments, written: _logic("or", arguments, written),
     "not": _not,
     "condition": lambda arguments, written: _logic("not", arguments, written),
-    "plus": lambda arguments, written: arithmetic.signed(arguments[0]),
-    "negate": lambda arguments, written: arithmetic.negated(arguments[0], written),
+    "plus": lambda arguments, written: operators.signed(arguments[0]),
+    "negate": lambda arguments, written: operators.negated(arguments[0], written),
     "||": text_functions.joined,
     "element": lambda arguments, written: nested_functions.element(arguments[0], arguments[1], written),
     "at time zone": lambda arguments, written: time_functions.at_zone(arguments[0], arguments[1], written),
     "between": _between,
-    "in": lambda arguments, written: comparison.among(arguments[0], arguments[1:], written),
-    "like": lambda arguments, written: comparison.like(arguments[0], arguments[1], written, ignore_case=False),
-    "ilike": lambda arguments, written: comparison.like(arguments[0], arguments[1], written, ignore_case=True),
-    "is null": lambda arguments, written: comparison.null_test(arguments[0], written),
-    "is true": lambda arguments, written: comparison.truth_test(arguments[0], True, written),
-    "is false": lambda arguments, written: comparison.truth_test(arguments[0], False, written),
-    "is distinct from": lambda arguments, written: comparison.distinct(arguments[0], arguments[1], written),
+    "in": lambda arguments, written: operators.among(arguments[0], arguments[1:], written),
+    "like": lambda arguments, written: operators.like(arguments[0], arguments[1], written, ignore_case=False),
+    "ilike": lambda arguments, written: operators.like(arguments[0], arguments[1], written, ignore_case=True),
+    "is null": lambda arguments, written: operators.null_test(arguments[0], written),
+    "is true": lambda arguments, written: operators.truth_test(arguments[0], True, written),
+    "is false": lambda arguments, written: operators.truth_test(arguments[0], False, written),
+    "is distinct from": lambda arguments, written: operators.distinct(arguments[0], arguments[1], written),
     **{each: lambda arguments, written, each=each: _plus_or_minus(each, arguments, written) for each in "+-"},
     **{
-        each: lambda arguments, written, each=each: arithmetic.arithmetic(each, arguments[0], arguments[1], written)
+        each: lambda arguments, written, each=each: operators.arithmetic(each, arguments[0], arguments[1], written)
         for each in "*/%"
     },
     **{
-        each: lambda arguments, written, each=each: comparison.compared(each, arguments[0], arguments[1], written)
-        for each in comparison.COMPARISONS
+        each: lambda arguments, written, each=each: operators.compared(each, arguments[0], arguments[1], written)
+        for each in operators.COMPARISONS
     },
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg import types as ice
@@ -11,6 +12,39 @@ from jobs.expression.nodes import Call, Literal, Node, arrow_of
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import name_of
 from jobs.expression.values import FAILURES, Fault, Kernel, Values, applied
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that expressions may call.
+
+    Attributes:
+        form: How it is called: `substr(text, start [, length])`.
+        meaning: What it gives, in half a sentence.
+        bind: From arguments, and the part of the expression as it is written, to what gives the value. Raises Mismatch.
+        least, most: Numbers of arguments; None: any number.
+    """
+
+    form: str
+    meaning: str
+    bind: Callable[[Sequence[Node], str], Node]
+    least: int
+    most: int | None
+
+    @property
+    def name(self) -> str:
+        """By which it is called, in whatever case."""
+        return self.form.partition("(")[0]
+
+
+def function(form: str, meaning: str, bind: Callable[[Sequence[Node], str], Node]) -> Function:
+    """A function whose numbers of arguments are those of its form."""
+    inside = form.partition("(")[2].rstrip(")")
+    needed, _, optional = inside.partition("[")
+    least = len([each for each in needed.split(",") if each.strip()])
+    if "…" in inside:
+        return Function(form, meaning, bind, least, None)
+    return Function(form, meaning, bind, least, least + optional.count(",") + (bool(optional) and "," not in optional))
 
 
 def call(

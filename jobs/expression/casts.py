@@ -3,9 +3,6 @@
 Texts mean what they mean to the decoders (`jobs/formats/columns`). No number loses a place: round() it first.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from functools import partial

@@ -4,12 +4,9 @@ An expression has no state, knows no file and no network, and gives the same for
 nodes of typed kernels (`nodes`), which are data: they travel to a task pickled, and nothing is prepared there.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -20,12 +17,12 @@ from pyiceberg import types as ice
 
 from jobs.expression.binder import Binder
 from jobs.expression.casts import coerced
-from jobs.expression.frame_columns import FRAME_COLUMNS
 from jobs.expression.nodes import BatchTime, Column, Literal, Node, Rows, depth, parts
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem, Mismatch
 from jobs.expression.sql_types import BOOLEAN, STRING, name_of
 from jobs.schema.arrow_schema import rows_arrow_type
+from jobs.schema.kafka_columns import TYPES
 
 DEEPEST = 150
 """Kernels within each other, so that a task evaluates wherever it stands in its own stack."""
@@ -153,3 +150,14 @@ def _node(text: str, columns: Iterable[ice.NestedField], frame: bool) -> Node:
 def _expression(text: str, node: Node) -> Expression:
     names = dict.fromkeys(each.name for each in parts(node) if isinstance(each, Column))
     return Expression(text, node, tuple(names))
+
+
+FRAME_PARTS: Mapping[str, str] = {f"_{part}": part for part in TYPES}
+"""The part of a record that each such column is: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, …"""
+FRAME_COLUMNS: Mapping[str, ice.NestedField] = {
+    name: ice.NestedField(
+        2_000_000 + number, name, TYPES[part], required=part in ("topic", "partition", "offset", "timestamp")
+    )
+    for number, (name, part) in enumerate(FRAME_PARTS.items())
+}
+"""Such a column with its type, as a column of rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobs.expression import nested_functions, number_functions, text_functions, time_functions
-from jobs.expression.function import Function
+from jobs.expression.calls import Function
 
 GROUPS: Mapping[str, tuple[Function, ...]] = {
     "numbers": number_functions.FUNCTIONS,

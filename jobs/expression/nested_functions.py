@@ -1,8 +1,5 @@
 """Functions of structs, lists and maps, and of a record's headers."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,10 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.calls import call, constant
+from jobs.expression.calls import Function, call, constant, function
 from jobs.expression.casts import coerced
-from jobs.expression.function import Function, function
-from jobs.expression.lists import element_of
 from jobs.expression.nodes import Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BINARY, INT, STRING, is_integer, name_of
@@ -113,3 +108,11 @@ def _last_header(name: str, headers: pa.ListArray) -> pa.Array:
 FUNCTIONS: tuple[Function, ...] = (
     function("cardinality(value)", "how many elements a list or a map has", _count),
 )  # fmt: skip
+
+
+def element_of(index: int, lists: pa.ListArray) -> pa.Array:
+    """The element of this number, from 0, of each list; null where a list is null or shorter."""
+    offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    at = offsets[:-1] + index
+    there = (at < offsets[1:]) & lists.is_valid().to_numpy(zero_copy_only=False)
+    return lists.values.take(pa.array(at, mask=~there))

@@ -3,9 +3,6 @@
 Conditions are lazy: the failure of a part counts only in rows whose value needs that part.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,8 +1,5 @@
 """Functions of numbers."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,12 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.arithmetic import arithmetic, whole_division
-from jobs.expression.calls import call, constant
+from jobs.expression.calls import Function, call, constant, function
 from jobs.expression.casts import cast, checked, coerced
-from jobs.expression.comparison import alike
-from jobs.expression.function import Function, function
 from jobs.expression.nodes import Node
+from jobs.expression.operators import alike, arithmetic, whole_division
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BOOLEAN, DOUBLE, INT, common_type, is_floating, is_integer, is_number, name_of
 from jobs.expression.values import Kernel

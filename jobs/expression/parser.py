@@ -2,11 +2,89 @@
 
 from __future__ import annotations
 
-from jobs.expression.literals import duration_of, number_of
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import lru_cache
+
+from jobs.expression.problem import ExpressionProblem
 from jobs.expression.syntax import Apply, CaseWhen, CastTo, Constant, Duration, Member, Name, Span, Syntax, TypeName
-from jobs.expression.token_stream import TokenStream
-from jobs.expression.tokens import Token
-from jobs.expression.type_names import type_name
+from jobs.expression.tokens import Token, TokenStream
+
+_QUANTITY = re.compile(r"\s*([+-]?[0-9]{1,12})\s+([A-Za-z]+)")
+_MONTHS = {"year": 12, "quarter": 3, "month": 1}
+MICROS = {
+    "week": 604_800_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+"""Units of a fixed length, in microseconds; a day has 24 hours."""
+_LARGEST = 2**62
+
+
+def number_of(text: str) -> int | Decimal | float:
+    """A number as it is written: whole, with a point (exact), or with an exponent (a double)."""
+    if "e" in text.lower():
+        return float(text)
+    return Decimal(text) if "." in text else int(text)
+
+
+def duration_of(text: str) -> tuple[int, int]:
+    """Months and microseconds of `1 day`, `3 hours 30 minutes`, `-1 month`.
+
+    Raises:
+        ValueError: With a sentence that says what is wrong.
+    """
+    months = micros = position = 0
+    while match := _QUANTITY.match(text, position):
+        count, unit = int(match[1]), match[2].lower().removesuffix("s")
+        if unit in _MONTHS:
+            months += count * _MONTHS[unit]
+        elif unit in MICROS:
+            micros += count * MICROS[unit]
+        else:
+            raise ValueError(f"'{match[2]}' is no unit; the units are {', '.join([*_MONTHS, *MICROS])}")
+        position = match.end()
+    if text[position:].strip() or not position:
+        raise ValueError("needs an interval such as '3 hours' or '1 day 12 hours'")
+    if abs(micros) > _LARGEST or abs(months) > 120_000:
+        raise ValueError("the interval is too long")
+    return months, micros
+
+
+def type_name(tokens: TokenStream) -> TypeName:
+    """The type that stands next, such as `decimal(12,2)` or `timestamp with time zone`.
+
+    Raises:
+        ExpressionProblem: None does.
+    """
+    token = tokens.take()
+    if token.kind != "word":
+        raise tokens.problem(f"needs a type here, found {token}", token)
+    name = token.text.lower()
+    if name == "timestamp" and tokens.take_words("with", "time", "zone"):
+        name = "timestamptz"
+    elif name == "timestamp":
+        tokens.take_words("without", "time", "zone")
+    elif name == "double":
+        tokens.take_words("precision")
+    numbers: list[int] = []
+    if tokens.at_mark("("):
+        tokens.take()
+        while not tokens.at_mark(")"):
+            if numbers:
+                tokens.take_mark(",")
+            number = tokens.take()
+            if not number.text.isdigit() or len(number.text) > 9:
+                raise tokens.problem(f"needs a whole number here, found {number}", number)
+            numbers.append(int(number.text))
+        tokens.take_mark(")")
+    return TypeName(tokens.span(token.start), name, tuple(numbers))
+
 
 DEEPEST = 40
 """Brackets, calls and the like within each other."""
@@ -300,3 +378,36 @@ class _Parser(TokenStream):
 
 def _respanned(made: Apply, span: Span) -> Apply:
     return Apply(span, made.name, made.arguments)
+
+
+_MAY = re.compile(r"\b(?:now|current_timestamp|current_date)\b", re.IGNORECASE)
+_CALLS = frozenset({"now", "current_timestamp", "current_date"})
+
+
+@lru_cache(maxsize=512)
+def asks_batch_time(text: str) -> bool:
+    """Whether an expression asks for now(), current_timestamp or current_date; False of what is no expression."""
+    if not _MAY.search(text):
+        return False
+    try:
+        return any(isinstance(each, Apply) and each.name.lower() in _CALLS for each in _parts(parse(text)))
+    except (ExpressionProblem, RecursionError):
+        return False
+
+
+def _parts(syntax: Syntax) -> Iterator[Syntax]:
+    """An expression and all within it."""
+    yield syntax
+    inner: list[Syntax] = []
+    match syntax:
+        case Apply(arguments=arguments):
+            inner = list(arguments)
+        case CaseWhen(branches=branches, otherwise=otherwise):
+            inner = [each for branch in branches for each in branch]
+            inner += [otherwise] if otherwise is not None else []
+        case CastTo(of=of) | Member(of=of):
+            inner = [of]
+        case _:
+            pass
+    for each in inner:
+        yield from _parts(each)

@@ -1,8 +1,5 @@
 """Functions of texts; they count in code points, from 1."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.expression.calls import call, constant
+from jobs.expression.calls import Function, call, constant, function
 from jobs.expression.casts import cast, coerced
-from jobs.expression.function import Function, function
-from jobs.expression.lists import element_of
+from jobs.expression.nested_functions import element_of
 from jobs.expression.nodes import Call, Node
 from jobs.expression.problem import Mismatch
 from jobs.expression.sql_types import BINARY, BOOLEAN, INT, STRING

@@ -4,9 +4,6 @@ A kernel of Arrow raises for a whole column. Only then are the rows at fault sou
 kernel. A row that has failed is null in everything that is computed of it.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,5 @@
 """Conversions of values to a column of another type of their kind: each value stays what it was, or is refused."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -63,11 +63,7 @@ AS_SENT = "as_sent"
 
 
 def decimal_scale(parameters: Mapping[str, str]) -> int | None:
-    """The digits after the point of a schema with the name DECIMAL; None if it does not say, or says none from 0 to 38.
-
-    Args:
-        parameters: Of the schema.
-    """
+    """The scale of a schema with the name DECIMAL; None if it does not say, or says none from 0 to 38."""
     text = parameters.get("scale", "")
     if not (text.isascii() and text.isdigit() and len(text) < 3):
         return None

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -132,3 +133,30 @@ def object_text(members: Iterable[tuple[str, bytes | None]]) -> bytes | None:
 def array_text(elements: Sequence[bytes | None]) -> bytes:
     """An array of elements."""
     return b"[" + b",".join(each or b"null" for each in elements) + b"]"
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def canonical(value: bytes) -> bytes:
+    """A JSON value in its canonical text.
+
+    Args:
+        value: One JSON value as it was sent, which a strict parser has taken: UTF-8, no halves of surrogate pairs.
+
+    Raises:
+        ValueError: It is no JSON value.
+        RecursionError: It is nested too deep.
+    """
+    return _ENCODER.encode(_DECODER.decode(value.decode()))
+
+
+def _number(text: str) -> Any:
+    return msgspec.Raw(text.encode())
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_int=_number, parse_constant=_refuse)

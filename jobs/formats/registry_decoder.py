@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from jobs.formats.conform import Options, Writer, by_rows, merged, writer_of
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, Format, UnknownField
 from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.problems import BAD_SCHEMA, ValueProblem
 from jobs.formats.registry_wire import USE_SCHEMA_ID, Group, Grouped, WrittenAs, group_by_schema
 from jobs.formats.rescued_fields import conformed_rows
-from jobs.formats.writer_groups import Options, Writer, by_rows, merged, writer_of
 from jobs.formats.writer_schema import MakeWriterDecoder, SchemaLookup, WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.name_matching import NAME_RULE

@@ -20,7 +20,7 @@ from jobs.formats.json.writer_decoder import JsonWriterTypes
 from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.problems import MALFORMED_AVRO, MALFORMED_PROTOBUF
 from jobs.formats.record_columns import HeaderColumn, RecordColumns
 from jobs.formats.registry_wire import USE_SCHEMA_ID

@@ -19,8 +19,8 @@ from jobs.spark.executors import application_ended
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
-from jobs.spec.restart import Restart
 from jobs.spec.settings import load_settings
+from jobs.spec.trigger import Restart
 from jobs.steps import step
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging

@@ -33,11 +33,12 @@ from jobs.maintain.manifest_reader import NamedFile, named_files
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.publish.interval import PART_MARK, UnpublishableError, branch_begin
 from jobs.schema.column_names import partition_names, unreadable_names
+from jobs.schema.iceberg_schema import unread_by_spark
 from jobs.schema.needs import column_name
-from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
+
 
 _DAY_SECONDS = 86_400.0
 # The commits of a few minutes say nothing of a day.

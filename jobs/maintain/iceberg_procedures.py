@@ -22,12 +22,13 @@ from jobs.maintain.procedure_arguments import (
 )
 from jobs.spark.catalog_conf import use_catalog
 from jobs.spark.jvm_calls import interruptible, jvm_error_text
+from jobs.spec.partitioning import SortExpr
 from jobs.spec.settings import Settings
-from jobs.spec.sort_order import SortExpr
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -29,10 +29,11 @@ from jobs.maintain.plan_expiry import (
 from jobs.maintain.plan_metadata import RemakeForecast, branch_warnings, plan_branches, plan_manifests, plan_properties
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text, size_text
-from jobs.spec.maintenance_windows import is_open
+from jobs.spec.maintenance_policy import is_open
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
+
 
 NO_BRANCHES: Mapping[str, RemakeForecast | None] = MappingProxyType({})
 _SUPPORTED = (1, 2, 3)

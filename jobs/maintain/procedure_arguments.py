@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
-from jobs.spec.sort_order import SortExpr
+from jobs.spec.partitioning import SortExpr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDTH = re.compile(r"(bucket|truncate)\[(\d+)]")

@@ -26,10 +26,10 @@ from jobs.mirror.errors import KeylessChangelogError
 from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.mirror.mirror_stamp import mirror_id
 from jobs.mirror.row_filter import RowFilter
-from jobs.schema.fitting import Fitting, fitting
+from jobs.schema.evolution import Fitting, fitting
+from jobs.schema.iceberg_schema import unread_problem
 from jobs.schema.identifier_fields import identifier_problem, optional_columns, with_identifier_fields
 from jobs.schema.schema_change import SchemaChange, changed_schema
-from jobs.schema.spark_types import unread_problem
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -9,7 +9,7 @@ from jobs.commit.expired_changes import ExpiredChanges, expired_changes
 from jobs.commit.stamps import PROPERTY_PREFIX, Stamp
 from jobs.commit.target_directory import MOST_NAMED
 from jobs.errors import FrazilError
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.errors import FrazilError, first_line
 from jobs.mirror.source_rows import SourceLook, source_place
+from jobs.spec.services import SourceSettings
 from jobs.spec.settings import SETTINGS_FILE
-from jobs.spec.sources import SourceSettings
 from jobs.spec.units import format_duration
 from jobs.spec.validation import suggestion
 

@@ -108,11 +108,7 @@ class AsTheyAre:
 
 
 def undecoded_pipeline(table: str) -> Pipeline:
-    """The pipeline of a lane whose table is parked, and whose records nobody decodes.
-
-    Args:
-        table: Its name.
-    """
+    """The pipeline of a lane whose table is parked, and whose records nobody decodes."""
     return Pipeline([AsTheyAre()], table)
 
 

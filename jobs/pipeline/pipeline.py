@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
+from jobs.formats.decoder import DECODE_VALUE, Failure, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.problems import ValueProblem
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.registry_decoder import RegistryDecoder
 from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
-from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
 from jobs.pipeline.route import STAGE as ROUTE
 from jobs.pipeline.route import Destinations, FitToRoutedTables
 from jobs.pipeline.route_naming import NamingState
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps
-from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, RowStage, Stage
 from jobs.schema.needs import Need
+from jobs.write.projection import ProjectionError
 
 DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
 
@@ -152,3 +155,56 @@ def stream_pipeline(
         fitted = FitToRoutedTables(*routed, kafka=columns.kafka, columns=rows, batch_time=time, hide_values=hide_values)
         last = RefuseDropped(fitted, ROUTE, DROPPED_NOW) if steps and steps.refuse_dropped else fitted
     return Pipeline([*first, decode, *more, last], destination, values)
+
+
+UNEXPECTED = "unexpected_error"
+
+
+def apply_stage(stage: Stage, block: Block) -> Block:
+    """What a stage makes of a block with rows; a record that it raises for becomes a failure.
+
+    Raises:
+        Exception: What the stage raises for its probe: it is broken, which is no record's fault. Also OSError,
+            MemoryError and ProjectionError, whatever they are raised for.
+    """
+    made = _attempt(stage, block)
+    if isinstance(made, Block):
+        return made
+    # What is raised here is about no record, and has none of the exceptions above, which may quote one, as its context.
+    stage.apply(stage.probe(block))
+    return block.replaced_by(list(_isolated(stage, block.part(0, block.rows.num_rows), made)))
+
+
+def _isolated(stage: Stage, part: Block, failure: Failure) -> Iterator[Block]:
+    """What a stage makes of the parts of a part that it has failed for, in their order."""
+    count = part.rows.num_rows
+    if count == 1:
+        if isinstance(stage, RowStage):
+            failure = failure.met(stage.before(part))
+        yield part.with_rows(part.rows.slice(0, 0), slice(0, 0), failures=[failure])
+        return
+    for half in (part.part(0, count // 2), part.part(count // 2, count)):
+        made = _attempt(stage, half)
+        if isinstance(made, Block):
+            yield made
+        else:
+            yield from _isolated(stage, half, made)
+
+
+def _attempt(stage: Stage, block: Block) -> Block | Failure:
+    """The block behind the stage, or the failure of its first row: of the row at fault, if it has no other."""
+    try:
+        return stage.apply(block)
+    except ValueProblem as problem:
+        return Failure(0, stage.name, problem.error_class, problem.message, problem.field)
+    except (OSError, MemoryError, ProjectionError):
+        raise
+    except Exception as problem:
+        return Failure(0, stage.name, UNEXPECTED, _described(problem), None)
+
+
+def _described(problem: Exception) -> str:
+    """A fault of frazil's own that a record brings out. What the exception says may quote the record: left out."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(problem).__name__}{place}"

@@ -1,8 +1,5 @@
 """Route stage: each row to the tables that it is for, fitted to every one of them before any is written."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -13,11 +10,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg import types as ice
 
 from jobs.formats.decoder import Failure
 from jobs.formats.problems import UNROUTED, untold
 from jobs.pipeline.block import Block, Indices, RoutedRows
-from jobs.pipeline.narrowing import Narrowing
 from jobs.pipeline.route_dispatch import Dispatch, grouped
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState
 from jobs.pipeline.row_steps import aligned
@@ -30,6 +27,77 @@ from jobs.transform.row_json import row_json
 from jobs.transform.sql import compiled, evaluated, failures_of
 from jobs.transform.transform import RowFailure, Rows
 from jobs.write.projection import UnfitValueError
+
+
+class Narrowing:
+    """Leaves out of rows what a table does not have; what is no column of the rows' own stays, such as Kafka's.
+
+    Args:
+        every: The columns of the rows.
+        kept: Those of them that the table has.
+    """
+
+    def __init__(self, every: Columns, kept: Columns) -> None:
+        self._kept: dict[str, ice.IcebergType] = {each.name: each.field_type for each in kept}
+        self._gone: frozenset[str] = frozenset(every.names) - self._kept.keys()
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without the others. Copies no values."""
+        arrays, fields = list[pa.Array](), list[pa.Field]()
+        for field, array in zip(rows.schema, rows.columns, strict=True):
+            if field.name in self._gone:
+                continue
+            kind = self._kept.get(field.name)
+            narrow = array if kind is None else _narrow(array, kind)
+            arrays.append(narrow)
+            fields.append(field if narrow is array else field.with_type(narrow.type))
+        if not arrays:
+            raise ValueError("a table without columns")
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _narrow(array: pa.Array, kind: ice.IcebergType) -> pa.Array:
+    if isinstance(kind, ice.StructType) and isinstance(array, pa.StructArray):
+        return _narrow_struct(array, kind)
+    if isinstance(kind, ice.ListType) and isinstance(array, pa.ListArray):
+        return _narrow_list(array, kind)
+    return array
+
+
+def _narrow_list(array: pa.ListArray, kind: ice.ListType) -> pa.Array:
+    # A slice has its offsets as they are in the whole.
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    first, last = int(offsets[0]), int(offsets[-1])
+    elements = array.values.slice(first, last - first)
+    narrow = _narrow(elements, kind.element_type)
+    if narrow is elements:
+        return array
+    return pa.ListArray.from_arrays(
+        pa.array((offsets - first).astype(np.int32)),
+        narrow,
+        type=pa.list_(array.type.value_field.with_type(narrow.type)),
+        mask=array.is_null() if array.null_count else None,
+    )
+
+
+def _narrow_struct(array: pa.StructArray, kind: ice.StructType) -> pa.Array:
+    kept = {each.name: each.field_type for each in kind.fields}
+    arrays, fields = list[pa.Array](), list[pa.Field]()
+    changed = False
+    for number in range(array.type.num_fields):
+        field = array.type.field(number)
+        if field.name not in kept:
+            changed = True
+            continue
+        child = array.field(number)
+        narrow = _narrow(child, kept[field.name])
+        changed |= narrow.type != child.type
+        arrays.append(narrow)
+        fields.append(field.with_type(narrow.type))
+    if not changed:
+        return array
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=array.is_null() if array.null_count else None)
+
 
 STAGE = "route"
 """The stage that refuses a record which no table takes, as dead letters call it."""
@@ -203,13 +271,7 @@ class FitToRoutedTables:
     def _named(
         self, naming: Naming, values: pa.Array, rows: Indices
     ) -> tuple[dict[str, Indices], dict[str, Indices], dict[int, str]]:
-        """What becomes of rows that no entry takes: tables' rows, those that wait for a table, and why of all others.
-
-        Args:
-            naming: Tells of each value.
-            values: Of all rows.
-            rows: Those that are meant.
-        """
+        """What becomes of rows that no entry takes: rows of tables, those that wait for one, and why of all others."""
         tables, unnamed, why = dict[str, Indices](), dict[str, Indices](), dict[int, str]()
         encoded = values.take(pa.array(rows)).dictionary_encode(null_encoding="encode")
         texts = encoded.dictionary.to_pylist()

@@ -1,8 +1,5 @@
 """Dispatch of rows to the tables of a route, a block at a time: each value that comes is looked at once, no row is."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import re

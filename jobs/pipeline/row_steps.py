@@ -17,13 +17,12 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.stages import RowStage, Stage
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.rules import rules_of
-from jobs.transform.chain import NO_CHAIN, Chain
-from jobs.transform.changes.key_decoder import with_key_decoder
+from jobs.spec.transform.steps import rules_of
+from jobs.transform.changes.row_changes import with_key_decoder
 from jobs.transform.columns import Columns
 from jobs.transform.frame import BATCH_TIME
 from jobs.transform.row_json import row_json
-from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+from jobs.transform.transform import NO_CHAIN, Applied, Chain, RowFailure, Rows, Transform, settled
 
 FILTERED = "filtered"
 _FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter if that is right"

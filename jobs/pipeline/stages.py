@@ -8,13 +8,13 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.columns.time_bounds import refuse_beyond_years
+from jobs.formats.columns.text_values import refuse_beyond_years
 from jobs.formats.decoder import DECODE_VALUE, Decoded, ValueDecoder
 from jobs.formats.problems import ValueProblem, untold
 from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
-from jobs.pipeline.schema_ids import headed_decode, with_subject
+from jobs.pipeline.record_stages import headed_decode, with_subject
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.transform.frame import timestamp_types
 from jobs.transform.row_json import row_json
@@ -74,12 +74,7 @@ class DecodeValue:
     name: str = DECODE_VALUE
 
     def __init__(
-        self,
-        decoder: ValueDecoder,
-        probe: bytes,
-        *,
-        named: SchemaIdPlace = "prefix",
-        keep_tombstones: bool = False,
+        self, decoder: ValueDecoder, probe: bytes, *, named: SchemaIdPlace = "prefix", keep_tombstones: bool = False
     ) -> None:
         self._named: SchemaIdPlace = named
         self._keep_tombstones: bool = keep_tombstones

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from pyiceberg.table import Table
+
 from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import EXPRESSION_FAILED, UNROUTED
 from jobs.pipeline.route_naming import NO_TABLE, Naming, NamingState, naming_state
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import named_table
 from jobs.spec.route import Route
+from jobs.spec.targets import named_table
 from jobs.spec.topic_route import TopicValue, entries_of, topic_values, two_tables
 
 
@@ -95,3 +98,33 @@ def of_table(spec: StreamSpec, name: str) -> StreamSpec:
     found = topic_tables(spec, spec.source.topics, there, naming_state(spec, {}, decided=False))
     topics = tuple(topic for topic in spec.source.topics if found[topic].table == name)
     return made.model_copy(update={"source": spec.source.model_copy(update={"topics": topics})})
+
+
+def columns_by_topic(spec: StreamSpec, load: Callable[[str], Table | None]) -> Callable[[str], ResolvedSchema | None]:
+    """What gives the rows of a topic's records, so that what is masked is so under each name that its column has.
+
+    Of a stream whose tables have the columns of one, they are that one's.
+
+    Args:
+        spec: The stream, with the tables that are known.
+        load: Gives one of its tables, when it is asked for; None of one that is not there.
+
+    Returns:
+        Of a topic its rows; None where its records go to no table, or that is not there: then the file says them, if
+        anything does. Raises FrazilError where the topic would go to two tables.
+    """
+    known: dict[str, ResolvedSchema | None] = {}
+    there = {each.name for each in spec.targets if each.role == "rows"}
+
+    def of(topic: str) -> ResolvedSchema | None:
+        name: str | None = spec.table.name
+        if spec.own_columns:
+            name = topic_tables(spec, [topic], there, naming_state(spec, {}, decided=False))[topic].table
+        if name is None or name not in there:
+            return None
+        if name not in known:
+            table = load(name)
+            known[name] = table and spec.for_table(name).resolved_for(table.schema(), table.properties)
+        return known[name]
+
+    return of

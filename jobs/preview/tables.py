@@ -29,8 +29,7 @@ from jobs.schema.needs import Change, Path, RecordNeed
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import RefusedChange, SchemaChange
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import named_table
-from jobs.spec.targets import TargetSpec
+from jobs.spec.targets import TargetSpec, named_table
 from jobs.spec.transform.shaping import changed_columns, evolving_schema, first_decoded
 from jobs.stream.column_refusals import ColumnRefusals
 from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema

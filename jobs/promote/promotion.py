@@ -12,9 +12,8 @@ from jobs.errors import FrazilError
 from jobs.schema.column_names import partition_names
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 from jobs.schema.evolution import judged
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
-from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
+from jobs.schema.needs import Coordinates, EvolutionPolicy, Path, RecordNeed, column_name
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of

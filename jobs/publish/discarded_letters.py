@@ -38,7 +38,7 @@ from jobs.schema.declared import quoted
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import added_by
+from jobs.spec.transform.shaping import added_by
 
 _AT_ONCE = 5_000
 _TYPES = {"CreateTime": 0, "LogAppendTime": 1}

@@ -19,7 +19,7 @@ from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.publish.interval import Interval, landed_snapshots
-from jobs.schema.long_properties import whole_property
+from jobs.schema.decoded_columns import whole_property
 
 GATE_PREFIX = "frazil.gate."
 FORMAT = 1

@@ -14,7 +14,7 @@ import msgspec
 
 from jobs.errors import StreamStopped
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.errors import NotInRegistryError, RegistryError
+from jobs.registry.failures import NotInRegistryError, RegistryError
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.typed_json import decode_json

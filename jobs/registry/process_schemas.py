@@ -12,7 +12,7 @@ from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.client import RegistryClient
 from jobs.registry.connection import RegistryConnection
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 
 MOST_SCHEMAS = 1000
 UNKNOWN_SECONDS = 60.0

@@ -26,7 +26,7 @@ from jobs.schema.difference import differences
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 from jobs.stream.source_topics import parked_tables
-from jobs.transform.chain import StepProblem
+from jobs.transform.transform import StepProblem
 
 MAX_LETTERS = 20_000
 MAX_BYTES = 64 * 1024 * 1024

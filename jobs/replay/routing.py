@@ -29,7 +29,7 @@ from jobs.replay.session import ReplayedPart, ReplaySession
 from jobs.spec.base import field_path
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
-from jobs.transform.chain import StepProblem
+from jobs.transform.transform import StepProblem
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter

@@ -168,13 +168,7 @@ def unreadable_names(metadata: TableMetadata) -> Iterator[tuple[Path, str]]:
 def name_problems(
     schema: Schema, partitions: Mapping[str, str], fold: Callable[[str], str] = str.casefold
 ) -> Iterator[tuple[Path, str]]:
-    """Each column on whose name's account no table of these columns can be read or written, with the reason.
-
-    Args:
-        schema: The columns.
-        partitions: See `ColumnNames`.
-        fold: Likewise.
-    """
+    """Each column on whose name's account no table of these columns can be read or written, with the reason."""
     names = ColumnNames(None, partitions, fold)
     for path, _ in columns_of(schema):
         if why := names.table_refusal(path):

@@ -9,6 +9,7 @@ that may be under way while somebody else changes them. Pure.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,9 +21,48 @@ from pyiceberg.types import StructType
 
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import promotes
-from jobs.schema.long_properties import whole_property
 from jobs.schema.name_matching import Aliases
 from jobs.system.typed_json import decode_json
+
+PART_PREFIX = "frazil.part."
+_MARK = 10
+_FIRST = re.compile(r"~(\d{1,6})~", re.ASCII)
+
+
+def properties_in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]:
+    """A table's properties, with those that are too long in parts.
+
+    Args:
+        limit: In bytes of UTF-8; None for none.
+    """
+    found: dict[str, str] = {}
+    for name, text in properties.items():
+        if limit is None or len(text.encode()) <= limit:
+            found[name] = text
+            continue
+        # A character has four bytes at most.
+        size = (limit - _MARK) // (1 if text.isascii() else 4)
+        first, *others = (text[at : at + size] for at in range(0, len(text), size))
+        found[name] = f"~{1 + len(others)}~{first}"
+        found |= {f"{PART_PREFIX}{number}.{name}": part for number, part in enumerate(others, start=2)}
+    return found
+
+
+def whole_property(properties: Mapping[str, str], name: str) -> str | None:
+    """A table property's whole text, also of a long one in parts; None if it is not there.
+
+    Raises:
+        ValueError: Parts of it are gone.
+    """
+    text = properties.get(name)
+    mark = _FIRST.match(text) if text else None
+    if text is None or mark is None:
+        return text
+    numbers = range(2, int(mark[1]) + 1)
+    if missing := [number for number in numbers if f"{PART_PREFIX}{number}.{name}" not in properties]:
+        raise ValueError(f"the table property {PART_PREFIX}{missing[0]}.{name} is gone, a part of {name}")
+    return text[mark.end() :] + "".join(properties[f"{PART_PREFIX}{number}.{name}"] for number in numbers)
+
 
 _PREFIX = "frazil.decoded."
 _DIGITS = 12
@@ -53,12 +93,7 @@ class DecodedColumns:
 
 
 def key_as_widened(key: Schema, table: Schema) -> Schema:
-    """The column of a key with the wider types that somebody has given its fields in the table since.
-
-    Args:
-        key: As `DecodedColumns` has it.
-        table: The table's schema.
-    """
+    """The column of a key with the wider types that somebody has given its fields in the table since."""
     kind, named = key.fields[0].field_type, {each.name: each.field_type for each in table.fields}
     there = named.get(key.fields[0].name)
     if not isinstance(kind, StructType) or not isinstance(there, StructType):
@@ -105,10 +140,6 @@ def decoded_property(stream: str) -> str:
 def decoded_columns(properties: Mapping[str, str], stream: str) -> DecodedColumns | None:
     """The columns before a stream's steps, as its table keeps them; None if it keeps none.
 
-    Args:
-        properties: Of the table.
-        stream: The stream's id.
-
     Raises:
         FrazilError: The property cannot be read.
     """
@@ -122,11 +153,7 @@ def decoded_digest(properties: Mapping[str, str], stream: str) -> str | None:
 
 
 def decoded_properties(
-    properties: Mapping[str, str],
-    stream: str,
-    columns: DecodedColumns,
-    *stamped: str | None,
-    under_way: bool = False,
+    properties: Mapping[str, str], stream: str, columns: DecodedColumns, *stamped: str | None, under_way: bool = False
 ) -> dict[str, str]:
     """The property with other columns; those stay in it that the stream's newest stamps name.
 

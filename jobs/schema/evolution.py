@@ -11,18 +11,18 @@ from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
+from pyiceberg.types import NestedField
 
-from jobs.schema.column_names import NO_PARTITIONS, ColumnNames
+from jobs.schema.column_names import NO_PARTITIONS, ColumnNames, partition_names
 from jobs.schema.compatibility import holds, promotes
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.difference import Difference, differences
+from jobs.schema.iceberg_schema import schema_text, unread_by_spark
 from jobs.schema.name_matching import Aliases
-from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
-from jobs.schema.new_columns import NewColumn
+from jobs.schema.needs import Change, Coordinates, EvolutionPolicy, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_in, columns_of, numbered
-from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.sorting import SortOrder
 
 
@@ -329,3 +329,182 @@ class _Judge:
 
     def _refuse(self, path: Path, why: str, at: Coordinates, change: Change = "add") -> None:
         self._refused.append(RefusedChange(change, path, why, at))
+
+
+_TEXTS = (ice.StringType, ice.DateType, ice.TimestampType, ice.TimestamptzType, ice.TimeType, ice.UUIDType)
+_NUMBERS = (ice.LongType, ice.DoubleType, ice.DecimalType)
+_PARTS = {ice.StructType: "struct", ice.ListType: "list", ice.MapType: "map"}
+
+
+@dataclass(slots=True)
+class NewColumn:
+    """A field of records that the table lacks.
+
+    Attributes:
+        kinds: What was seen of it, by the type in words, with the first record of each; of a nested one its kind only.
+        fields: Of structs.
+        element: Of lists.
+        value: Of maps, whose keys are of the type `key`.
+        former: A column that the first record lacks, and that may be the same under its former name.
+    """
+
+    kinds: dict[str, tuple[Coordinates, ice.IcebergType]] = field(default_factory=dict)
+    fields: dict[str, NewColumn] = field(default_factory=dict)
+    element: NewColumn | None = None
+    value: NewColumn | None = None
+    key: ice.IcebergType | None = None
+    former: Path | None = None
+
+    def see(self, kind: ice.IcebergType, at: Coordinates, former: Path | None = None) -> None:
+        """Take note of a record whose field has this type, and of the column that the field looks like."""
+        if not self.kinds or at < self.first:
+            self.former = former
+        name = _PARTS.get(type(kind)) or schema_text(kind)
+        known = self.kinds.get(name)
+        if known is None or at < known[0]:
+            self.kinds[name] = (at, kind)
+        match kind:
+            case ice.StructType():
+                for each in kind.fields:
+                    self.fields.setdefault(each.name, NewColumn()).see(each.field_type, at)
+            case ice.ListType():
+                self.element = self.element or NewColumn()
+                self.element.see(kind.element_type, at)
+            case ice.MapType():
+                self.value, self.key = self.value or NewColumn(), self.key or kind.key_type
+                self.value.see(kind.value_type, at)
+            case _:
+                pass
+
+    @property
+    def first(self) -> Coordinates:
+        """The first record that has the field."""
+        return min(at for at, _ in self.kinds.values())
+
+    @property
+    def kind(self) -> str:
+        """What the first record says that it is: struct, list, map, or a primitive type in words."""
+        return min(self.kinds, key=lambda name: (self.kinds[name][0], name))
+
+    def primitive(self, *, json: bool) -> ice.IcebergType:
+        """The type of a field without parts: the least that holds what goes with the first record's.
+
+        Args:
+            json: Numbers and texts are JSON's: a double takes whole numbers, a string takes every text.
+        """
+        chosen = self.kinds[self.kind][1]
+        others = [kind for name, (_, kind) in sorted(self.kinds.items()) if name not in _PARTS.values()]
+        # Twice: what was too wide for the first may go with what the others made of it.
+        for kind in others + others:
+            chosen = _joined(chosen, kind, json=json)
+        return chosen
+
+    def parts(self) -> Iterator[tuple[str, NewColumn]]:
+        """What lies directly within, by the name that Iceberg gives it."""
+        match self.kind:
+            case "struct":
+                yield from sorted(self.fields.items(), key=lambda item: (item[1].first, item[0]))
+            case "list" if self.element:
+                yield "element", self.element
+            case "map" if self.value:
+                yield "value", self.value
+            case _:
+                return
+
+    def size(self) -> int:
+        """How many columns it makes, nested ones counted."""
+        return 1 + sum(inner.size() for _, inner in self.parts())
+
+
+def _joined(chosen: ice.IcebergType, other: ice.IcebergType, *, json: bool) -> ice.IcebergType:
+    """The type that holds both if there is one, else the chosen one."""
+    if promotes(other, chosen):
+        return chosen
+    if promotes(chosen, other):
+        return other
+    if not json:
+        return chosen
+    if isinstance(chosen, _TEXTS) and isinstance(other, _TEXTS):
+        return ice.StringType()
+    if isinstance(chosen, _NUMBERS) and isinstance(other, _NUMBERS):
+        if ice.DoubleType() in (chosen, other):
+            return ice.DoubleType()
+        # A decimal that was asked for takes whole numbers; one without fraction is for numbers that no long holds.
+        return next(kind for kind in (chosen, other) if isinstance(kind, ice.DecimalType))
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What becomes of a table.
+
+    Attributes:
+        changes: Additions, promotions and relaxed columns.
+        refused: Why it would still not take the rows, as sentences without a full stop.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def fitting(
+    rows: Schema,
+    metadata: TableMetadata,
+    table: Schema | None = None,
+    *,
+    own: Collection[str],
+    relax_missing: bool,
+    maintained: bool = False,
+) -> Fitting:
+    """What lets a table take rows.
+
+    Args:
+        rows: Their columns, without those that frazil fills itself.
+        metadata: The table's.
+        table: Its columns, where some get other names before; without them as the metadata has them.
+        own: The names of those.
+        relax_missing: Whether a required column that the rows lack is relaxed; otherwise it is refused.
+        maintained: Spark has to read the table.
+    """
+    table, specs = table or metadata.schema(), metadata.partition_specs
+    protected = protected_columns(table, specs, metadata.sort_order_by_id(metadata.default_sort_order_id))
+    columns, changes, refused = dict(columns_of(table)), list[SchemaChange](), list[str]()
+    names = ColumnNames(table, partition_names(table, specs))
+    for difference in differences(rows, table, own=own):
+        if difference.fits:
+            continue
+        needs, why = difference.needs, _kept(difference, columns, table, protected)
+        if needs is not None and needs.change == "add":
+            why = _unusable(needs.path, difference, names, maintained=maintained)
+        if difference.kind == "gone" and not relax_missing:
+            refused.append(f"{difference}, which requires it")
+        elif needs is None or why:
+            refused.append(f"{difference}; {why}" if why else str(difference))
+        else:
+            changes.append(SchemaChange(needs.change, needs.path, needs.type))
+    return Fitting(tuple(changes), tuple(refused))
+
+
+def _unusable(path: Path, difference: Difference, names: ColumnNames, *, maintained: bool) -> str | None:
+    """Why a column cannot be added."""
+    if difference.rows is None:
+        return None
+    if why := names.column_refusal(difference.rows, path):
+        return why
+    for each, _ in columns_in(difference.rows, path):
+        names.add(each)
+    if maintained and unread_by_spark(Schema(difference.rows)):
+        return "maintenance reads no table with a column of the type time"
+    return None
+
+
+def _kept(
+    difference: Difference, columns: Mapping[Path, NestedField], table: Schema, protected: Mapping[int, str]
+) -> str | None:
+    """Why a column has to stay as it is; None if it has not."""
+    column = columns.get(difference.needs.path) if difference.needs else None
+    if column is None or difference.needs is None:
+        return None
+    if difference.needs.change == "widen":
+        return protected.get(column.field_id)
+    return "it is an identifier field of the table" if column.field_id in table.identifier_field_ids else None

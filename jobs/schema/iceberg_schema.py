@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg import types as ice
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_by_id
+from pyiceberg.types import TimeType
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 
@@ -109,3 +110,60 @@ def column_text(kind: ice.IcebergType) -> str:
 def column_type(text: str) -> ice.IcebergType:
     """The type that `column_text` wrote."""
     return ice.NestedField.model_validate_json(text).field_type
+
+
+def fresh_schema(fields: Iterable[ice.NestedField]) -> Schema:
+    """The schema of fields whose ids mean nothing, with fresh ids."""
+    return assign_fresh_schema_ids(Schema(*numbered(fields)))
+
+
+def numbered(fields: Iterable[ice.NestedField]) -> Iterator[ice.NestedField]:
+    """The fields under other ids, which have to differ until a catalog numbers them."""
+    ids = iter(range(1, 1_000_000))
+    for field in fields:
+        kind = _renumbered(field.field_type, ids)
+        yield ice.NestedField(next(ids), field.name, kind, required=field.required, doc=field.doc)
+
+
+def _renumbered(kind: ice.IcebergType, ids: Iterator[int]) -> ice.IcebergType:
+    match kind:
+        case ice.StructType():
+            return ice.StructType(
+                *(
+                    ice.NestedField(next(ids), each.name, _renumbered(each.field_type, ids), each.required, each.doc)
+                    for each in kind.fields
+                )
+            )
+        case ice.ListType():
+            element = _renumbered(kind.element_type, ids)
+            return ice.ListType(next(ids), element, element_required=kind.element_required)
+        case ice.MapType():
+            key, value = _renumbered(kind.key_type, ids), _renumbered(kind.value_type, ids)
+            return ice.MapType(next(ids), key, next(ids), value, value_required=kind.value_required)
+        case _:
+            return kind
+
+
+def unread_by_spark(schema: Schema) -> list[str]:
+    """Full names of the columns, of nested ones too, on whose account Spark 4.1 (Iceberg 1.12) refuses a table."""
+    times = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, TimeType)]
+    return [schema.find_column_name(field_id) or str(field_id) for field_id in times]
+
+
+def unread_problem(schema: Schema) -> str | None:
+    """Why a table of this schema cannot be maintained, and what to write instead; None if it can."""
+    if not (columns := unread_by_spark(schema)):
+        return None
+    return (
+        f"Spark reads and compacts no table with a column of the type time ({', '.join(columns)}): declare it as int, "
+        "long or string, or set maintenance.enabled: false for the stream and keep the table in order by other means"
+    )
+
+
+def type_at(schema: Schema, path: Sequence[str]) -> ice.IcebergType | None:
+    """The type of a column, or of a field within structs, by its names from the top; None if there is none."""
+    found: ice.IcebergType | None = schema.as_struct()
+    for name in path:
+        fields = found.fields if isinstance(found, ice.StructType) else ()
+        found = next((field.field_type for field in fields if field.name == name), None)
+    return found

@@ -17,10 +17,6 @@ def identifier_problem(path: Path, rows: Schema) -> str | None:
 
     Iceberg asks for a single value that is always there and has an equality: required, in structs that are required,
     neither in a list nor in a map, no float and no double.
-
-    Args:
-        path: Of the column.
-        rows: The columns.
     """
     kind: ice.IcebergType = rows.as_struct()
     for depth, name in enumerate(path):

@@ -136,13 +136,7 @@ def _spelt(rule: NameRule, path: Path, kind: ice.IcebergType, at: Path) -> Itera
 
 
 def with_column_names(rows: Schema, columns: Schema, names: NameRule) -> Schema:
-    """The fields of records under the names of the columns that take them; of several for one column the first.
-
-    Args:
-        rows: The fields.
-        columns: The columns.
-        names: How they are matched.
-    """
+    """The fields of records under the names of the columns that take them; of several for one column the first."""
     if not names:
         return rows
     named = _named(rows.as_struct(), columns.as_struct(), names, ())
@@ -196,11 +190,6 @@ def _alike(kind: ice.IcebergType, at: Path) -> Iterator[str]:
 
 def aliases_of(table: Schema, properties: Mapping[str, str], name: str) -> Aliases:
     """The further names of columns that a table's name mapping has, without those that are a column's own beside it.
-
-    Args:
-        table: Its schema.
-        properties: Of the table.
-        name: Of the table.
 
     Raises:
         FrazilError: The property is no name mapping.

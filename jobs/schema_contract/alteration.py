@@ -27,12 +27,11 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_operation import schema_operation
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
-from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
-from jobs.schema.fitting import fitting
+from jobs.schema.difference import RenamedColumn, renamed_schema
+from jobs.schema.evolution import fitting
 from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
-from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
+from jobs.schema.needs import NO_EVOLUTION, Coordinates, EvolutionPolicy, Path, RecordNeed, column_name
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.renames import RenamedColumn, renamed_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.schema_contract.declared import declared_columns, own_columns

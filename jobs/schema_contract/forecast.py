@@ -15,11 +15,10 @@ from jobs.commit.needed_changes import needed_changes
 from jobs.formats.conform_values import conversion
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.difference import Difference, differences
+from jobs.schema.difference import Difference, RenameSuggestion, differences
 from jobs.schema.evolution import Evolution
 from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
-from jobs.schema.renames import RenameSuggestion
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema_contract.finding import ContractFinding
 from jobs.spec.models import StreamSpec

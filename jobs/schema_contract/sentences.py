@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jobs.schema.renames import RenameSuggestion
+from jobs.schema.difference import RenameSuggestion
 from jobs.schema_contract.finding import ContractFinding, Outcome
 from jobs.schema_contract.subjects import SubjectContract
 from jobs.spec.models import StreamSpec

@@ -16,18 +16,16 @@ from jobs.formats.decoder_spec import declared_of
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.registry.client import RegistryClient, SubjectVersion
-from jobs.registry.errors import NotInRegistryError
-from jobs.schema.difference import differences
+from jobs.registry.failures import NotInRegistryError
+from jobs.schema.difference import RenameSuggestion, differences, rename_suggestions
 from jobs.schema.name_matching import with_column_names
-from jobs.schema.renames import RenameSuggestion, rename_suggestions
 from jobs.schema.rescued_data import EXTRA_COLUMN
 from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.finding import ContractFinding, Level, worst
 from jobs.schema_contract.forecast import NO_TABLES, forecast
-from jobs.spec.decode import Decode
+from jobs.spec.decode import Decode, key_subjects, value_subjects
 from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
-from jobs.spec.subjects import key_subjects, value_subjects
 
 
 @dataclass(frozen=True, slots=True)

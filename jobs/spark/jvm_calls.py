@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.errors import first_line
 from jobs.redaction import redacted
-from jobs.spec.kafka_login import ALLOWED_URLS
+from jobs.spec.security import ALLOWED_URLS
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 

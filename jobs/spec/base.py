@@ -1,14 +1,16 @@
-"""Base model of every YAML file: frozen, closed, with errors that name the field they are about."""
+"""Base model of every YAML file: frozen, closed, with errors that name their field; and the hash of the rows."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -20,6 +22,9 @@ class LineInText:
 
 
 Location = tuple[int | str | LineInText, ...]
+Problem = tuple[Location, str]
+"""A place in a YAML file, and what is wrong there."""
+Problems = Iterator[Problem]
 
 MAX_INT64 = 2**63 - 1
 AnyInt = Annotated[int, Strict()]
@@ -27,11 +32,31 @@ Flag = Annotated[bool, Strict()]
 
 
 class SpecModel(BaseModel):
-    """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written."""
+    """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written.
+
+    A model whose fields may disagree says so by `_problems`. A text that stands in place of the mapping is the value of
+    the field `_short`.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, serialize_by_alias=True, allow_inf_nan=False
     )
+    _short: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expanded(cls, data: Any) -> Any:
+        return {cls._short: data} if cls._short and isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if problems := list(self._problems()):
+            raise problems_at(problems)
+        return self
+
+    def _problems(self) -> Problems:
+        """What the fields say of each other and do not agree on, each with its place below the model."""
+        return iter(())
 
 
 def field_path(location: Location) -> str:
@@ -54,19 +79,6 @@ def problems_at(problems: list[tuple[Location, str]]) -> PydanticCustomError:
     return PydanticCustomError("frazil_problems", "{message}", {"message": message, "problems": problems})
 
 
-def with_meaning(options: Any, without: Mapping[str, str]) -> Any:
-    """Options of a format, among which none is of Kafka Connect and has no meaning here.
-
-    Args:
-        options: As the file has them.
-        without: Why an option has none, by its name.
-    """
-    named = [name for name in without if isinstance(options, dict) and name in options]
-    if named:
-        raise problems_at([((name,), without[name]) for name in named])
-    return options
-
-
 def local_path(value: object, info: ValidationInfo) -> Path:
     """Makes a path absolute: ``~`` is the home folder, a relative path starts at the folder of its YAML file."""
     if not isinstance(value, (str, Path)) or not str(value):
@@ -82,3 +94,49 @@ def local_path(value: object, info: ValidationInfo) -> Path:
 
 
 LocalPath = Annotated[Path, PlainValidator(local_path), PlainSerializer(str, return_type=str)]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesRows:
+    """Marks a field of a model: whoever changes its value changes what rows a record becomes.
+
+    What is hashed stays as it is for good, or an upgrade would roll every stream of every deployment. So a field that
+    comes later is left out at its default, and one that moves keeps its former place.
+
+    Args:
+        place: Where the value stands in what is hashed; without it where the model has it.
+        written: What is hashed, of the whole stream and the field's value; without it the value as JSON.
+        unless: The value at which the field is left out; without it the field always counts.
+    """
+
+    place: tuple[str, ...] = ()
+    written: Callable[[Any, Any], Any] | None = None
+    unless: object = ...
+
+
+def config_hash(spec: SpecModel) -> str:
+    """Twelve hexadecimal digits of all fields of a stream that change its rows, and of nothing else."""
+    meaning: dict[str, Any] = {}
+    for path, marker, value in _marked(spec):
+        if value == marker.unless:
+            continue
+        *blocks, name = marker.place or path
+        block = meaning
+        for each in blocks:
+            block = block.setdefault(each, {})
+        block[name] = marker.written(spec, value) if marker.written else _plain(value)
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _marked(model: SpecModel, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ChangesRows, Any]]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        here = (*path, name)
+        yield from ((here, each, value) for each in field.metadata if isinstance(each, ChangesRows))
+        if isinstance(value, SpecModel):
+            yield from _marked(value, here)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, SpecModel) else value

@@ -9,11 +9,10 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, model_validator
 
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problems, SpecModel
 from jobs.spec.catalog_properties import CATALOG_TYPES, STORE_AUTHORITIES, nearest_property
-from jobs.spec.secrets import Properties, Secret, literal_secret_problem, revealed
+from jobs.spec.secrets import Properties, Secret, hidden_in, literal_secret_problem, revealed
 from jobs.spec.validation import suggestion
-from jobs.spec.written_secret import hidden_in
 from jobs.spec.yaml_document import LocatedText
 
 OWN_CLASS = "py-catalog-impl"
@@ -49,13 +48,10 @@ class CatalogSettings(SpecModel):
         hidden = hidden_in(str(uri), "catalog.properties.uri", uri.where if isinstance(uri, LocatedText) else None)
         return {**value, "properties": {**properties, "uri": hidden}} if hidden else value
 
-    @model_validator(mode="after")
-    def _sound(self) -> CatalogSettings:
-        if problems := [(("properties", key), text) for key, text in self._problems()]:
-            raise problems_at(list[tuple[Location, str]](problems))
-        return self
+    def _problems(self) -> Problems:
+        return ((("properties", key), text) for key, text in self._property_problems())
 
-    def _problems(self) -> Iterator[tuple[str, str]]:
+    def _property_problems(self) -> Iterator[tuple[str, str]]:
         properties, kind = self.properties, self.properties.get("type")
         if isinstance(kind, str) and kind.lower() not in CATALOG_TYPES:
             near = suggestion(kind, CATALOG_TYPES)

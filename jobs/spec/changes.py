@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.decode import Decode
 from jobs.spec.fields import schema_text
 from jobs.spec.transform.steps import Step, chain_of
 from jobs.spec.units import Duration
-from jobs.transform.chain import Chain
 from jobs.transform.changes.changelog import CREATE, DELETE, OPS, READ, TRUNCATE, UPDATE
 from jobs.transform.changes.debezium import DebeziumChanges
+from jobs.transform.changes.debezium_events import EventsOnly
 from jobs.transform.changes.dms import DmsChanges, DmsRecordsOnly
-from jobs.transform.changes.events_only import EventsOnly
 from jobs.transform.changes.flat_rows import FlatChanges, UpsertChanges
 from jobs.transform.changes.mongo import MongoChanges
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Chain, Transform
 
 Envelope: TypeAlias = Literal["debezium", "mongo", "dms", "columns", "upsert"]
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -42,13 +41,7 @@ _ASIDE = frozenset(
         *("databaseName", "schemaName", "ddl", "tableChanges", "message"),
     }
 )
-_OPS: Mapping[str, str] = {
-    "insert": CREATE,
-    "update": UPDATE,
-    "delete": DELETE,
-    "read": READ,
-    "truncate": TRUNCATE,
-}
+_OPS: Mapping[str, str] = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "read": READ, "truncate": TRUNCATE}
 
 DELETION_MEMORY = timedelta(days=7)
 """Deletions that came to Kafka so long before the newest change of a merge's increment are not looked for."""
@@ -95,22 +88,14 @@ class ChangeOps(SpecModel):
     read: Words = ()
     truncate: Words = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"column": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "column"
 
-    @model_validator(mode="after")
-    def _differ(self) -> ChangeOps:
+    def _problems(self) -> Problems:
         known: dict[str, str] = {}
-        problems: list[tuple[Location, str]] = []
         for name in _OPS:
             for at, word in enumerate(getattr(self, name)):
                 if (other := known.setdefault(word, name)) != name:
-                    problems.append(((name, at), f"'{word}' means {other} already"))
-        if problems:
-            raise problems_at(problems)
-        return self
+                    yield (name, at), f"'{word}' means {other} already"
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
@@ -145,23 +130,16 @@ class Changes(SpecModel):
     keep: Annotated[Duration, AfterValidator(_at_least_a_week)] | None = None
     schema_text: Annotated[str | None, BeforeValidator(_schema), Field(alias="schema")] = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"envelope": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "envelope"
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> Changes:
-        problems: list[tuple[Location, str]] = [
+    def _problems(self) -> Problems:
+        yield from [
             ((name,), f"goes with envelope: {' or '.join(envelopes)}, not with {self.envelope}")
             for name, envelopes in _GOES_WITH.items()
             if {"schema": "schema_text"}.get(name, name) in self.model_fields_set and self.envelope not in envelopes
         ]
         if self.envelope == "columns" and self.op is None:
-            problems.append(((), "needs op: the column that says what happened to a row, such as op: __op"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield (), "needs op: the column that says what happened to a row, such as op: __op"
 
     @property
     def keeps_tombstones(self) -> bool:

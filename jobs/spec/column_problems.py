@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, StructType
 
-from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.iceberg_schema import unread_problem
 from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.name_matching import alike_columns
-from jobs.schema.spark_types import unread_problem
-from jobs.spec.base import Location
+from jobs.schema.needs import EvolutionPolicy
+from jobs.spec.base import Location, Problem
 from jobs.spec.contract import Contract, Expectation
 from jobs.spec.contract_plan import unmet_problem
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
-from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.mask import case_problem, path_parts
 from jobs.spec.partitioning import partition_problems, sort_column_problems
 from jobs.spec.source import Source
-from jobs.spec.table import Table
+from jobs.spec.table import Table, kafka_columns
 from jobs.spec.validation import suggestion
 
 NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
@@ -30,7 +29,7 @@ NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 
 def column_problems_of(
     rows: Schema, decode: Decode, table: Table, *, behind_transforms: bool = False
-) -> list[tuple[Location, str]]:
+) -> Iterator[Problem]:
     """Returns the columns of key, headers and Kafka's own whose names other columns have as well.
 
     Args:
@@ -46,27 +45,25 @@ def column_problems_of(
         named += [
             (("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns
         ]
-    problems: list[tuple[Location, str]] = []
     for place, name, block in named:
         if problem := taken.get(name.casefold()):
-            problems.append((place, problem))
+            yield place, problem
         taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
-    return problems
 
 
-def case_problems_of(rows: Schema, decode: Decode) -> list[tuple[Location, str]]:
+def case_problems_of(rows: Schema, decode: Decode) -> list[Problem]:
     """Returns the columns that cannot be told apart where names match in any case."""
     alike = alike_columns(rows) if decode.case_insensitive else []
     return [(("decode", "case_insensitive"), f"{each}, so a field in another case is neither") for each in alike]
 
 
-def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+def partition_problems_of(rows: Schema, table: Table) -> list[Problem]:
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
     problems = partition_problems(table.partition_by, rows, kafka_columns(table.kafka_columns))
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
-def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, str]]:
+def topic_problems_of(errors: Errors, source: Source) -> list[Problem]:
     """Returns what is wrong with the topic of the letters.
 
     A stream that read its own dead letters would make more of them without end (Kafka Connect's KAFKA-9985).
@@ -77,52 +74,48 @@ def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, st
     return [(("errors", "dead_letters", "topic"), problem)]
 
 
-def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]:
+def mask_problems_of(errors: Errors, rows: Schema) -> list[Problem]:
     """Returns the masked columns that are misspelt."""
     problems = [case_problem(path, rows) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
 
 
-def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
+def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[Problem]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
     columns = [each.column for each in maintenance.compact.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
 
 
-def identifier_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+def identifier_problems_of(rows: Schema, table: Table) -> list[Problem]:
     """Returns the identifier fields that cannot be any."""
     problems = [identifier_problem(path, rows) for path in table.identifiers]
     return [(("table", "identifier_fields", index), problem) for index, problem in enumerate(problems) if problem]
 
 
-def new_table_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
+def new_table_problems_of(decode: Decode, table: Table) -> Iterator[Problem]:
     """Returns what does not go with where the columns of a new table are from."""
     source = decode.schema_source
-    found: list[tuple[Location, str]] = []
     if table.force_optional and source not in ("registry", "infer"):
-        found.append(
-            (
-                ("table", "force_optional"),
-                "is for columns that a registry or the first records say; a declared one is optional without 'not null'"
-                if source == "declared"
-                else "is for a table that frazil makes, and decode.schema is 'table'",
-            )
+        yield (
+            ("table", "force_optional"),
+            "is for columns that a registry or the first records say; a declared one is optional without 'not null'"
+            if source == "declared"
+            else "is for a table that frazil makes, and decode.schema is 'table'",
         )
     if table.identifiers and source == "infer":
         problem = "is for columns that are always there, and those of decode.schema 'infer' never are: declare them"
-        found.append((("table", "identifier_fields"), problem))
-    return found
+        yield ("table", "identifier_fields"), problem
 
 
-def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple[Location, str]]:
+def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[Problem]:
     """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
     problem = unread_problem(rows) if maintenance.enabled else None
     return [(("decode", "schema"), problem)] if problem else []
 
 
-def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+def table_sort_problems_of(rows: Schema, table: Table) -> list[Problem]:
     """Returns the columns that a new table is to be sorted by and does not have as single values."""
     columns = [each.column for each in table.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
@@ -130,11 +123,8 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, s
 
 
 def contract_problems_of(
-    contract: Contract | None,
-    rows: Schema,
-    evolution: EvolutionPolicy,
-    narrow: Mapping[str, Schema] = NO_TABLES,
-) -> list[tuple[Location, str]]:
+    contract: Contract | None, rows: Schema, evolution: EvolutionPolicy, narrow: Mapping[str, Schema] = NO_TABLES
+) -> list[Problem]:
     """Returns what expectations say of columns that tables of rows do not have, or of a type that never meets them.
 
     Columns that the tables may still get by themselves are not among them.
@@ -147,14 +137,14 @@ def contract_problems_of(
     if contract is None:
         return []
     blocks = [(block, expected) for block, expected in contract.blocks() if block != ("dead_letters",)]
-    found: list[tuple[Location, str]] = []
+    found: list[Problem] = []
     for block, expected in blocks:
         mine = narrow.get(block[-1], rows)
         found += (_unmet if evolution.add == "auto" else _expectation_problems)(block, expected, mine)
     return found
 
 
-def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[tuple[Location, str]]:
+def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[Problem]:
     """Returns the columns of expectations about dead letters that their table does not have so.
 
     Args:
@@ -163,13 +153,11 @@ def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> l
     return _expectation_problems(("dead_letters",), contract.dead_letters, letters) if contract else []
 
 
-def _expectation_problems(
-    block: Location, expectations: Sequence[Expectation], rows: Schema
-) -> list[tuple[Location, str]]:
+def _expectation_problems(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[Problem]:
     return [*_missing_columns(block, expectations, rows), *_unmet(block, expectations, rows)]
 
 
-def _unmet(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
+def _unmet(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[Problem]:
     """Those that say of columns what rows of their types never meet."""
     found = [(index, each, unmet_problem(each, rows)) for index, each in enumerate(expectations)]
     return [
@@ -179,8 +167,8 @@ def _unmet(block: Location, expectations: Sequence[Expectation], rows: Schema) -
     ]
 
 
-def _missing_columns(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
-    problems: list[tuple[Location, str]] = []
+def _missing_columns(block: Location, expectations: Sequence[Expectation], rows: Schema) -> list[Problem]:
+    problems: list[Problem] = []
     for index, each in enumerate(expectations):
         place = ("contract", *block, index, each.type)
         for at, name in each.named_columns:

@@ -3,21 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
-from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.cron import cron_text
-from jobs.spec.expectation_arguments import BESIDE, argument_problems
-from jobs.spec.expectation_catalogue import expectation_types, left_out
+from jobs.spec.base import Problem, Problems, SpecModel, problems_at
+from jobs.spec.expectation_catalogue import BESIDE, argument_problems, expectation_types, left_out
 from jobs.spec.fields import PositiveInt
 from jobs.spec.row_condition import condition_columns, row_condition
 from jobs.spec.targets import TargetSpec
 from jobs.spec.units import Duration
 from jobs.spec.validation import suggestion
+
+_MACROS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 7, _DAYS),
+)
+_PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+
+
+def cron_text(value: str) -> str:
+    """Check a cron text: five fields of numbers, ranges, lists and steps, or @hourly and its like.
+
+    Raises:
+        ValueError: With the field that is wrong.
+    """
+    if value in _MACROS:
+        return value
+    fields = value.split()
+    if len(fields) != len(_FIELDS):
+        raise ValueError(f"must be five fields of cron, such as '0 * * * *', or one of {', '.join(_MACROS)}")
+    for text, (name, least, most, words) in zip(fields, _FIELDS, strict=True):
+        for part in text.split(","):
+            match = _PART.fullmatch(part)
+            ends = [_number(each, least, words) for each in match.group(2, 3) if each] if match else [None]
+            wrong = any(each is None or not least <= each <= most for each in ends)
+            if match is None or wrong or match[4] == "0" or (match[4] and not match[1] and len(ends) == 1):
+                raise ValueError(f"the {name} '{part}' is none: it is {least} to {most}, *, a range or a step of it")
+            if len(ends) == 2 and ends[0] > ends[1]:  # type: ignore[operator]
+                raise ValueError(f"the {name} '{part}' begins behind its end")
+    return value
+
+
+def _number(text: str, least: int, words: tuple[str, ...]) -> int | None:
+    if text.lower() in words:
+        return words.index(text.lower()) + least
+    return int(text) if text.isdigit() else None
+
 
 Severity = Literal["critical", "warning", "info"]
 _TYPE = re.compile(r"(expect|frazil|unexpected)_\w+")
@@ -36,16 +76,14 @@ class ContractCheck(SpecModel):
     every: Duration | None = None
     schedule: Annotated[str, AfterValidator(cron_text)] | None = None
 
-    @model_validator(mode="after")
-    def _one_form(self) -> ContractCheck:
+    def _problems(self) -> Problems:
         by_rows = [name for name in ("after_snapshots", "every") if getattr(self, name) is not None]
         if self.schedule is None and not by_rows:
-            raise problems_at([((), "needs after_snapshots, every, or schedule")])
+            yield (), "needs after_snapshots, every, or schedule"
         if self.schedule is not None and by_rows:
-            raise problems_at([(("schedule",), f"goes without {' and '.join(by_rows)}: a schedule has its own times")])
+            yield ("schedule",), f"goes without {' and '.join(by_rows)}: a schedule has its own times"
         if self.every is not None and self.every < timedelta(minutes=1):
-            raise problems_at([(("every",), "must be at least 1m")])
-        return self
+            yield ("every",), "must be at least 1m"
 
 
 class Expectation(SpecModel):
@@ -75,7 +113,7 @@ class Expectation(SpecModel):
         if "type" in entry and "arguments" in entry:
             return entry
         types = [key for key in entry if key not in BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
-        problems: list[tuple[Location, str]] = [
+        problems: list[Problem] = [
             ((str(key),), _unknown_key(str(key), types)) for key in entry if key not in BESIDE and key not in types
         ]
         if not types and not problems:
@@ -106,9 +144,9 @@ class Expectation(SpecModel):
         return columns_of(self.type, self.arguments)
 
     @property
-    def named_columns(self) -> list[tuple[Location, str]]:
+    def named_columns(self) -> list[Problem]:
         """The columns that it names, those of its row_condition too, each with its place below the arguments."""
-        named: list[tuple[Location, str]] = []
+        named: list[Problem] = []
         for name, argument in expectation_types()[self.type].arguments.items():
             value = self.arguments.get(name)
             if value is None:
@@ -158,22 +196,17 @@ class Contract(SpecModel):
     ] = {}
     dead_letters: tuple[DeadLetterExpectation, ...] = ()
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Contract:
+    def _problems(self) -> Problems:
         first: dict[str, str] = {}
-        problems: list[tuple[Location, str]] = []
         for block, expected in self.blocks():
             for index, each in enumerate(expected):
                 # Names of checks are told apart in any case, as file names and labels of metrics may not be.
                 place = f"{'.'.join(block)}[{index}]"
                 if (other := first.setdefault(each.name.casefold(), place)) != place:
                     said = f"has the name '{each.name}' of contract.{other}; give one of them another `name`"
-                    problems.append(((*block, index), said))
+                    yield (*block, index), said
         if not first:
-            problems.append(((), "expects nothing: it needs expectations, tables, or dead_letters"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield (), "expects nothing: it needs expectations, tables, or dead_letters"
 
     def blocks(self) -> list[tuple[tuple[str, ...], Sequence[Expectation]]]:
         """The expectations of each block, with its place below `contract`."""
@@ -189,7 +222,7 @@ class Contract(SpecModel):
 
 def contract_table_problems(
     contract: Contract | None, own: str, letters: str, routed: Sequence[str]
-) -> list[tuple[Location, str]]:
+) -> Iterator[Problem]:
     """Returns the tables of a contract that the stream does not have.
 
     Args:
@@ -197,7 +230,6 @@ def contract_table_problems(
         letters: The table of its dead letters.
         routed: The other tables of its route.
     """
-    problems: list[tuple[Location, str]] = []
     for name in contract.tables if contract is not None else ():
         if name in routed:
             continue
@@ -210,8 +242,7 @@ def contract_table_problems(
         else:
             near = suggestion(name, routed)
             said = "is no table of route; " + (f"did you mean '{near}'?" if near else f"known: {', '.join(routed)}")
-        problems.append((("contract", "tables", name), said))
-    return problems
+        yield ("contract", "tables", name), said
 
 
 def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from jobs.schema.iceberg_schema import type_at
 from jobs.spec.mask import path_parts
 
 if TYPE_CHECKING:
@@ -222,10 +223,7 @@ def declared_column(schema: Schema, name: str) -> Column | None:
     """A column of a table, by its name or its path; None: there is none, or of its type nothing is known here."""
     top = {field.name: field.field_type for field in schema.fields}
     parts = (name,) if name in top else path_parts(name)
-    found: IcebergType | None = schema.as_struct()
-    for part in parts:
-        fields = found.fields if isinstance(found, StructType) else ()
-        found = next((field.field_type for field in fields if field.name == part), None)
+    found = type_at(schema, parts)
     kind = declared_kind(found) if found is not None else None
     return Column(name, parts, kind, found.scale if isinstance(found, DecimalType) else 0) if kind else None
 

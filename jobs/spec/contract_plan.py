@@ -2,71 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.schema import Schema
 
-from jobs.spec.base import Location
+from jobs.spec.base import Problem
 from jobs.spec.contract import Expectation
 from jobs.spec.contract_columns import Column, Form, NotEvaluable, SeenColumn, declared_column, seen_together
 from jobs.spec.expectation_catalogue import KEYS_TO_BE_UNIQUE, VOLUME_TO_BE_USUAL, expectation_types
 from jobs.spec.row_condition import Combination, Condition, Nullity, condition_columns, row_condition
 
-SCHEMA = frozenset({
-    "expect_column_to_exist", "expect_table_column_count_to_be_between", "expect_table_column_count_to_equal",
-    "expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set",
-})  # fmt: skip
+_LISTS: Mapping[str, Any] = json.loads(Path(__file__).with_name("expectation_forms.json").read_text(encoding="utf-8"))
+SCHEMA = frozenset(_LISTS["of_columns_not_rows"])
 """About the columns of the table, and not about its rows."""
-_FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(
-        (
-            "expect_column_mean_to_be_between", "expect_column_median_to_be_between",
-            "expect_column_stdev_to_be_between", "expect_column_quantile_values_to_be_between",
-            "expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers",
-        ),
-        "number",
-    ),
-    **dict.fromkeys(("expect_column_sum_to_be_between", "expect_multicolumn_sum_to_equal"), "sum"),
-    **dict.fromkeys(
-        (
-            "expect_column_value_lengths_to_be_between", "expect_column_value_lengths_to_equal",
-            "expect_column_values_to_match_regex", "expect_column_values_to_match_regex_list",
-            "expect_column_values_to_not_match_regex", "expect_column_values_to_not_match_regex_list",
-            "expect_column_values_to_match_strftime_format", "expect_column_values_to_be_json_parseable",
-            "expect_column_values_to_match_json_schema",
-            "expect_column_kl_divergence_to_be_less_than",
-        ),
-        "text",
-    ),
-    **dict.fromkeys(
-        (
-            "expect_column_values_to_be_null", "expect_column_values_to_not_be_null",
-            "expect_column_proportion_of_non_null_values_to_be_between",
-        ),
-        "presence",
-    ),
-}  # fmt: skip
-_TOGETHER = frozenset({
-    "expect_column_pair_values_a_to_be_greater_than_b", "expect_column_pair_values_to_be_equal",
-    "expect_multicolumn_sum_to_equal", "expect_multicolumn_values_to_be_equal",
-    "expect_select_column_values_to_be_unique_within_record",
-})  # fmt: skip
-_VALUES_AS_BOUNDS = frozenset({
-    "expect_column_values_to_be_between", "expect_column_max_to_be_between", "expect_column_min_to_be_between",
-    "expect_column_mean_to_be_between", "expect_column_median_to_be_between", "expect_column_sum_to_be_between",
-})  # fmt: skip
-# Quantiles are compared with a tolerance, which would be days.
-_NUMBERS_ALONE = frozenset({"expect_column_stdev_to_be_between", "expect_column_quantile_values_to_be_between"})
-_ONE_OF_SET = frozenset({
-    "expect_column_values_to_be_in_set", "expect_column_distinct_values_to_be_in_set",
-    "expect_column_most_common_value_to_be_in_set",
-})  # fmt: skip
-_ALL_OF_SET = frozenset({
-    "expect_column_distinct_values_to_equal_set", "expect_column_distinct_values_to_contain_set",
-})  # fmt: skip
+_FORMS: Mapping[str, Form] = {kind: form for form, kinds in _LISTS["forms"].items() for kind in kinds}
+# Quantiles, which are numbers alone, are compared with a tolerance, which would be days.
+_TOGETHER, _VALUES_AS_BOUNDS, _NUMBERS_ALONE, _ONE_OF_SET, _ALL_OF_SET = (
+    frozenset(_LISTS[name]) for name in ("together", "values_as_bounds", "numbers_alone", "one_of_set", "all_of_set")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +157,10 @@ def check_key(columns: Sequence[Column]) -> None:
             raise NotEvaluable(f"a key is made of columns, and {column.name} is a field within one")
 
 
-def unmet_problem(expectation: Expectation, schema: Schema) -> tuple[Location, str] | None:
+def unmet_problem(expectation: Expectation, schema: Schema) -> Problem | None:
     """Why an expectation could never be met on rows of a table, with the place below its arguments.
 
     None: it could be; or nothing is known of a column, such as one that the table does not have.
-
-    Args:
-        schema: Of the table.
     """
     columns: dict[str, Column] = {}
     for _, name in expectation.named_columns:

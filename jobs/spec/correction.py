@@ -57,11 +57,7 @@ def load_correction(stream_file: Path, correction: Path) -> Correction:
 
 
 def parse_correction(stream_file: Path, text: str, *, shown: str = "correction") -> Correction:
-    """As `load_correction`, of YAML that stands in no file.
-
-    Args:
-        shown: What messages call it.
-    """
+    """As `load_correction`, of YAML that stands in no file."""
     return _corrected(stream_file, _read(lambda: parse_yaml(text, shown=shown), shown))
 
 

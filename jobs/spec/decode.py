@@ -1,40 +1,255 @@
-"""Decode block of a stream's YAML file: in which format its values are written, and where their schema is from."""
+"""Decode block of a stream's YAML file: how values, keys and headers become columns, and where the schema is from."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
+from jobs.formats.decoder_spec import (
+    DeclaredSchema,
+    DecoderSpec,
+    ResolvedSchema,
+    UnresolvedSchema,
+    declared_of,
+    resolved,
+    resolved_rows,
+)
 from jobs.formats.own.format import own_decoder_problem
-from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
-from jobs.formats.record_columns import RecordColumns, SchemaIdPlace
+from jobs.formats.primitive.block import COLUMN_TYPES, schema_problem
+from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES, HeaderColumn, KeyColumns, RecordColumns, SchemaIdPlace
+from jobs.schema.declared import Field as DeclaredField
+from jobs.schema.declared import Primitive, quoted
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.schema.rescued_data import EXTRA_COLUMN, with_extra_column, without_extra_column
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows
-from jobs.spec.decode_record import Headers, KeyDecode, hashed_headers, hashed_key
-from jobs.spec.fields import schema_text
+from jobs.schema.tokens import SchemaTextError
+from jobs.spec.base import ChangesRows, Flag, Problem, Problems, SpecModel, problems_at
+from jobs.spec.fields import schema_text as checked_schema
 from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, ValueFormat, hashed_format
+
+_INTO = re.compile(r"\s*(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
+_OWN = ("into", "schema", "unknown_fields", "subject")
+
+
+def _column_and_required(into: str) -> tuple[str, bool]:
+    match = _INTO.fullmatch(into)
+    name = match[1] if match else into
+    bare = name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
+    return bare, bool(match and match[2])
+
+
+def _into(value: str) -> str:
+    name, required = _column_and_required(value)
+    _declared(name, f"string{' not null' if required else ''}")
+    return value
 
 
 def _schema(value: object) -> object:
-    return value if value in ("registry", "table", "infer") else schema_text(value)
+    return value if value in ("registry", "table", "infer") else checked_schema(value)
+
+
+def _schema_source(text: str | None) -> SchemaSource:
+    match text:
+        case "registry" | "table" | "infer" as source:
+            return source
+        case _:
+            return "declared"
+
+
+class DecodeKey(SpecModel):
+    """How the bytes of a record's key become columns.
+
+    Args:
+        form: Name of the format of keys, or the name with options, as of values.
+        into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
+            a record without a key is refused.
+        schema_text: The columns of a key, in the language of ``jobs.schema.parser``; or where those of the struct are
+            from: ``registry``, ``table``, ``infer``.
+        unknown_fields: What becomes of fields of a key that no column takes.
+        subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
+            behind it. Keys say themselves which schema they have.
+    """
+
+    form: Annotated[ValueFormat, Field(alias="@form")]
+    into: Annotated[str, AfterValidator(_into)] | None = None
+    schema_text: Annotated[Annotated[str, BeforeValidator(_schema)] | None, Field(alias="schema")] = None
+    unknown_fields: Literal["ignore", "fail"] = "ignore"
+    subject: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, data: Any) -> Any:
+        """A format's own options stand beside the key's."""
+        if not isinstance(data, dict):
+            return data
+        own = {name: data[name] for name in _OWN if name in data}
+        options = {name: value for name, value in data.items() if name not in _OWN}
+        return own | {"@form": options.get("format") if options.keys() <= {"format"} else options}
+
+    @model_serializer(mode="wrap")
+    def _together(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data = dict(handler(self))
+        form = data.pop("@form")
+        return ({"format": form} if isinstance(form, str) else form) | data
+
+    def _problems(self) -> Problems:
+        if self.format in COLUMN_TYPES:
+            if (self.into is None) == (self.schema_text is None) or self.schema_text in ("registry", "table", "infer"):
+                yield (), f"a key as {self.format} is one column: say which with into, such as into: key"
+            elif self.schema_text and (problem := schema_problem(self.format, parse_schema(self.schema_text))):
+                yield ("schema",), problem
+            if self.unknown_fields != "ignore":
+                yield ("unknown_fields",), f"is about fields; keys of the format {self.format} have none"
+        elif self.schema_text is None:
+            yield ("schema",), "is required: the columns of a key, such as 'id long not null'"
+        elif self.schema_source != "declared" and (problem := self._source_problem):
+            yield ("schema",), problem
+        elif self.format == "own":
+            if self.unknown_fields != "ignore":
+                yield ("unknown_fields",), "is up to the decoder, of keys of the format own"
+            elif problem := own_decoder_problem(self.columns.decoder):
+                yield ("schema",), problem
+        if self.subject is not None and self.format not in REGISTRY_FORMATS:
+            yield ("subject",), f"is of a registry; keys of the format {self.format} have no schema there"
+
+    @property
+    def _source_problem(self) -> str | None:
+        """Why the columns cannot be from where the file says."""
+        if self.schema_source not in SOURCES[self.format]:
+            others = " or ".join(f"'{each}'" for each in SOURCES[self.format] if each != "declared")
+            said = f"of keys of the format {self.format} cannot be '{self.schema_text}': write the columns"
+            return f"{said}, or {others}" if others else said
+        if self.into is None:
+            return (
+                f"is '{self.schema_text}', which goes with into, such as into: key: the fields of that column, a "
+                "struct, are a key's; or write the columns, such as 'id long not null'"
+            )
+        return None
+
+    @property
+    def format(self) -> str:
+        """The name of the format of keys."""
+        return self.form if isinstance(self.form, str) else self.form.format
+
+    @property
+    def schema_source(self) -> SchemaSource:
+        """Where the columns of a key are from."""
+        return _schema_source(self.schema_text)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a format with fields, by name."""
+        options = {} if isinstance(self.form, str) else self.form.model_dump(exclude={"format"})
+        return options | {"unknown_fields": self.unknown_fields}
+
+    @property
+    def columns(self) -> KeyColumns:
+        """What rows have of a key, without the types that its table says."""
+        into, required = _column_and_required(self.into) if self.into else (None, False)
+        if self.format in COLUMN_TYPES:
+            declared = self.schema_text
+            if declared is None:
+                suffix = " not null" if required else ""
+                declared = f"{quoted(into or '')} {COLUMN_TYPES[self.format]}{suffix}"
+            return KeyColumns(DecoderSpec(self.format, DeclaredSchema(declared)))
+        declared = self.schema_source == "declared"
+        schema = DeclaredSchema(self.schema_text or "") if declared else UnresolvedSchema()
+        return KeyColumns(DecoderSpec(self.format, schema, self.options), into, required)
+
+
+def hashed_key(_: Any, key: DecodeKey) -> Any:
+    """What of the key changes rows."""
+    columns = key.columns
+    return {
+        "format": hashed_format(key, key.form),
+        "schema": declared_of(columns.decoder).text if columns.is_resolved else key.schema_text,
+        "into": columns.into,
+        "required": columns.required,
+        "unknown_fields": key.unknown_fields,
+    }
+
+
+class DecodeHeader(SpecModel):
+    """How a header becomes a column.
+
+    Args:
+        type: The column's type, with ``not null`` where a record without the header is refused.
+        header: The header's name; without it the column's.
+        how: ``text`` in UTF-8, or ``bytes`` as Kafka's serializers write them.
+    """
+
+    type: str
+    header: Annotated[str, Field(min_length=1)] | None = None
+    how: Annotated[Literal["text", "bytes"], Field(alias="as")] = "text"
+
+    _short: ClassVar[str] = "type"
+
+    def _problems(self) -> Problems:
+        declared = _declared("header", self.type).type
+        allowed = BYTES_TYPES if self.how == "bytes" else TEXT_TYPES
+        if not isinstance(declared, Primitive) or declared.name not in allowed:
+            among = ", ".join(allowed)
+            yield ("type",), f"of a header as {self.how} must be one of {among}; found {declared}"
+        elif declared.encoding == "unscaled":
+            plain = replace(declared, encoding=None)
+            said = f"of a header cannot be {declared}: headers have numbers with their point; write {plain}"
+            yield ("type",), said
+
+    def column(self, name: str) -> HeaderColumn:
+        """What rows have of the header, in the column of a name."""
+        return HeaderColumn(_declared(name, self.type), self.header or name, self.how == "bytes")
+
+
+def _declared(name: str, type_: str) -> DeclaredField:
+    try:
+        fields = parse_schema(f"{quoted(name)} {type_}").fields
+    except SchemaTextError as error:
+        raise ValueError(error.message) from None
+    if len(fields) != 1:
+        raise ValueError("must be one type, such as string or long not null")
+    return fields[0]
+
+
+def _named(headers: dict[str, DecodeHeader]) -> dict[str, DecodeHeader]:
+    problems: list[Problem] = []
+    names: dict[str, str] = {}
+    for name, header in headers.items():
+        try:
+            header.column(name)
+        except ValueError as problem:
+            problems.append(((name,), str(problem)))
+        if (other := names.setdefault(name.casefold(), name)) != name:
+            problems.append(((name,), f"differs from '{other}' by case only"))
+    if problems:
+        raise problems_at(problems)
+    return headers
+
+
+Headers = Annotated[dict[str, DecodeHeader], AfterValidator(_named)]
+"""Columns from headers, by the column's name."""
+
+
+def hashed_headers(_: Any, headers: Mapping[str, DecodeHeader]) -> Any:
+    """What of the headers changes rows: the order is that of the columns."""
+    columns = [header.column(name) for name, header in headers.items()]
+    return [[str(each.column), each.header, "bytes" if each.as_bytes else "text"] for each in columns]
 
 
 def _hashed_schema(_: Any, text: str) -> str:
     return text if text in ("registry", "table", "infer") else parse_schema(text).text
-
-
-class DecodeKey(KeyDecode):
-    """How the bytes of a record's key become columns, in a format of values."""
-
-    form: Annotated[ValueFormat, Field(alias="@form")]
 
 
 class Decode(SpecModel):
@@ -55,10 +270,7 @@ class Decode(SpecModel):
 
     value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]
     schema_text: Annotated[
-        str,
-        BeforeValidator(_schema),
-        Field(alias="schema"),
-        ChangesRows(("decode", "schema"), _hashed_schema),
+        str, BeforeValidator(_schema), Field(alias="schema"), ChangesRows(("decode", "schema"), _hashed_schema)
     ]
     unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
     case_insensitive: Annotated[Flag, ChangesRows(unless=False)] = False
@@ -67,30 +279,23 @@ class Decode(SpecModel):
     schema_id: Annotated[SchemaIdPlace, ChangesRows(unless="both")] = "both"
     headers: Annotated[Headers, ChangesRows(written=hashed_headers, unless={})] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> Decode:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         known = SOURCES.get(self.format, ("declared",))
         if self.schema_source not in known:
-            problems.append((("schema",), _source_problem(self.format, self.schema_source, known)))
+            yield ("schema",), _source_problem(self.format, self.schema_source, known)
         elif self.unknown_fields == "keep" and (problem := self._keep_problem()):
-            problems.append((("unknown_fields",), problem))
+            yield ("unknown_fields",), problem
         elif self.format in COLUMN_TYPES:
             if problem := schema_problem(self.format, parse_schema(self.schema_text)):
-                problems.append((("schema",), problem))
+                yield ("schema",), problem
             if self.unknown_fields != "ignore":
-                problems.append(
-                    (("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none")
-                )
+                yield ("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none"
             if self.case_insensitive:
-                problems.append((("case_insensitive",), f"is about names of fields; values of {self.format} have none"))
+                yield ("case_insensitive",), f"is about names of fields; values of {self.format} have none"
         elif self.format == "own":
-            problems.extend(self._own_problems())
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield from self._own_problems()
 
-    def _own_problems(self) -> list[tuple[Location, str]]:
+    def _own_problems(self) -> list[Problem]:
         """What a decoder of one's own cannot be asked for, or does not give."""
         said = "is up to the decoder, of values of the format own"
         options = {"unknown_fields": self.unknown_fields != "ignore", "case_insensitive": self.case_insensitive}
@@ -116,22 +321,14 @@ class Decode(SpecModel):
         return self.value if isinstance(self.value, str) else self.value.format
 
     def record_columns(self, kafka: KafkaColumns) -> RecordColumns:
-        """The columns of rows that are not from the value, without the types of a key that its table says.
-
-        Args:
-            kafka: Those of Kafka's own.
-        """
+        """The columns of rows that are not from the value, without the types of a key that its table says."""
         headers = tuple(header.column(name) for name, header in self.headers.items())
         return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id)
 
     @property
     def schema_source(self) -> SchemaSource:
         """Where the schema of the rows is from."""
-        match self.schema_text:
-            case "registry" | "table" | "infer" as source:
-                return source
-            case _:
-                return "declared"
+        return _schema_source(self.schema_text)
 
     @property
     def declares_all(self) -> bool:
@@ -198,3 +395,19 @@ def _source_problem(format_: str, source: SchemaSource, known: tuple[SchemaSourc
     others = [each for each in known if each != "declared"]
     also = f", or {' or '.join(others)}" if others else ""
     return f"of values of the format {format_} cannot be '{source}'; write the columns, such as 'id string'{also}"
+
+
+def value_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
+    """The subjects of values: the one that the file names, else each topic's; none of values that name no schema."""
+    return _subjects(decode.format, decode.subject, topics, "value")
+
+
+def key_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
+    """The subjects of keys: the one that the file names, else each topic's; none where keys name no schema."""
+    return _subjects(decode.key.format, decode.key.subject, topics, "key") if decode.key else ()
+
+
+def _subjects(format_: str, named: str | None, topics: Iterable[str], part: str) -> tuple[str, ...]:
+    if format_ not in REGISTRY_FORMATS:
+        return ()
+    return (named,) if named is not None else tuple(f"{topic}-{part}" for topic in topics)

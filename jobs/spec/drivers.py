@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
+from jobs.spec.base import LocalPath, Location, Problem, SpecModel
 from jobs.spec.launcher_name import LOCAL, LauncherName
 from jobs.spec.secrets import literal_secret_problem, looks_secret
 from jobs.spec.units import Duration
@@ -107,13 +107,7 @@ class DriversSettings(SpecModel):
     spark_submit: SparkSubmitSettings | None = None
     kubernetes: KubernetesSettings | None = None
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> DriversSettings:
-        if problems := list(self._problems()):
-            raise problems_at(problems)
-        return self
-
-    def _problems(self) -> Iterator[tuple[Location, str]]:
+    def _problems(self) -> Iterator[Problem]:
         if self.launcher == "spark_submit" and self.spark_submit is None:
             example = "spark_submit: {pages: ['http://spark.internal:8080']}"
             yield ("launcher",), f"needs to know where the master's page is; write {example} beside it"

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Flag, Problems, SpecModel, problems_at
 from jobs.spec.fields import BootstrapServers, PositiveInt, TableName
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.secrets import Secret
@@ -75,11 +74,9 @@ class StopWindow(SpecModel):
     ratio: Ratio | None = None
     count: PositiveInt | None = None
 
-    @model_validator(mode="after")
-    def _has_a_limit(self) -> StopWindow:
+    def _problems(self) -> Problems:
         if self.ratio is None and self.count is None:
-            raise problems_at([((), "needs ratio or count")])
-        return self
+            yield (), "needs ratio or count"
 
 
 class StopAbove(SpecModel):
@@ -101,11 +98,9 @@ class StopAbove(SpecModel):
     count: PositiveInt | None = None
     window: StopWindow | None = None
 
-    @model_validator(mode="after")
-    def _has_a_limit(self) -> StopAbove:
+    def _problems(self) -> Problems:
         if self.ratio is None and self.count is None and self.window is None:
-            raise problems_at([((), "needs ratio, count or window")])
-        return self
+            yield (), "needs ratio, count or window"
 
 
 DEFAULT_STOP = StopAbove(ratio=0.5, first_min_records=20)
@@ -184,17 +179,12 @@ class DeadLetterTopic(SpecModel):
     stops: Flag = False
     kafka: DeadLetterCluster | None = None
 
-    @model_validator(mode="after")
-    def _creation_is_whole(self) -> DeadLetterTopic:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if self.create and self.replication_factor is None:
-            problems.append((("replication_factor",), "is required with create: true, such as 3; 1 for a lone broker"))
+            yield ("replication_factor",), "is required with create: true, such as 3; 1 for a lone broker"
         given = [name for name in ("partitions", "replication_factor") if getattr(self, name) is not None]
         if not self.create:
-            problems.extend(((name,), "is used only if frazil creates the topic; add create: true") for name in given)
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield from (((name,), "is used only if frazil creates the topic; add create: true") for name in given)
 
 
 def _letter_topic(value: object) -> Any:

@@ -2,21 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, StructType, TimestampType, TimestamptzType
 
-from jobs.spec.base import Location, SpecModel
-from jobs.spec.config_hash import ChangesRows
-from jobs.spec.late import Late, LateTable, hashed_late
+from jobs.formats.decoder import KEY_PATH
+from jobs.schema.iceberg_schema import type_at
+from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
+from jobs.spec.fields import Partition, PositiveInt, TableLocation, TableProperties, table_name
 from jobs.spec.mask import path_parts
-from jobs.spec.units import Duration
+from jobs.spec.partitioning import SortText
+from jobs.spec.units import Duration, format_duration
 from jobs.spec.validation import suggestion
+
+TABLE = "{table}"
+"""Stands for the table whose late rows are meant."""
+
+_NAME = f"{TABLE}_late"
+_WORDS = ("land", "dead_letter", "table")
+
+
+def _named(value: str) -> str:
+    if value.count(TABLE) > 1 or value == TABLE:
+        raise ValueError(f"must have {TABLE} once at most, and more than that, such as {_NAME}; found '{value}'")
+    table_name(value.replace(TABLE, "namespace.table"))
+    return value
+
+
+class LateTable(SpecModel):
+    """The table of late rows, with what it has of its own; the rest is as the block ``table`` says.
+
+    Args:
+        table: Its name, in which ``{table}`` stands for that of the stream's own table, or of each table of the route
+            where these have columns of their own; without it that with ``_late`` behind it.
+        partition_by: Its partitioning when it is created.
+        properties: Iceberg's table properties, over those of ``table``; applied when it is created.
+        sort_by: The sort order of a new table.
+        location: Where a new table lies.
+    """
+
+    table: Annotated[str, AfterValidator(_named)] | None = None
+    partition_by: tuple[Partition, ...] | None = None
+    properties: TableProperties = Field(default_factory=dict)
+    sort_by: tuple[SortText, ...] | None = None
+    location: TableLocation | None = None
+
+    @property
+    def names_each(self) -> bool:
+        """Whether the name is another one for each table whose late rows are meant."""
+        return TABLE in (self.table or _NAME)
+
+    @property
+    def pattern(self) -> str:
+        """The name, in which ``{table}`` may stand for another one."""
+        return self.table or _NAME
+
+    def name_beside(self, table: str) -> str:
+        """Its full name.
+
+        Args:
+            table: Whose late rows it has: the stream's own, or one with columns of its own.
+        """
+        return self.pattern.replace(TABLE, table)
+
+    def table_beside(self, name: str) -> str | None:
+        """The table whose late rows one of a name would have, whatever its case; None if there can be none."""
+        before, _, after = self.pattern.partition(TABLE)
+        if not self.names_each or len(name) <= len(before) + len(after):
+            return None
+        lower = name.lower()
+        if not lower.startswith(before.lower()) or not lower.endswith(after.lower()):
+            return None
+        return name[len(before) : len(name) - len(after)]
+
+
+def _late(value: object) -> Any:
+    if isinstance(value, Mapping | LateTable) or value in _WORDS:
+        return {} if value == "table" else value
+    found = f"'{value}'" if isinstance(value, str) else str(value)
+    raise ValueError(f"must be 'land', 'dead_letter' or 'table', or {{table: namespace.name}}; found {found}")
+
+
+def _form(value: object) -> str:
+    return "@word" if isinstance(value, str) else "@table"
+
+
+Late = Annotated[
+    Annotated[Literal["land", "dead_letter"], Tag("@word")] | Annotated[LateTable, Tag("@table")],
+    Discriminator(_form),
+    BeforeValidator(_late),
+]
+
+
+def hashed_late(spec: Any, late: str | LateTable) -> Any:
+    """What is hashed of it: of a table its name, written or not, and how it is partitioned."""
+    if not isinstance(late, LateTable):
+        return late
+    partition_by = None if late.partition_by is None else list(map(str, late.partition_by))
+    name = late.pattern if spec.topics_decide else late.name_beside(spec.table.name)
+    return {"table": name, "partition_by": partition_by}
+
 
 Closes = Literal["hour", "day"]
 
@@ -90,15 +180,7 @@ class EventTime(SpecModel):
         Args:
             columns: Those of the rows, or of the table.
         """
-        level: IcebergType = columns.as_struct()
-        for part in self.path:
-            if not isinstance(level, StructType):
-                return None
-            found = next((field for field in level.fields if field.name == part), None)
-            if found is None:
-                return None
-            level = found.field_type
-        return level
+        return type_at(columns, self.path)
 
     def is_date(self, columns: Schema) -> bool:
         """Whether the column says the day only."""
@@ -136,7 +218,7 @@ def _instant(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[tuple[Location, str]]:
+def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[Problem]:
     """Returns what is wrong with the block, given the columns of the table, each with its place in the spec."""
     if event_time is None:
         return []
@@ -163,3 +245,66 @@ def _times_in(struct: StructType, above: str = "") -> list[str]:
         elif isinstance(field.field_type, (*_ZONED, DateType)):
             names.append(f"{above}{field.name}")
     return names
+
+
+class Freshness(SpecModel):
+    """How long ago the table may last have been complete. At least a minute; ``warn`` is shorter than ``fail``.
+
+    Args:
+        by: What says through when it is complete: that all records are in that had come by then (``arrival``), or the
+            watermark of ``event_time``.
+    """
+
+    warn: Duration
+    fail: Duration
+    by: Literal["arrival", "event_time"] = "arrival"
+
+    def _problems(self) -> Problems:
+        short = [name for name in ("warn", "fail") if getattr(self, name) < timedelta(seconds=60)]
+        yield from (((name,), "must be at least 60s") for name in short)
+        if self.warn >= self.fail:
+            yield ("warn",), "must be shorter than fail"
+
+
+def _json_path(value: str) -> str:
+    if value not in ("$", KEY_PATH) and not value.startswith(("$.", f"{KEY_PATH}.")):
+        raise ValueError("must be the path of a key such as $.debug, or $ for all")
+    return value
+
+
+class Slo(SpecModel):
+    """What is promised of a stream; a check turns red where it is not kept.
+
+    Args:
+        lag_records: The most records that may wait.
+        lag_time: The longest that the table may be behind the log; without it ``freshness.fail``, if there is one.
+            Without any of the three, 15 minutes beyond the trigger, which only warns.
+        dead_letter_ratio: The largest share of dead letters within the last minutes; without it
+            ``errors.stop_above.ratio``, or 5 %.
+        unknown_fields: Paths of keys that are left out on purpose, such as ``$.debug``, with all below them; ``$`` is
+            every key that the schema does not declare.
+    """
+
+    lag_records: PositiveInt | None = None
+    lag_time: Duration | None = None
+    dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    unknown_fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = ()
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a key that is not declared is left out on purpose."""
+        below = tuple(f"{each}{mark}" for each in self.unknown_fields for mark in ".[{")
+        return path in self.unknown_fields or path.startswith(below)
+
+
+def freshness_problems(freshness: Freshness | None, event_time: EventTime | None) -> list[Problem]:
+    """Returns what is wrong with a freshness that is judged by the watermark."""
+    if freshness is None or freshness.by != "event_time":
+        return []
+    if event_time is None:
+        return [(("freshness", "by"), "can be event_time only where the block event_time names the column")]
+    if freshness.warn <= event_time.grace:
+        grace = format_duration(event_time.grace)
+        return [
+            (("freshness", "warn"), f"must be longer than event_time.grace, {grace}, which the watermark is behind")
+        ]
+    return []

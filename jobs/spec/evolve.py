@@ -1,16 +1,22 @@
-"""Evolve block of a stream's YAML file: which changes of its table's schema the stream makes by itself."""
+"""Blocks `evolve` and `publish` of a stream's file: how its table changes by itself, and when rows reach main."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
-from jobs.spec.base import Location, SpecModel
-from jobs.spec.config_hash import ChangesRows
+from jobs.schema.needs import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
+from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
+from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
-from jobs.spec.fields import PositiveInt
+from jobs.spec.fields import BranchName, PositiveInt
+from jobs.spec.table import Table
+from jobs.spec.targets import MAIN_BRANCH
+from jobs.spec.units import Duration
 from jobs.spec.value_format import SchemaSource
 
 _DEFAULT: dict[SchemaSource, Answer] = {"registry": "auto", "infer": "auto", "table": "ignore"}
@@ -62,21 +68,61 @@ class Evolve(SpecModel):
         )
 
 
-def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[tuple[Location, str]]:
+def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> Iterator[Problem]:
     """Returns what is wrong with the block, given where the stream's columns are from."""
-    problems: list[tuple[Location, str]] = []
     if decode.schema_source == "declared":
         if evolve != Evolve():
             problem = (
                 "is for columns that are from a registry, a table or the records; these are declared in decode.schema: "
                 f"change them there, then `frazil schema apply {stream}` alters the table"
             )
-            problems.append((("evolve",), problem))
-        return problems
+            yield ("evolve",), problem
+        return
     if decode.unknown_fields != "ignore" and evolve.policy(decode).add != "ignore":
         problem = f"has to be ignore where decode.unknown_fields is {decode.unknown_fields}"
-        problems.append((("evolve", "add"), problem))
+        yield ("evolve", "add"), problem
     if evolve.clash == "shadow" and decode.format != "json":
         problem = f"can be shadow for JSON only, not for values of the format {decode.format}"
-        problems.append((("evolve", "clash"), problem))
-    return problems
+        yield ("evolve", "clash"), problem
+
+
+INGEST = "ingest"
+
+
+class Publish(SpecModel):
+    """What stands between the stream's branch and main.
+
+    Args:
+        gate: By what an interval is judged: the expectations of the contract; a critical one that fails holds it.
+        every: How often what has landed is judged and published; without it when somebody asks for it.
+        branch: The branch that rows land on.
+    """
+
+    gate: Literal["contract"]
+    every: Duration | None = None
+    branch: Annotated[BranchName, ChangesRows(place=("table", "branch"))] = INGEST
+
+    def _problems(self) -> Problems:
+        if self.every is not None and self.every < timedelta(minutes=1):
+            yield ("every",), "must be at least 1m"
+        if self.branch == MAIN_BRANCH:
+            yield ("branch",), f"must be another branch than {MAIN_BRANCH}, where rows are published to"
+
+
+def publish_problems(publish: Publish | None, contract: Contract | None, table: Table) -> Iterator[Problem]:
+    """Returns what is wrong with the block, given the rest of the file."""
+    if publish is None:
+        return
+    if contract is None or not any(each.severity == "critical" for each in contract.expectations):
+        said = "is the contract's, which needs a critical expectation about the rows: without one nothing is ever held"
+        yield ("publish", "gate"), said
+    if table.branch not in (MAIN_BRANCH, publish.branch):
+        yield ("table", "branch"), f"goes without publish, which has its own branch: {publish.branch}"
+
+
+def gated_policy(policy: EvolutionPolicy, evolve: Evolve) -> EvolutionPolicy:
+    """The policy of a gated stream: a schema is the table's, so a wider type would show in main before its rows do.
+
+    Without a word in the file it is proposed; columns are added, and made optional, as without a gate.
+    """
+    return replace(policy, widen="propose") if evolve.widen is None and policy.widen == "auto" else policy

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from jobs.errors import FrazilError
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
-from jobs.spec.base import MAX_INT64, AnyInt, LineInText, Location, problems_at
+from jobs.spec.base import MAX_INT64, AnyInt, LineInText, Problem, problems_at
 from jobs.spec.partitioning import PartitionExpr, parse_partition_expr
 from jobs.spec.secrets import scalar_text
 
@@ -82,7 +82,7 @@ def _table_properties(value: object) -> Any:
     if not isinstance(value, dict):
         return value
     properties: dict[str, str] = {}
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     for key, item in value.items():
         try:
             properties[str(key)] = scalar_text(item)

@@ -10,14 +10,12 @@ from typing import Any
 from jobs.spec.changes import hashed_changes
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
-from jobs.spec.groups import group_of
-from jobs.spec.main_branch import MAIN_BRANCH
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
-from jobs.spec.restart import Restart
+from jobs.spec.secrets import WrittenSecret
 from jobs.spec.settings import UI_ADDRESS, Settings
-from jobs.spec.trigger import Every
-from jobs.spec.written_secret import WrittenSecret
+from jobs.spec.targets import MAIN_BRANCH
+from jobs.spec.trigger import Every, Restart, group_of
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
 # How it is started again is one: its keeper does so by what was launched.
@@ -39,12 +37,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
 
 
 def group_generation(settings: Settings, version: str) -> str:
-    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for.
-
-    Args:
-        settings: Of the deployment.
-        version: Frazil's.
-    """
+    """Twelve hexadecimal digits that change with whatever the driver of a group has to be started anew for."""
     return _digest({"settings": _of_settings(settings, with_registry=True), "version": version})
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from jobs.spec.base import Location, problems_at
+from jobs.spec.base import Problem, problems_at
 
 OptionValue = int | bool | str
-_MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,89 +38,19 @@ class KafkaOption:
     java: str | None = None
 
 
-def _number(
-    clients: Literal["reading", "all", "planner"],
-    least: int,
-    most: int,
-    *,
-    java: str | None = None,
-    name: str | None = None,
-) -> KafkaOption:
-    return KafkaOption("number", clients, (least, most), librdkafka=name, java=java)
+_DATA: Mapping[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
-KNOWN: dict[str, KafkaOption] = {
-    "client.id": KafkaOption("text", "all", java="client.id"),
-    "client.rack": KafkaOption("text", "reading"),
-    "client.dns.lookup": KafkaOption(
-        "word",
-        "all",
-        words=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        java="client.dns.lookup",
-    ),
-    "fetch.min.bytes": _number("reading", 1, 100_000_000),
-    "fetch.wait.max.ms": _number("reading", 0, 5_000),
-    "fetch.max.bytes": _number("reading", 1_000_000, _MAX_INT32 - 512),
-    "max.partition.fetch.bytes": _number("reading", 1024, 1_000_000_000, name="fetch.message.max.bytes"),
-    "fetch.error.backoff.ms": _number("reading", 0, 5_000),
-    "receive.message.max.bytes": _number("reading", 1_000_512, _MAX_INT32),
-    "queued.min.messages": _number("reading", 1, 10_000_000),
-    "queued.max.messages.kbytes": _number("reading", 1, 2_097_151),
-    "socket.keepalive.enable": KafkaOption("flag", "all"),
-    "socket.nagle.disable": KafkaOption("flag", "all"),
-    "socket.send.buffer.bytes": _number("all", 1024, 100_000_000, java="send.buffer.bytes"),
-    "socket.receive.buffer.bytes": _number("all", 1024, 100_000_000, java="receive.buffer.bytes"),
-    "socket.connection.setup.timeout.ms": _number("all", 1_000, 600_000, java="socket.connection.setup.timeout.ms"),
-    "socket.max.fails": _number("all", 0, 1_000_000),
-    "connections.max.idle.ms": _number("all", 1_000, _MAX_INT32, java="connections.max.idle.ms"),
-    "reconnect.backoff.ms": _number("all", 0, 60_000, java="reconnect.backoff.ms"),
-    "reconnect.backoff.max.ms": _number("all", 0, 60_000, java="reconnect.backoff.max.ms"),
-    "retry.backoff.ms": _number("all", 1, 60_000, java="retry.backoff.ms"),
-    "retry.backoff.max.ms": _number("all", 1, 60_000, java="retry.backoff.max.ms"),
-    "metadata.max.age.ms": _number("all", 1_000, 86_400_000, java="metadata.max.age.ms"),
-    "broker.address.ttl": _number("all", 0, 86_400_000),
-    "broker.address.family": KafkaOption("word", "all", words=("any", "v4", "v6")),
-    "request.timeout.ms": _number("planner", 1_000, 600_000, java="request.timeout.ms"),
-    "default.api.timeout.ms": _number("planner", 1_000, 600_000, java="default.api.timeout.ms"),
-}
+def _option(entry: Mapping[str, Any]) -> KafkaOption:
+    several = {name: tuple(entry[name]) for name in ("bounds", "words") if name in entry}
+    return KafkaOption(**{**entry, **several})
+
+
+KNOWN: dict[str, KafkaOption] = {name: _option(entry) for name, entry in _DATA["options"].items()}
 """What may be set, by its name."""
-
-_OTHER_NAMES = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-}
-_OFFSETS = "positions are in the tables' own snapshots, so that nothing is lost or doubled"
-_NO_GROUP = "no consumer group is joined: tasks are assigned the offsets of their batch"
-_REASONS = {
-    "group.id": f"is not for a file to set: {_NO_GROUP}; source.group commits positions for lag dashboards",
-    "group.instance.id": f"has no meaning: {_NO_GROUP}",
-    "group.protocol": f"has no meaning: {_NO_GROUP}",
-    "session.timeout.ms": f"has no meaning: {_NO_GROUP}",
-    "heartbeat.interval.ms": f"has no meaning: {_NO_GROUP}",
-    "max.poll.interval.ms": f"has no meaning: {_NO_GROUP}",
-    "max.poll.records": "has no meaning: source.max_records_per_batch bounds a batch",
-    "partition.assignment.strategy": f"has no meaning: {_NO_GROUP}",
-    "auto.offset.reset": "is not for a file to set: an offset that the log lacks stops the stream, and is never jumped "
-    "over; source.start says where a new stream begins",
-    "enable.auto.commit": f"is not for a file to set: {_OFFSETS}",
-    "enable.auto.offset.store": f"is not for a file to set: {_OFFSETS}",
-    "auto.commit.interval.ms": f"is not for a file to set: {_OFFSETS}",
-    "isolation.level": "is kafka.isolation in frazil.yaml",
-    "bootstrap.servers": "is kafka.bootstrap_servers in frazil.yaml",
-    "metadata.broker.list": "is kafka.bootstrap_servers in frazil.yaml",
-    "socket.timeout.ms": "is kafka.request_timeout in frazil.yaml",
-    "enable.partition.eof": "is not for a file to set: the end of a range is known by it",
-    "check.crcs": "is not for a file to set: frazil checks each record's sum",
-    "allow.auto.create.topics": "is not for a file to set: reading never makes a topic",
-    "statistics.interval.ms": "is not for a file to set: whether a task gets on is seen by it",
-    "key.deserializer": "has no meaning: the decode block of the stream's file says what bytes become",
-    "value.deserializer": "has no meaning: the decode block of the stream's file says what bytes become",
-    "interceptor.classes": "has no meaning: records do not pass through Java",
-    "debug": "is not for a file to set: what clients print could hold secrets",
-}
+_OTHER_NAMES: Mapping[str, str] = _DATA["other_names"]
+_REASONS: Mapping[str, str] = _DATA["reasons"]
+"""Why others may not."""
 _BLOCKS = (
     (("security.", "sasl.", "ssl."), "is a matter of kafka.security in frazil.yaml, which takes secrets as references"),
     (("kafka.",), "is written without the kafka. in front"),
@@ -157,7 +88,7 @@ def option_problems(options: Mapping[str, OptionValue]) -> list[tuple[str, str]]
 def _checked(value: object) -> Any:
     if not isinstance(value, Mapping):
         return value
-    problems: list[tuple[Location, str]] = []
+    problems: list[Problem] = []
     found: dict[str, OptionValue] = {}
     for name, given in value.items():
         option = KNOWN.get(name) if isinstance(name, str) else None

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pyiceberg.schema import Schema
 
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
-from jobs.spec.base import Location, SpecModel
+from jobs.spec.base import Location, Problem, SpecModel
 from jobs.spec.column_problems import (
     column_problems_of,
     mask_problems_of,
@@ -25,13 +25,11 @@ from jobs.spec.column_problems import (
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.event_time import EventTime, event_time_problems_of
-from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import value_of_table
 from jobs.spec.source import Source
-from jobs.spec.table import Table
-from jobs.spec.targets import Role
+from jobs.spec.table import Table, kafka_columns
+from jobs.spec.targets import Role, value_of_table
 from jobs.spec.validation import SpecError, load_model, located, shown_path
 from jobs.spec.yaml_document import YamlDocument
 
@@ -99,7 +97,7 @@ def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
     return load_model(path, StreamSpec, show_values=True, further=_disagreements_in)
 
 
-def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+def _disagreements_in(data: dict[str, Any]) -> Iterator[Problem]:
     """Checks what has to agree within the file also while other parts of it are wrong."""
     parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
     decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
@@ -144,7 +142,7 @@ def _part(model: type[SpecModel], data: object) -> SpecModel | None:
         return None
 
 
-def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[tuple[Location, str]]]:
+def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[Problem]]:
     """Returns, by index, what each file claims that another one claims as well."""
     claims: dict[tuple[str, str], list[tuple[int, Location]]] = defaultdict(list)
     for index, (spec, _) in enumerate(loaded):
@@ -154,7 +152,7 @@ def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[
         for at, mirror in enumerate(spec.mirrors):
             if not mirror.is_pattern:
                 claims["table", mirror.table].append((index, ("mirrors", at, "table")))
-    problems: dict[int, list[tuple[Location, str]]] = defaultdict(list)
+    problems: dict[int, list[Problem]] = defaultdict(list)
     for (kind, name), claimants in claims.items():
         for index, location in claimants:
             others = [loaded[other][1].shown for other, _ in claimants if other != index]

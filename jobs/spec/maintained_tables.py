@@ -12,9 +12,8 @@ from typing import Literal
 
 from jobs.errors import FrazilError
 from jobs.spec.base import Location, field_path
-from jobs.spec.maintenance_policy import Compact, Policy, TablePolicy
+from jobs.spec.maintenance_policy import Compact, Policy, TablePolicy, contradictions, is_given, overlaid
 from jobs.spec.models import StreamSpec
-from jobs.spec.policy_layers import contradictions, is_given, overlaid
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role as TargetRole
 from jobs.spec.units import parse_size

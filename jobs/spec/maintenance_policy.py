@@ -1,23 +1,143 @@
 """Maintenance policy: the block ``maintenance``, of the settings, of a stream, of one table.
 
 Every block may give any of the keys; a block lies over another one, and only what it gives counts
-(``jobs.spec.maintained_tables`` brings them together).
-"""
+(``jobs.spec.maintained_tables`` brings them together)."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_serializer
 
-from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, SpecModel, problems_at
+from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, Problem, Problems, SpecModel
 from jobs.spec.fields import NonNegativeInt, PositiveInt, refused_character
-from jobs.spec.maintenance_windows import WindowText
-from jobs.spec.policy_layers import SORT_BY, STRATEGY, contradictions, contradictions_given, is_given, overlaid
-from jobs.spec.sort_order import SortText
-from jobs.spec.units import Duration, Size, format_duration, parse_duration
+from jobs.spec.partitioning import SortText
+from jobs.spec.units import Duration, Size, format_duration, format_size, parse_duration
+
+_TEXT = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*[-–]\s*([0-9]{1,2}):([0-9]{2})")
+_DAY = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of every day.
+
+    Attributes:
+        start: Minutes after midnight UTC, at which it opens.
+        end: … at which it closes; not after `start`: it goes past midnight.
+    """
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.start // 60:02}:{self.start % 60:02}-{self.end // 60:02}:{self.end % 60:02}"
+
+    def __contains__(self, moment: datetime) -> bool:
+        utc = moment.astimezone(UTC)
+        minute = utc.hour * 60 + utc.minute
+        if self.start < self.end:
+            return self.start <= minute < self.end
+        return minute >= self.start or minute < self.end
+
+
+def parse_window(value: object) -> Window:
+    """Reads two times of the day, such as ``22:00-05:00``; a ``Window`` passes through.
+
+    Raises:
+        ValueError: If it is anything else, or holds no time at all.
+    """
+    if isinstance(value, Window):
+        return value
+    match = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be two times of the day (UTC), such as 22:00-05:00")
+    hour, minute, end_hour, end_minute = map(int, match.groups())
+    start, end = hour * 60 + minute, end_hour * 60 + end_minute
+    if max(minute, end_minute) > 59 or start >= _DAY or end > _DAY:
+        raise ValueError("must be times from 00:00 to 24:00, such as 22:00-05:00")
+    if start == end:
+        raise ValueError("holds no time; leave windows out for always")
+    return Window(start, end)
+
+
+def is_open(windows: Sequence[Window], now: datetime) -> bool:
+    """Whether now is in one of them; without any it always is."""
+    return not windows or any(now in window for window in windows)
+
+
+WindowText = Annotated[Window, PlainValidator(parse_window), PlainSerializer(str, return_type=str)]
+
+
+ModelT = TypeVar("ModelT", bound=SpecModel)
+
+STRATEGY: Location = ("compact", "strategy")
+SORT_BY: Location = ("compact", "sort_by")
+TARGET: Location = ("compact", "target")
+KEEP: Location = ("expire", "keep")
+TIME_TRAVEL: Location = ("expire", "time_travel")
+MIN_SNAPSHOTS: Location = ("expire", "min_snapshots")
+MAX_SNAPSHOTS: Location = ("expire", "max_snapshots")
+BUDGET: Location = ("budget",)
+
+
+def overlaid(below: ModelT, layer: SpecModel) -> ModelT:
+    """Returns the lower layer with what the upper one gives; keys that the lower one does not know are left out."""
+    given: dict[str, Any] = {}
+    for name in layer.model_fields_set & set(type(below).model_fields):
+        value, former = getattr(layer, name), getattr(below, name)
+        given[name] = overlaid(former, value) if isinstance(former, SpecModel) else value
+    if "strategy" in given and "sort_by" in type(below).model_fields:
+        # A strategy and its columns belong together, also where another block says only how it is not sorted.
+        given.setdefault("sort_by", ())
+    return below.model_copy(update=given)
+
+
+def is_given(block: SpecModel, place: Location) -> bool:
+    """Whether a layer of the policy itself gives the key, so that it is not a default."""
+    first, *rest = place
+    if first not in block.model_fields_set:
+        return False
+    return not rest or is_given(getattr(block, str(first)), tuple(rest))
+
+
+def contradictions(policy: Policy) -> Iterator[tuple[tuple[Location, ...], str]]:
+    """Yields what contradicts itself in a policy: the keys that do, and a sentence."""
+    compact, expire = policy.compact, policy.expire
+    if expire.time_travel is not None and expire.keep < expire.time_travel:
+        keep, promised = format_duration(expire.keep), format_duration(expire.time_travel)
+        sentence = (
+            f"expire.keep ({keep}) is shorter than the time travel that expire.time_travel promises ({promised}); "
+            f"keep at least {promised}"
+        )
+        yield (KEEP, TIME_TRAVEL), sentence
+    if expire.min_snapshots > expire.max_snapshots:
+        sentence = (
+            f"expire.min_snapshots ({expire.min_snapshots}) is above expire.max_snapshots ({expire.max_snapshots})"
+        )
+        yield (MIN_SNAPSHOTS, MAX_SNAPSHOTS), sentence
+    if policy.budget < compact.target:
+        sentence = (
+            f"the budget of a run ({format_size(policy.budget)}) is below compact.target "
+            f"({format_size(compact.target)}): no such file could ever be written"
+        )
+        yield (BUDGET, TARGET), sentence
+    if compact.strategy == "zorder" and any(column.direction or column.nulls for column in compact.sort_by):
+        yield (SORT_BY, STRATEGY), "z-order has no direction; leave out asc, desc and nulls"
+
+
+def contradictions_given(policy: Policy, block: Policy) -> list[Problem]:
+    """Returns the contradictions of a policy that a block takes part in, each at the first key that the block gives."""
+    found: list[Problem] = []
+    for places, text in contradictions(policy):
+        given = [place for place in places if is_given(block, place)]
+        found.extend((place, text) for place in given[:1])
+    return found
+
 
 # Files of a write in flight are no garbage, and a streaming job may be at one for long (Iceberg's own default).
 _ORPHAN_FLOOR = timedelta(days=3)
@@ -193,20 +313,16 @@ class Policy(Layer):
     windows: tuple[WindowText, ...] = ()
     budget: Size = 50 * 1024**3
 
-    @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Policy:
-        problems = [
+    def _problems(self) -> Problems:
+        yield from [
             (places[0], text) for places, text in contradictions(self) if all(is_given(self, place) for place in places)
         ]
         # In one block these two belong together; of layers, a strategy without columns forgets those below it.
         compact = self.compact
         if compact.strategy != "binpack" and not compact.sort_by:
-            problems.append((STRATEGY, f"{compact.strategy} needs the columns: sort_by"))
+            yield STRATEGY, f"{compact.strategy} needs the columns: sort_by"
         if compact.strategy == "binpack" and compact.sort_by:
-            problems.append((SORT_BY, "is for strategy: sort and strategy: zorder; add one of them"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield SORT_BY, "is for strategy: sort and strategy: zorder; add one of them"
 
 
 class TablePolicy(Policy):
@@ -226,17 +342,16 @@ class Maintenance(Policy):
 
     tables: tuple[TablePolicy, ...] = ()
 
-    @model_validator(mode="after")
-    def _with_the_tables(self) -> Maintenance:
-        problems = contradictions_given(overlaid(Policy(), self), self)
+    def _problems(self) -> Problems:
+        if found := list(super()._problems()):
+            yield from found
+            return
+        yield from contradictions_given(overlaid(Policy(), self), self)
         seen: set[str] = set()
         for index, table in enumerate(self.tables):
             at: Location = ("tables", index)
             together = overlaid(overlaid(Policy(), self), table)
-            problems.extend(((*at, *place), text) for place, text in contradictions_given(together, table))
+            yield from (((*at, *place), text) for place, text in contradictions_given(together, table))
             if table.name in seen:
-                problems.append(((*at, "name"), f"'{table.name}' stands here twice"))
+                yield (*at, "name"), f"'{table.name}' stands here twice"
             seen.add(table.name)
-        if problems:
-            raise problems_at(problems)
-        return self

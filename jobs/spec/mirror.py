@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from jobs.expression.batch_time import asks_batch_time
-from jobs.expression.parser import parse
+from jobs.expression.parser import asks_batch_time, parse
 from jobs.expression.problem import ExpressionProblem
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Problem, Problems, SpecModel
 from jobs.spec.fields import PositiveInt, table_name
-from jobs.spec.main_branch import MAIN_BRANCH
-from jobs.spec.sources import SourceName
+from jobs.spec.services import SourceName
 from jobs.spec.table import Table
+from jobs.spec.targets import MAIN_BRANCH
 from jobs.spec.units import Duration
 
 LEAST_PAUSE = timedelta(seconds=5)
@@ -95,32 +94,27 @@ class Mirror(SpecModel):
             filled["source"] = self.source.model_copy(update={"table": named})
         return self.model_copy(update=filled)
 
-    @model_validator(mode="after")
-    def _sound(self) -> Mirror:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if self.every is not None and self.every < LEAST_PAUSE:
-            problems.append((("every",), "must be at least 5s"))
+            yield ("every",), "must be at least 5s"
         if len(set(self.key)) < len(self.key):
-            problems.append((("key",), "names a column twice"))
+            yield ("key",), "names a column twice"
         if self.where is not None:
             try:
                 parse(self.where)
             except ExpressionProblem as problem:
-                problems.append((("where",), str(problem)))
+                yield ("where",), str(problem)
             if asks_batch_time(self.where):
                 said = "must not ask for now(): a row would come and go without a change of it"
-                problems.append((("where",), said))
+                yield ("where",), said
         if self.source is not None and self.where is not None and self.source.where is None:
             said = "needs where, the mirror's condition in the source's SQL: the mirror has no other rows"
-            problems.append((("source",), said))
+            yield ("source",), said
         if self.buckets > MOST_BUCKETS:
-            problems.append((("buckets",), f"must be at most {MOST_BUCKETS:,}"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("buckets",), f"must be at most {MOST_BUCKETS:,}"
 
 
-def keep_problems(mirrors: Sequence[Mirror]) -> list[tuple[Location, str]]:
+def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
     """Returns what is wrong with mirrors of a changelog that lets changes go, once bases stand for them."""
     if not mirrors:
         return [(("changes", "keep"), "goes with mirrors: a change may go once a base of each mirror stands for it")]
@@ -137,7 +131,7 @@ def mirror_problems(
     routed: bool,
     lanes: bool,
     gated: bool,
-) -> list[tuple[Location, str]]:
+) -> Iterator[Problem]:
     """Returns what is wrong with the mirrors, given the rest of the file.
 
     Args:
@@ -150,31 +144,29 @@ def mirror_problems(
         gated: Whether they become part of main by a gate.
     """
     if not mirrors:
-        return []
-    problems: list[tuple[Location, str]] = []
+        return
     if not changes:
         said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
-        problems.append((("mirrors",), said))
+        yield ("mirrors",), said
     if routed and not lanes:
         said = "goes with a route by topic alone, whose tables have columns of their own: each is a changelog"
-        problems.append((("mirrors",), said))
+        yield ("mirrors",), said
     if gated:
-        problems.append((("mirrors",), "goes without publish: what a gate holds would be missing among later changes"))
+        yield ("mirrors",), "goes without publish: what a gate holds would be missing among later changes"
     if table.branch != MAIN_BRANCH:
         said = f"must be {MAIN_BRANCH} beside mirrors, which are made from what stands there"
-        problems.append((("table", "branch"), said))
+        yield ("table", "branch"), said
     names = [each.table for each in mirrors]
     for at, each in enumerate(mirrors):
         if each.is_pattern and not lanes:
-            problems.append((("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"))
+            yield ("mirrors", at, "table"), "has {table}, and the stream has one changelog: give its name"
         if lanes and not each.is_pattern:
-            problems.append((("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"))
+            yield ("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"
         if lanes and each.source is not None and each.source.table is not None and "{table}" not in each.source.table:
             said = "must have {table}, as there is a mirror for each: or leave it out, then each topic's name says it"
-            problems.append((("mirrors", at, "source", "table"), said))
+            yield ("mirrors", at, "source", "table"), said
         taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
         if each.table in targets or taken:
-            problems.append((("mirrors", at, "table"), "must be another table than those that the stream lands in"))
+            yield ("mirrors", at, "table"), "must be another table than those that the stream lands in"
         if each.table in names[:at]:
-            problems.append((("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"))
-    return problems
+            yield ("mirrors", at, "table"), f"'{each.table}' is another mirror of this stream already"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from pydantic import model_validator
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
@@ -17,18 +16,66 @@ from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, key_as_widened
+from jobs.schema.iceberg_schema import unread_problem
+from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.spec.base import Location, problems_at
-from jobs.spec.config_hash import config_hash
+from jobs.spec.base import Problem, Problems, config_hash
+from jobs.spec.column_problems import identifier_problems_of
 from jobs.spec.error_handling import DeadLetters
-from jobs.spec.new_table import new_table_schema
 from jobs.spec.row_problems import agreement_problems, row_problems
 from jobs.spec.stream_tables import StreamTables
 from jobs.spec.stream_targets import columns_in, lane_columns
+from jobs.spec.table import Table
 from jobs.spec.table_columns import LaneColumns
-from jobs.spec.transform.passing import added_by, changes_columns
+from jobs.spec.transform.shaping import added_by, changes_columns
 from jobs.transform.columns import Columns
+
+
+def new_table_schema(
+    stream: str,
+    table: Table,
+    columns: RecordColumns,
+    rows: Schema,
+    whole: Callable[[Schema, RecordColumns], Schema],
+    *,
+    maintained: bool,
+    shaped: bool,
+) -> Schema:
+    """The schema of a new table.
+
+    Args:
+        stream: Its id.
+        columns: Those that are not from the value.
+        rows: The columns of values.
+        whole: Gives all columns of the table for the two.
+        maintained: Whether frazil is to maintain the table.
+        shaped: Whether steps change columns that no file declares, so that rows are decoded to others.
+
+    Raises:
+        FrazilError: frazil could not maintain it, or the columns of the key are not known.
+    """
+    if columns.key is not None and not columns.key.is_resolved:
+        raise FrazilError(
+            f"stream {stream}: the columns of its keys are those of table {table.name}, which is not there yet.",
+            fix=f"frazil run {stream}, which creates it",
+        )
+    if table.force_optional and not shaped:
+        rows = optional_columns(rows, table.identifiers)
+    schema = whole(rows, columns)
+    if maintained and (problem := unread_problem(schema)):
+        raise FrazilError(f"stream {stream}: table {table.name} is not made: {problem}.")
+    if table.force_optional and shaped:
+        kept = ((each,) for each in columns.kafka.names)
+        schema = optional_columns(schema, [*table.identifiers, *kept])
+    if problems := identifier_problems_of(schema, table):
+        said = "; ".join(problem for _, problem in problems)
+        raise FrazilError(
+            f"stream {stream}: table {table.name} is not made: table.identifier_fields: {said}.",
+            fix=f"correct table.identifier_fields in streams/{stream}.yaml",
+        )
+    return with_identifier_fields(schema, table.identifier_names) if table.identifiers else schema
+
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -36,13 +83,10 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 class StreamSpec(StreamTables):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> StreamSpec:
-        if problems := agreement_problems(self):
-            raise problems_at(problems)
-        return self
+    def _problems(self) -> Problems:
+        return iter(agreement_problems(self))
 
-    def problems_of(self, rows: Schema, columns: RecordColumns) -> list[tuple[Location, str]]:
+    def problems_of(self, rows: Schema, columns: RecordColumns) -> list[Problem]:
         """Returns what the file says of columns that rows do not have so, each with its place in the file.
 
         Args:
@@ -59,7 +103,7 @@ class StreamSpec(StreamTables):
         """
         return self.chain.output(Columns.of(decoded)).schema if self.chain else decoded
 
-    def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[tuple[Location, str]]:
+    def problems_with(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> list[Problem]:
         """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
 
         Args:
@@ -116,12 +160,7 @@ class StreamSpec(StreamTables):
         return found.with_options(options)
 
     def decoded_for(self, table: Schema, properties: Mapping[str, str]) -> DecodedColumns:
-        """The columns of values before the steps, given the stream's table: as it keeps them, or else as it has them.
-
-        Args:
-            table: Its schema.
-            properties: Of the table.
-        """
+        """The columns of values before the steps, as the table keeps them, or else as it has them."""
         if self.shapes and (kept := decoded_columns(properties, self.stream)):
             return kept
         made, key = self.made_columns, self.record_columns.key
@@ -285,9 +324,6 @@ class StreamSpec(StreamTables):
 
         Its columns, and what is said of them, are those of that table, and the table of its late rows follows it. Of
         one of late rows they are those of the table whose late rows it has. Otherwise it is this stream.
-
-        Args:
-            name: Of the table.
         """
         if not self.own_columns:
             return self

@@ -1,4 +1,4 @@
-"""Partition expressions of a spec, ``day(created_at)``, ``bucket(16, payer)``, and whether a schema bears them."""
+"""Partition and sort expressions of a spec, ``day(created_at)``, ``id desc``, and whether a schema bears them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
+from pydantic import PlainSerializer, PlainValidator
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IcebergType, StructType, UUIDType
 
 from jobs.errors import FrazilError
 from jobs.schema.declared import quoted
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.spec.mask import path_parts
 from jobs.spec.validation import suggestion
 
 TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
@@ -203,3 +205,56 @@ def _leaves(struct: StructType, prefix: str = "") -> Iterator[tuple[str, Iceberg
         yield f"{prefix}{field.name}", field.field_type
         if isinstance(field.field_type, StructType):
             yield from _leaves(field.field_type, f"{prefix}{field.name}.")
+
+
+_TEXT = re.compile(r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SortExpr:
+    """One column of a sort order.
+
+    Attributes:
+        path: The column; a nested one as its names from the top.
+        direction: `asc` or `desc`; None where nothing is said, which is ascending.
+        nulls: `first` or `last`; None where nothing is said, which is first if ascending and last if descending.
+    """
+
+    path: tuple[str, ...]
+    direction: str | None = None
+    nulls: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The column's full name in Iceberg."""
+        return ".".join(self.path)
+
+    def __str__(self) -> str:
+        """As a spec and as Iceberg's `sort_order` have it, with backticks where a plain word would not do."""
+        words = [".".join(quoted(part) for part in self.path), self.direction, self.nulls and f"nulls {self.nulls}"]
+        return " ".join(word for word in words if word)
+
+
+def parse_sort_expr(value: object) -> SortExpr:
+    """Reads a column with `asc` or `desc` and `nulls first` or `nulls last` behind it, all of them optional.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    if isinstance(value, SortExpr):
+        return value
+    match = _TEXT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be a column, such as created_at or created_at desc nulls last")
+    column, direction, nulls = match.groups()
+    try:
+        path = path_parts(column)
+    except ValueError:
+        raise ValueError(
+            f"'{value}' is not a column, such as created_at or `created at` desc nulls last; "
+            "put a name with other characters in backticks"
+        ) from None
+    return SortExpr(path, direction and direction.lower(), nulls and nulls.lower())
+
+
+SortText = Annotated[SortExpr, PlainValidator(parse_sort_expr), PlainSerializer(str, return_type=str)]

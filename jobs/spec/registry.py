@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from jobs.errors import FrazilError
-from jobs.spec.base import Flag, LocalPath, Location, SpecModel, problems_at
-from jobs.spec.kafka_login import TextOrSecret
+from jobs.spec.base import Flag, LocalPath, Problems, SpecModel
 from jobs.spec.secrets import Secret
+from jobs.spec.security import TextOrSecret
 from jobs.spec.units import Duration
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -60,11 +60,9 @@ class BasicAuth(SpecModel):
     user: TextOrSecret
     password: Secret
 
-    @model_validator(mode="after")
-    def _user_without_colon(self) -> BasicAuth:
+    def _problems(self) -> Problems:
         if isinstance(self.user, str) and (not self.user or ":" in self.user):
-            raise problems_at([(("user",), "must be a name without a colon")])
-        return self
+            yield ("user",), "must be a name without a colon"
 
 
 class BearerAuth(SpecModel):
@@ -114,18 +112,13 @@ class RegistryTls(SpecModel):
     key_password: Secret | None = None
     verify: Flag = True
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> RegistryTls:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if self.certificate is None:
-            problems += [
+            yield from [
                 ((name,), "needs a certificate beside it") for name in ("key", "key_password") if getattr(self, name)
             ]
         if self.ca is not None and not self.verify:
-            problems.append((("ca",), "is not used with verify: false; leave one of them out"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("ca",), "is not used with verify: false; leave one of them out"
 
 
 class RegistrySettings(SpecModel):
@@ -151,19 +144,14 @@ class RegistrySettings(SpecModel):
     lag: Duration = timedelta(seconds=10)
     address_file: Annotated[LocalPath | None, Field(repr=False)] = None
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> RegistrySettings:
-        problems: list[tuple[Location, str]] = []
+    def _problems(self) -> Problems:
         if (self.url is None) == (self.address_file is None):
-            problems.append((("url",), "is required, such as https://registry.example:8081"))
+            yield ("url",), "is required, such as https://registry.example:8081"
         ways = [name for name in ("basic", "bearer", "oauth") if getattr(self, name) is not None]
-        problems += [((name,), f"is one way to log in, {ways[0]} another; leave one out") for name in ways[1:]]
+        yield from [((name,), f"is one way to log in, {ways[0]} another; leave one out") for name in ways[1:]]
         encrypted = [*(self.url or ()), *([self.oauth.token_url] if self.oauth else [])]
         if self.tls is not None and not any(url.startswith("https:") for url in encrypted):
-            problems.append((("tls",), "is not used with http://; did you mean https://?"))
-        if problems:
-            raise problems_at(problems)
-        return self
+            yield ("tls",), "is not used with http://; did you mean https://?"
 
     @property
     def is_local(self) -> bool:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, IcebergType, IntegerType, LongType, StringType, StructType
 
 from jobs.expression.parser import parse
 from jobs.expression.problem import ExpressionProblem
-from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, Problem, Problems, SpecModel
 from jobs.spec.fields import BranchName, Partition, PositiveInt, TableLocation, TableName, TableProperties
 from jobs.spec.mask import path_parts
-from jobs.spec.named_tables import NameOfTables, value_of_table
-from jobs.spec.sort_order import SortText
+from jobs.spec.partitioning import SortText
 from jobs.spec.table import Table
 from jobs.spec.table_columns import TableColumns, TableColumnsField
+from jobs.spec.targets import NameOfTables, value_of_table
 from jobs.spec.validation import suggestion
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.sql import asks_of, compiled
@@ -177,18 +176,16 @@ class Route(SpecModel):
     on_table_error: OnTableError = "stop"
     recreate: bool = False
 
-    @model_validator(mode="after")
-    def _bounded(self) -> Route:
+    def _problems(self) -> Problems:
         if not self.tables and self.to is None:
-            raise problems_at([(("tables",), "must name a table at least, or `to` say how tables are named by values")])
+            yield ("tables",), "must name a table at least, or `to` say how tables are named by values"
         if self.recreate and self.to is None:
-            raise problems_at([(("recreate",), "is of tables that values name, and route.to says how; there is none")])
+            yield ("recreate",), "is of tables that values name, and route.to says how; there is none"
         if self.columns is not None and self.to is None:
             said = "is of tables that values name, and route.to says how; there is none: write it in an entry of tables"
-            raise problems_at([(("columns",), said)])
+            yield ("columns",), said
         if (count := len(self.table_names)) > self.limit:
-            raise problems_at([(("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}")])
-        return self
+            yield ("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}"
 
     @property
     def column(self) -> tuple[str, ...] | None:
@@ -252,7 +249,7 @@ class Route(SpecModel):
 RouteField = Annotated[Route | None, ChangesRows(written=_hashed, unless=None)]
 
 
-def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Location, str]]:
+def route_column_problems(route: Route | None, rows: Schema) -> list[Problem]:
     """Returns what is wrong with the column, or the expression, that a route asks for.
 
     Args:
@@ -279,7 +276,7 @@ def route_column_problems(route: Route | None, rows: Schema) -> list[tuple[Locat
     return []
 
 
-def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
+def _expression_problems(text: str, rows: Schema) -> list[Problem]:
     try:
         kind = compiled(text, Columns.of(rows)).type
     except TransformProblem as problem:
@@ -289,7 +286,7 @@ def _expression_problems(text: str, rows: Schema) -> list[tuple[Location, str]]:
     return []
 
 
-def expression_text_problems(route: Route) -> list[tuple[Location, str]]:
+def expression_text_problems(route: Route) -> list[Problem]:
     """Returns what is wrong with the text of the expression that decides, whatever the columns are."""
     try:
         if route.expression is not None:
@@ -299,9 +296,7 @@ def expression_text_problems(route: Route) -> list[tuple[Location, str]]:
     return []
 
 
-def route_problems(
-    route: Route | None, table: Table, letters: str, others: Sequence[str]
-) -> list[tuple[Location, str]]:
+def route_problems(route: Route | None, table: Table, letters: str, others: Sequence[str]) -> Iterator[Problem]:
     """Returns what is wrong with a route, given the rest of the file.
 
     Args:
@@ -311,26 +306,25 @@ def route_problems(
         others: Blocks that the file has, and that do not go with a route.
     """
     if route is None:
-        return []
+        return
     said = "is for a stream with one table of rows, and does not go with route yet"
-    problems: list[tuple[Location, str]] = [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
+    yield from [((name,), f"{said}{_NOT_WITH.get(name, '')}") for name in others]
     given: set[str] = set()
     for number, each in enumerate(route.tables):
         place = ("route", "tables", number)
         if each.table == letters:
-            problems.append(((*place, "table"), "is the table of the stream's dead letters"))
+            yield (*place, "table"), "is the table of the stream's dead letters"
         if each.columns is not None and each.table == table.name:
             said_of_own = f"cannot be of {table.name}, the stream's own table, which has all columns"
-            problems.append(((*place, "columns"), said_of_own))
+            yield (*place, "columns"), said_of_own
         elif each.own_settings and each.table == table.name:
             belongs = f"belongs into the block table: {table.name} is the stream's own table"
-            problems.append(((*place, each.own_settings[0]), belongs))
+            yield (*place, each.own_settings[0]), belongs
         if each.own_settings and each.table in given:
-            problems.append(((*place, each.own_settings[0]), f"is said of {each.table} in an entry before"))
+            yield (*place, each.own_settings[0]), f"is said of {each.table} in an entry before"
         given |= {each.table} if each.own_settings else set()
     if route.to is not None and table.location is not None:
         said = "says where one table lies, and route.to names many; leave the places to the catalog"
-        problems.append((("table", "location"), said))
+        yield ("table", "location"), said
     if route.unmatched_table == letters:
-        problems.append((("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"))
-    return problems
+        yield ("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"

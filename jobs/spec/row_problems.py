@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.base import Location
-from jobs.spec.change_problems import changes_problems
+from jobs.spec.base import Problem
+from jobs.spec.changes import Changes
 from jobs.spec.column_problems import (
     case_problems_of,
     column_problems_of,
@@ -25,26 +27,83 @@ from jobs.spec.column_problems import (
     type_problems_of,
 )
 from jobs.spec.contract import contract_table_problems
-from jobs.spec.event_time import event_time_problems_of
-from jobs.spec.evolve import evolve_problems
+from jobs.spec.decode import Decode
+from jobs.spec.event_time import event_time_problems_of, freshness_problems
+from jobs.spec.evolve import evolve_problems, publish_problems
 from jobs.spec.mirror import keep_problems, mirror_problems
-from jobs.spec.parking import late_park_problems, park_problems
-from jobs.spec.publish import publish_problems
-from jobs.spec.route import expression_text_problems, route_problems
-from jobs.spec.route_columns import chosen_columns_problems, followers_columns_problems
-from jobs.spec.slo import freshness_problems
-from jobs.spec.stream_targets import late_problems, late_table_problems, route_table_problems
-from jobs.spec.topic_route import topic_route_problems
-from jobs.spec.transform.passing import changed_problems, not_changed_problem, undeclared_problems
-from jobs.spec.transform.rules import rule_problems
-from jobs.spec.transform.steps import transform_problems
+from jobs.spec.route import Route, expression_text_problems, route_problems
+from jobs.spec.stream_targets import (
+    late_park_problems,
+    late_problems,
+    late_table_problems,
+    park_problems,
+    route_table_problems,
+)
+from jobs.spec.table import Table, kafka_columns
+from jobs.spec.topic_route import chosen_columns_problems, followers_columns_problems, topic_route_problems
+from jobs.spec.transform.shaping import changed_problems, not_changed_problem, undeclared_problems
+from jobs.spec.transform.steps import rule_problems, transform_problems
 from jobs.spec.value_format import SOURCES
+from jobs.transform.changes.changelog import KEY
 from jobs.transform.columns import Columns
 
 if TYPE_CHECKING:
     from jobs.spec.models import StreamSpec
 
-Problems = list[tuple[Location, str]]
+
+_KAFKA = ("topic", "partition", "offset", "timestamp")
+
+
+def changes_problems(
+    changes: Changes | None, decode: Decode, table: Table, route: Route | None, *, own_columns: bool
+) -> Iterator[Problem]:
+    """Returns what of a stream's file does not go with a changelog, each with its place.
+
+    Args:
+        changes: Of a stream of changes; else None.
+        decode: How its records are decoded.
+        table: Its table.
+        route: Where its rows go, if there are several tables.
+        own_columns: Whether each of these has columns of its own, so that records go there before they are decoded.
+    """
+    if changes is None:
+        return
+    declared = {each.name for each in decode.declared.schema.fields} if decode.declared else None
+    before = "before-image" if changes.envelope == "dms" else "before"
+    if changes.before and declared is not None and before not in declared:
+        yield ("changes", "before"), f"keeps '{before}', which decode.schema does not declare"
+    if decode.format in COLUMN_TYPES:
+        yield ("changes",), f"takes records with fields; values of the format {decode.format} have none"
+    if (key := decode.key) is not None:
+        names = key.columns.names if key.columns.is_resolved or key.columns.into else ()
+        if tuple(names) != (KEY,):
+            said = f"must be {KEY} beside changes, so that the changelog has the records' keys"
+            yield ("decode", "key", "into"), said
+    columns = kafka_columns(table.kafka_columns)
+    if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
+        said = "is needed beside changes: the changes of a row are told apart and ordered by it"
+        yield ("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said
+    if changes.keeps_tombstones and route is not None:
+        yield from _tombstone_problems(route, own_columns=own_columns)
+
+
+def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
+    """Where records without a value would be lost on their way to several tables."""
+    said = "upsert, of which records without a value are rows"
+    if own_columns:
+        return [(("route",), f"over columns that no file declares does not go with {said}: give each topic a stream")]
+    parks: list[Problem] = [
+        (place, f"park does not go with {said}: what waits for a parked table is kept with its value")
+        for place, answer in (
+            (("route", "on_table_error"), route.on_table_error),
+            *((("route", "tables", at, "on_table_error"), each.on_table_error) for at, each in enumerate(route.tables)),
+        )
+        if answer == "park"
+    ]
+    return parks[:1]
+
+
+Problems = list[Problem]
 
 
 def agreement_problems(spec: StreamSpec) -> Problems:

@@ -9,21 +9,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobs.errors import FrazilError
-from jobs.spec.base import LocalPath, SpecModel, problems_at
+from jobs.spec.base import LocalPath, Problems, SpecModel
 from jobs.spec.catalog import CatalogSettings
 from jobs.spec.drivers import DriversSettings
 from jobs.spec.fields import BootstrapServers, TableName
-from jobs.spec.groups import GroupsSettings
 from jobs.spec.kafka_options import KafkaOptions, OptionValue, option_problems
 from jobs.spec.maintenance_policy import Maintenance
 from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
-from jobs.spec.sources import SourceName, SourceSettings
-from jobs.spec.state import State, StateSettings
+from jobs.spec.services import SourceName, SourceSettings, State, StateSettings
+from jobs.spec.trigger import GroupsSettings
 from jobs.spec.units import Duration
 from jobs.spec.validation import load_model
 
@@ -163,20 +162,12 @@ class SettingsFile(SpecModel):
     maintenance: Maintenance = Maintenance()
     sources: dict[SourceName, SourceSettings] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _one_broker(self) -> SettingsFile:
+    def _problems(self) -> Problems:
         if self.kafka.bootstrap_servers is not None and self.kafka.address_file is not None:
-            raise problems_at(
-                [(("kafka", "address_file"), "is for the local broker; leave it out beside bootstrap_servers")]
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _shared_state(self) -> SettingsFile:
+            yield ("kafka", "address_file"), "is for the local broker; leave it out beside bootstrap_servers"
         if self.drivers.remote and (self.state is None or self.state.store is None):
             said = f"{self.drivers.launcher} starts drivers on other machines, which need the state of this deployment"
-            raise problems_at([(("drivers", "launcher"), f"{said}; write state: {{store: s3://…}} or postgresql://…")])
-        return self
+            yield ("drivers", "launcher"), f"{said}; write state: {{store: s3://…}} or postgresql://…"
 
 
 class Settings(SpecModel):

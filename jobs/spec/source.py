@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field, Tag
 
-from jobs.spec.base import MAX_INT64, AnyInt, Location, SpecModel, problems_at
+from jobs.spec.base import MAX_INT64, AnyInt, Problem, SpecModel
 from jobs.spec.fields import PositiveInt
 from jobs.spec.kafka_options import KafkaOptions
 from jobs.spec.units import Duration, Size
@@ -132,13 +132,7 @@ class Source(SpecModel):
     group: Annotated[str, AfterValidator(_group)] | None = None
     options: KafkaOptions = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _names_its_topics(self) -> Source:
-        if problems := list(self._problems()):
-            raise problems_at(problems)
-        return self
-
-    def _problems(self) -> Iterator[tuple[Location, str]]:
+    def _problems(self) -> Iterator[Problem]:
         if self.topics is None and self.topics_pattern is None:
             yield (), "needs topics, or topics_pattern"
             return
@@ -156,7 +150,7 @@ class Source(SpecModel):
                 if not self.reads(topic):
                     yield ("start", "offsets", topic), "is not a topic of this stream"
 
-    def _bounds_disagree(self) -> Iterator[tuple[Location, str]]:
+    def _bounds_disagree(self) -> Iterator[Problem]:
         if self.max_bytes_per_batch is not None and self.max_bytes_per_batch < _LEAST_BYTES:
             yield ("max_bytes_per_batch",), "must be at least 1MB, which a single record may have"
         if self.min_records_per_batch is None:

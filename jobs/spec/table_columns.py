@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pyiceberg.schema import Schema
 
 from jobs.schema.rescued_data import EXTRA_COLUMN
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Location, Problem, Problems, SpecModel
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.path import Path, matched, parse_path, stands
 from jobs.transform.select import Drop, Keep
@@ -39,11 +39,9 @@ class TableColumns(SpecModel):
     keep: Paths | None = None
     drop: Paths | None = None
 
-    @model_validator(mode="after")
-    def _is_one(self) -> TableColumns:
+    def _problems(self) -> Problems:
         if (self.keep is None) == (self.drop is None):
-            raise problems_at([((), "must say either `keep`, which a bare list stands for as well, or `drop`")])
-        return self
+            yield (), "must say either `keep`, which a bare list stands for as well, or `drop`"
 
     @property
     def written(self) -> dict[str, list[str]]:
@@ -83,9 +81,6 @@ class TableColumns(SpecModel):
 
         Of columns that no file declares, some of those that are named may not be there yet: a field to be left out is
         so once records have it, and one to be kept is kept from then on.
-
-        Args:
-            columns: Those of the rows.
 
         Raises:
             TransformProblem: None would be left.
@@ -151,7 +146,7 @@ class LaneColumns(NamedTuple):
         """The columns that records may have and the table never gets, and others."""
         return UnseenColumns(self.columns, besides)
 
-    def problem_with(self, rows: Schema) -> tuple[Location, str] | None:
+    def problem_with(self, rows: Schema) -> Problem | None:
         """What is wrong with it, given the rows' columns, with its place in the file; None if nothing is."""
         try:
             self.columns.step_on(Columns.of(rows))

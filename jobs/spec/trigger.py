@@ -1,14 +1,52 @@
-"""Trigger of a stream: when its batches run."""
+"""How a stream is run: when its batches begin, how its driver is started again, and with which others it shares one."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Tag
 
-from jobs.spec.base import SpecModel, problems_at
+from jobs.spec.base import Problems, SpecModel
+from jobs.spec.fields import NonNegativeInt
+from jobs.spec.maintenance_policy import OrNone
+from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.units import Duration
+
+if TYPE_CHECKING:
+    from jobs.spec.models import StreamSpec
+    from jobs.spec.settings import Settings
+
+
+def _a_minute(value: timedelta | None) -> timedelta | None:
+    if value is not None and value < timedelta(minutes=1):
+        raise ValueError("must be at least 1m, beyond what the trigger waits; or none")
+    return value
+
+
+class Restart(SpecModel):
+    """How a driver that ended with an error is started again: at once, then later and later, then not any more.
+
+    Args:
+        max_restarts: How often in a row, without a committed batch or a stable time in between.
+        first_delay: Before the second restart in a row; doubles with each further one.
+        longest_delay: The most that a delay grows to.
+        stable_after: A driver that ran this long starts the count anew, as one does that has committed a batch.
+        stalled_after: A driver with work that did not get on for so long, beyond its trigger, is replaced; none: never.
+    """
+
+    max_restarts: NonNegativeInt = 7
+    first_delay: Duration = timedelta(seconds=10)
+    longest_delay: Duration = timedelta(minutes=10)
+    stable_after: Duration = timedelta(minutes=10)
+    stalled_after: Annotated[OrNone, AfterValidator(_a_minute)] = timedelta(minutes=10)
+
+    def _problems(self) -> Problems:
+        if self.first_delay > self.longest_delay:
+            yield ("first_delay",), "must not be longer than longest_delay"
 
 
 class Every(SpecModel):
@@ -22,11 +60,9 @@ class Every(SpecModel):
     every: Duration = timedelta(seconds=60)
     while_red: Duration | None = None
 
-    @model_validator(mode="after")
-    def _slower(self) -> Every:
+    def _problems(self) -> Problems:
         if self.while_red is not None and self.while_red <= self.every:
-            raise problems_at([(("while_red",), "must be longer than every")])
-        return self
+            yield ("while_red",), "must be longer than every"
 
 
 def _kind(value: object) -> str | None:
@@ -55,3 +91,65 @@ def longest_pause(trigger: Trigger) -> timedelta:
 def while_red(trigger: Trigger) -> timedelta | None:
     """The time from one batch to the next while the table is red; None where that makes no difference."""
     return trigger.while_red if isinstance(trigger, Every) else None
+
+
+OWN = "own"
+"""What a stream's file says that is to have a driver of its own, whatever the settings say."""
+
+
+def _group_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", value):
+        raise ValueError("must be a name of lower-case letters, digits, - and _, such as small")
+    return value
+
+
+def _default_group(value: str) -> str:
+    if _group_name(value) == OWN:
+        raise ValueError(f"{OWN} is said by a stream's file: a driver of its own, which is what it has without a group")
+    return value
+
+
+GroupName: TypeAlias = Annotated[str, AfterValidator(_group_name)]
+
+
+class GroupsSettings(SpecModel):
+    """Which streams share a driver.
+
+    Args:
+        default: The group of streams whose file names none; None: each has a driver of its own.
+    """
+
+    default: Annotated[str, AfterValidator(_default_group)] | None = None
+
+
+def group_of(spec: StreamSpec, settings: Settings) -> str | None:
+    """The group whose driver carries a stream; None if it has a driver of its own, or needs none."""
+    if not spec.continuous:
+        return None
+    name = spec.group or settings.groups.default
+    return None if name == OWN else name
+
+
+def mixed_groups(specs: Iterable[StreamSpec], settings: Settings) -> Iterator[tuple[StreamSpec, str]]:
+    """Streams that must not be in their group, each with a sentence that says why.
+
+    A group is one process: whatever runs there for one stream could read the secrets of all. So all of its streams
+    name the same ones in their files, those of the settings being everybody's. What most of them name is the measure;
+    of as many, what the first by its id does.
+    """
+    groups: dict[str, list[tuple[StreamSpec, frozenset[Secret]]]] = {}
+    for spec in sorted(specs, key=lambda each: each.stream):
+        if (group := group_of(spec, settings)) is not None:
+            groups.setdefault(group, []).append((spec, frozenset(secrets_in(spec))))
+    for group, members in groups.items():
+        counted = Counter(secrets for _, secrets in members)
+        other, measure = max(members, key=lambda each: counted[each[1]])
+        for spec, own in members:
+            if own == measure:
+                continue
+            names = ", ".join(sorted(str(each) for each in measure ^ own))
+            yield (
+                spec,
+                f"group {group} is one process, in which every stream could read the secrets of all others; "
+                f"{names} is named by only one of {other.stream} and {spec.stream}",
+            )

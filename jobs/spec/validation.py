@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from jobs.errors import FrazilError
-from jobs.spec.base import Location, field_path
-from jobs.spec.connect_keys import connect_answer
+from jobs.spec.base import Location, Problem, field_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+_CONNECT_KEYS = Path(__file__).with_name("connect_keys.json")
 
 
 class SpecError(FrazilError):
@@ -53,7 +56,7 @@ def load_model(
     model: type[ModelT],
     *,
     show_values: bool,
-    further: Callable[[dict[str, Any]], Iterable[tuple[Location, str]]] | None = None,
+    further: Callable[[dict[str, Any]], Iterable[Problem]] | None = None,
 ) -> tuple[ModelT, YamlDocument]:
     """Reads a YAML file and validates it.
 
@@ -84,7 +87,7 @@ def load_model(
     raise failed
 
 
-def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path: Path) -> SpecError:
+def located(document: YamlDocument, found: Iterable[Problem], path: Path) -> SpecError:
     """Makes one error of the problems that validation found in a file, in the order of its lines."""
     lines: list[tuple[int, str]] = []
     for location, text in found:
@@ -101,7 +104,7 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     return by_case[near[0]] if near else None
 
 
-def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool) -> Iterator[tuple[Location, str]]:
+def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool) -> Iterator[Problem]:
     """What validation by pydantic found wrong, each with its place and a sentence.
 
     Args:
@@ -132,6 +135,30 @@ def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool
                 yield (*location, *below), text
         elif entry["type"] != "missing" or location not in misspelt:
             yield location, _sentence(entry, show_values=show_values and "security" not in location)
+
+
+@cache
+def connect_answers() -> tuple[tuple[str, str], ...]:
+    """Keys of Kafka Connect and its Iceberg sink as regular expressions, each with what it is called here, or why not.
+
+    Connect itself accepts what it does not know in silence, so a key that is carried over has to get an answer. What
+    follows the key in the sentence; the first that matches a whole key counts.
+    """
+    return tuple((pattern, answer) for pattern, answer in json.loads(_CONNECT_KEYS.read_text(encoding="utf-8")))
+
+
+def connect_answer(above: str, key: str) -> str | None:
+    """What to say of a key that is Kafka Connect's, as the rest of a sentence about it; None if it is not known as one.
+
+    Args:
+        above: The keys that it stands under, with dots: `errors`; empty at the top of the file.
+        key: The key as it was written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
+    """
+    for written in (f"{above}.{key}" if above else key, key):
+        for pattern, answer in connect_answers():
+            if re.fullmatch(pattern, written):
+                return answer
+    return None
 
 
 def _unknown_key(key: str, near: str | None, known: list[str], models: list[type[BaseModel]]) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from jobs.spec.secrets import PresentValues, reveal
-from jobs.spec.state import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
+from jobs.spec.services import DEFAULT_TABLE, S3_PROPERTIES, StateSettings
 from jobs.state.shared_store import Documents, SharedStore
 
 if TYPE_CHECKING:
     from jobs.state.object_store import ObjectDocuments
     from jobs.state.postgres_store import PostgresDocuments
+
 
 # A client of each store that this process has opened; what forks has to begin with its own connections.
 _OPEN: dict[tuple[str, int], Documents] = {}

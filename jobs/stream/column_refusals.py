@@ -11,8 +11,7 @@ from jobs.formats.decoder import EVERY_FIELD, WITHIN
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key
 from jobs.schema.evolution import Evolution
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Change, Path, RecordNeed
+from jobs.schema.needs import Change, EvolutionPolicy, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, columns_of
 
 MOST_REFUSED = 1_000

@@ -13,8 +13,7 @@ from jobs.formats.connect_types import AS_SENT
 from jobs.formats.json.inference import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.first_records import RecordsAwaitedError, first_sample

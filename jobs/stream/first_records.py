@@ -16,8 +16,7 @@ from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
 from jobs.schema.column_names import ColumnNames, usable_columns
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

@@ -18,11 +18,9 @@ from jobs.commit.opening_columns import OpeningColumns, opening_columns, opening
 from jobs.commit.property_limit import property_limit
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
-from jobs.schema.decoded_columns import DecodedColumns, decoded_properties
-from jobs.schema.long_properties import properties_in_parts
+from jobs.schema.decoded_columns import DecodedColumns, decoded_properties, properties_in_parts
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.passing import misfit_fix
-from jobs.spec.transform.shaping import first_decoded, key_fields
+from jobs.spec.transform.shaping import first_decoded, key_fields, misfit_fix
 from jobs.steps import step
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
 from jobs.write.table_remaking import is_as_made

@@ -34,7 +34,7 @@ from jobs.commit.table_remake import remade_table
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.schema.decoded_columns import decoded_digest
-from jobs.schema.fitting import Fitting
+from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.steps import step

@@ -21,7 +21,7 @@ from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import KEY_HEADER, USE_SCHEMA_ID, VALUE_HEADER, WrittenAs, group_by_schema
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
-from jobs.schema.field_ids import fresh_schema
+from jobs.schema.iceberg_schema import fresh_schema
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 
 MOST_SCHEMAS = 100

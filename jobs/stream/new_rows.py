@@ -20,15 +20,15 @@ from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.registry.lookup import RegistryLookup
 from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import Location, field_path
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.stream.first_keys import are_keyless, inferred_key, may_be_keyless
 from jobs.stream.first_records import first_sample, inferred_rows
 from jobs.stream.named_schemas import Part, named_rows

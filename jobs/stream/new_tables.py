@@ -28,7 +28,7 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.pipeline.route_naming import is_full
-from jobs.spec.named_tables import named_table
+from jobs.spec.targets import named_table
 from jobs.steps import step
 from jobs.stream.follower_tables import ensure_follower
 from jobs.stream.open_stream import OpenStream

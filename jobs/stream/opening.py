@@ -26,7 +26,7 @@ from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
-from jobs.spec.transform.passing import misfit_fix
+from jobs.spec.transform.shaping import misfit_fix
 from jobs.state.epochs import DRIVER, Opener
 from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed

@@ -23,7 +23,7 @@ from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDrop
 from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
-from jobs.registry.errors import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
+from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.spark.executors import ApplicationEndedError, ExecutorsLostError
 from jobs.spark.master import MasterUnavailableError
 from jobs.spec.error_handling import Retry

@@ -18,7 +18,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.group_offsets import GroupOffsets
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.redaction import redacted
-from jobs.registry.errors import RegistryError
+from jobs.registry.failures import RegistryError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec

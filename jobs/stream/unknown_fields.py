@@ -19,7 +19,7 @@ from jobs.state.store import StateStore
 from jobs.system.typed_json import decode_json
 
 if TYPE_CHECKING:
-    from jobs.spec.slo import Slo
+    from jobs.spec.event_time import Slo
 
 log = logging.getLogger(__name__)
 

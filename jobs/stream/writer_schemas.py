@@ -11,12 +11,12 @@ from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
-from jobs.registry.errors import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
+from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.registry.known_schemas import KnownSchemas, RegistryLostError, RegistryRemadeError, read_known_schemas
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.state.stream_folder import stream_folder
 
 if TYPE_CHECKING:

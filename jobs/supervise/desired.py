@@ -14,8 +14,8 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream, load_streams
 from jobs.spec.models import StreamSpec
-from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
+from jobs.spec.trigger import Restart
 from jobs.spec.validation import SpecError
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.launches import Launch

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.spec.generation import group_generation
-from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
+from jobs.spec.trigger import Restart
 from jobs.state.stream_folder import StreamFolder, state_store
 from jobs.supervise.actual import ActualState, Driver, read_certain
 from jobs.supervise.control_request import LOCK, ControlRequest, read_control, write_control

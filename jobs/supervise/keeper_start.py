@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobs.spec.written_secret import written_variables
+from jobs.spec.secrets import written_variables
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.driver_session import DRIVER_VARIABLE
@@ -28,8 +28,8 @@ from jobs.supervise.keeper_restart import RestartPolicy
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
-    from jobs.spec.restart import Restart
     from jobs.spec.settings import Settings
+    from jobs.spec.trigger import Restart
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
 from jobs.formats.registry_wire import VALUE_SCHEMA_ID
-from jobs.pipeline.bisection import UNEXPECTED
 from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import UNEXPECTED
 
 MOST_CAUSES = 50
 """Of one partition in one split; records whose keys have no end must not make a tally without end."""

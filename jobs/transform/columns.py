@@ -13,8 +13,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.schema.arrow_schema import rows_arrow_schema
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import schema_text, with_null
+from jobs.schema.iceberg_schema import fresh_schema, schema_text, with_null
 
 Place = tuple[int | str, ...]
 

@@ -1,10 +1,8 @@
 """Mask: values are hidden, by what says nothing, by a replacement, or by a keyed hash that still tells them apart."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -12,16 +10,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
+from jobs.errors import FrazilError
 from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import BadValue
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.cast_values import cast_problem, cast_values
+from jobs.transform.cast import cast_problem, cast_values
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.keyed_hash import check_engine, keyed_hash
 from jobs.transform.nested import changed_at, retyped_at
 from jobs.transform.path import Path, field_at, selected
 from jobs.transform.transform import Applied, Rows, Transform
+
+_BLOCK = 64
+"""Bytes that SHA-256 reads at a time."""
+_SAMPLE = 1_000
+"""Values that say whether others are likely to repeat."""
+
+
+def keyed_hash(values: pa.Array, key: bytes) -> pa.Array:
+    """The HMAC-SHA256 (RFC 2104) of each value in hexadecimal digits, in one plan of DataFusion's; null of null."""
+    if _repeats(values):
+        encoded = values.dictionary_encode()
+        return keyed_hash(encoded.dictionary, key).take(encoded.indices)
+    if not len(values):
+        return pa.array([], pa.string())
+    found = _digests(values, key)
+    # The plan takes null for an empty value.
+    return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.string())) if values.null_count else found
+
+
+def _repeats(values: pa.Array) -> bool:
+    """Whether to hash each value once: in a sample, at most half of the values are different."""
+    sample = values[:_SAMPLE]
+    return len(values) > 1 and 2 * len(sample.unique()) <= len(sample)
+
+
+def check_engine() -> None:
+    """See that the package is there.
+
+    Raises:
+        FrazilError: It is not.
+    """
+    try:
+        import datafusion  # noqa: F401
+    except ModuleNotFoundError as problem:
+        if problem.name != "datafusion":
+            raise
+        raise FrazilError(
+            "The hash of `mask` needs a package that is not installed (datafusion).",
+            fix="pip install 'frazil[registry]'",
+        ) from None
+
+
+def _digests(values: pa.Array, key: bytes) -> pa.Array:
+    """The hash of each value, in digits; of null the one of no bytes."""
+    import datafusion
+    from datafusion.functions import concat, encode, sha256
+
+    padded = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+    inner, outer = (datafusion.lit(bytes(byte ^ with_ for byte in padded)) for with_ in (0x36, 0x5C))
+    hashed = encode(sha256(concat(outer, sha256(concat(inner, datafusion.col("v"))))), "hex")
+    config = datafusion.SessionConfig().with_target_partitions(1).with_batch_size(len(values))
+    frame = datafusion.SessionContext(config).from_arrow(pa.RecordBatch.from_arrays([values], ["v"]))
+    found = frame.select(hashed.alias("v")).collect()
+    return pa.concat_arrays([each.column(0).cast(pa.string()) for each in found])
+
 
 _ZEROS = (
     *(ice.StringType, ice.BinaryType, ice.BooleanType, ice.IntegerType, ice.LongType, ice.FloatType, ice.DoubleType),
@@ -69,7 +122,6 @@ class Mask(Transform):
 
     @property
     def retypes(self) -> bool:
-        """Whether values become hashes, which are texts."""
         return self.key is not None
 
     def output(self, columns: Columns) -> Columns:
@@ -88,7 +140,6 @@ class Mask(Transform):
         return retyped_at(columns, paths, lambda field: self._kind(field.field_type))
 
     def apply(self, rows: Rows) -> Applied:
-        """Something else in place of every value."""
         secret = self.key.reveal().encode() if self.key is not None else b""
 
         def change(array: pa.Array, field: ice.NestedField) -> tuple[pa.Array, list[BadValue]]:

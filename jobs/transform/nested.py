@@ -1,8 +1,5 @@
 """Nested columns: values at paths within structs and lists are changed, and all around them stays as it is."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -68,12 +65,7 @@ def parents(array: pa.Array) -> np.ndarray:
 
 
 def _changed(
-    array: pa.Array,
-    field: ice.NestedField,
-    into: ice.IcebergType,
-    tails: list[Path],
-    change: Change,
-    path: Path,
+    array: pa.Array, field: ice.NestedField, into: ice.IcebergType, tails: list[Path], change: Change, path: Path
 ) -> tuple[pa.Array, list[RowFailure]]:
     if tails == [()]:
         found, bad = change(array, field)

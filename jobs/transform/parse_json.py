@@ -1,10 +1,8 @@
 """Parse JSON: a text of JSON becomes columns of a declared schema, by the decoder of JSON values."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -46,7 +44,6 @@ class ParseJson(Transform):
     unknown_fields: str = "ignore"
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the ones that are parsed."""
         path, field = value_field(columns, self.column, ("column",))
         top = path[0]
         if len(path) > 1 and not self.keep:
@@ -71,19 +68,7 @@ class ParseJson(Transform):
         into = rows.columns.behind(self)
         path, _ = value_field(rows.columns, self.column)
         text = value_at(rows.batch.column(rows.columns.index(path[0])), path[1:])
-        decoded = _decoder(self.schema, self.unknown_fields).decode(text.cast(pa.binary()))
-        failures = [
-            RowFailure(each.row, each.error_class, each.message, shown(path) + (each.field or "$").removeprefix("$"))
-            for each in decoded.failures
-        ]
-        at = np.full(rows.count, -1, np.int64)
-        at[decoded.positions] = np.arange(len(decoded.positions))
-        indices = pa.array(at, mask=at < 0)
-        kinds = [rows_arrow_type(each.field_type) for each in self.fields]
-        arrays = [
-            (each if each.type == kind else each.cast(kind)).take(indices)
-            for each, kind in zip(decoded.rows.columns, kinds, strict=True)
-        ]
+        arrays, indices, failures = parsed_columns(self.schema, self.unknown_fields, text, self.fields, shown(path))
         if self.into is not None:
             kind = into.arrow.field(into.index(self.into)).type
             mask = indices.is_null() if indices.null_count else None
@@ -102,13 +87,49 @@ class ParseJson(Transform):
             parse_schema(self.schema)
         except SchemaTextError as problem:
             raise TransformProblem(problem.message, ("schema",)) from None
-        return rows_of(_spec(self.schema, self.unknown_fields)).fields
+        return rows_of(json_spec(self.schema, self.unknown_fields)).fields
 
 
-def _spec(schema: str, unknown_fields: str) -> DecoderSpec:
+def json_spec(schema: str, unknown_fields: str = "ignore") -> DecoderSpec:
+    """What reads objects of JSON with these fields.
+
+    Args:
+        schema: The fields, in the words of schema text.
+        unknown_fields: Whether an object may have others: ignore, or fail.
+    """
     return DecoderSpec("json", DeclaredSchema(schema), {"unknown_fields": unknown_fields})
+
+
+def parsed_columns(
+    schema: str, unknown_fields: str, texts: pa.Array, fields: Sequence[ice.NestedField], place: str
+) -> tuple[list[pa.Array], pa.Array, list[RowFailure]]:
+    """The fields of JSON objects as columns, null where there is no object.
+
+    Args:
+        schema, unknown_fields: As of `json_spec`.
+        texts: The objects; null of none.
+        fields: The columns.
+        place: JSON path of the texts, for failures.
+
+    Returns:
+        The columns, for each text which object is its own, and the texts that are no such object.
+    """
+    decoded = _decoder(schema, unknown_fields).decode(texts.cast(pa.binary()))
+    failures = [
+        RowFailure(each.row, each.error_class, each.message, place + (each.field or "$").removeprefix("$"))
+        for each in decoded.failures
+    ]
+    at = np.full(len(texts), -1, np.int64)
+    at[decoded.positions] = np.arange(len(decoded.positions))
+    indices = pa.array(at, mask=at < 0)
+    kinds = [rows_arrow_type(each.field_type) for each in fields]
+    arrays = [
+        (each if each.type == kind else each.cast(kind)).take(indices)
+        for each, kind in zip(decoded.rows.columns, kinds, strict=True)
+    ]
+    return arrays, indices, failures
 
 
 @lru_cache(maxsize=16)
 def _decoder(schema: str, unknown_fields: str) -> ValueDecoder:
-    return JSON.block(_spec(schema, unknown_fields))
+    return JSON.block(json_spec(schema, unknown_fields))

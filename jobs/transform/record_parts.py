@@ -1,8 +1,5 @@
 """Parts of the record made of columns: its key, and its headers, with those that are dropped."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,16 +12,16 @@ from pyiceberg import types as ice
 
 from jobs.formats.columns.value_texts import texts
 from jobs.schema.iceberg_schema import schema_text
-from jobs.transform.cast_values import cast_problem
+from jobs.transform.cast import cast_problem
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import HEADERS
 from jobs.transform.nested import value_at
 from jobs.transform.path import value_field
-from jobs.transform.transform import Applied, Rows, Transform
+from jobs.transform.transform import Applied, PassingStep, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class ToKey(Transform):
+class ToKey(PassingStep):
     """The record's key is made of a column: text in UTF-8, or the bytes of a binary one. Columns stay.
 
     Attributes:
@@ -34,13 +31,7 @@ class ToKey(Transform):
     name: ClassVar[str] = "to_key"
     column: str
 
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         _single_value(columns, self.column, ("column",))
         return columns
 
@@ -51,7 +42,7 @@ class ToKey(Transform):
 
 
 @dataclass(frozen=True, slots=True)
-class ToHeaders(Transform):
+class ToHeaders(PassingStep):
     """Headers are added behind those that the record has, of columns: text in UTF-8, or bytes. Columns stay.
 
     Attributes:
@@ -63,16 +54,9 @@ class ToHeaders(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         for header, path in self.headers:
             _single_value(columns, path, (header,))
         return columns
@@ -85,7 +69,7 @@ class ToHeaders(Transform):
 
 
 @dataclass(frozen=True, slots=True)
-class DropHeaders(Transform):
+class DropHeaders(PassingStep):
     """Every header of some names is left out.
 
     Attributes:
@@ -97,20 +81,9 @@ class DropHeaders(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
-    @property
-    def adds(self) -> frozenset[str]:
-        """None: the row stays as it is."""
-        return frozenset()
-
-    def output(self, columns: Columns) -> Columns:
-        """The same columns."""
-        return columns
-
     def apply(self, rows: Rows) -> Applied:
-        """The other headers, in their order."""
         headers = rows.frame.part("headers")
         entries = headers.flatten()
         named = pc.is_in(pc.struct_field(entries, "key"), value_set=pa.array(self.headers, pa.string()))

@@ -1,8 +1,5 @@
 """Set: columns with a value that is the same in every row, or with what Kafka keeps of the record."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,8 +13,7 @@ from pyiceberg import types as ice
 from jobs.formats.problems import INVALID_UTF8, BadValue
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.kafka_columns import TYPES
-from jobs.transform.cast import type_of
-from jobs.transform.cast_values import cast_problem, cast_values
+from jobs.transform.cast import cast_problem, cast_values, type_of
 from jobs.transform.columns import Columns, TransformProblem, column
 from jobs.transform.frame import FETCHED, Frame
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
@@ -93,7 +89,6 @@ class Set(Transform):
         return None if any(each.replace for each in self.values) else frozenset(each.name for each in self.values)
 
     def output(self, columns: Columns) -> Columns:
-        """Those with the ones that are set."""
         fields = list(columns.fields)
         for each in self.values:
             made = column(each.name, self._kind(each), required=each.literal is not None)

@@ -1,7 +1,4 @@
-"""SQL in steps: columns that are computed, conditions, and what of the record an expression asks for."""
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
+"""SQL in steps: computed columns, conditions, rules for every row, and what an expression asks of the record."""
 
 from __future__ import annotations
 
@@ -10,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
-from jobs.expression.batch_time import asks_batch_time
-from jobs.expression.expression import Evaluated, Expression, compile_condition, compile_expression
-from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.expression.expression import FRAME_PARTS, Evaluated, Expression, compile_condition, compile_expression
+from jobs.expression.parser import asks_batch_time
 from jobs.expression.problem import ExpressionProblem
-from jobs.formats.problems import EXPRESSION_FAILED
+from jobs.formats.problems import EXPRESSION_FAILED, RULE_VIOLATED
 from jobs.transform.columns import Columns, Place, TransformProblem, column
-from jobs.transform.condition import Condition, Mask, mask_of
+from jobs.transform.conditional import Condition
 from jobs.transform.frame import BATCH_TIME, FETCHED
+from jobs.transform.masks import Mask, mask_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _ASKS = {part: re.compile(rf"\b_{part}\b", re.IGNORECASE) for part in FETCHED}
@@ -83,12 +81,10 @@ class Compute(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the expressions ask."""
         return frozenset().union(*(asks_of(text) for _, text in self.expressions))
 
     @property
     def adds(self) -> frozenset[str]:
-        """Those that it computes."""
         return frozenset(name for name, _ in self.expressions)
 
     def output(self, columns: Columns) -> Columns:
@@ -133,7 +129,6 @@ class SqlCondition(Condition):
 
     @property
     def asks(self) -> frozenset[str]:
-        """What the expression asks."""
         return asks_of(self.text)
 
     def check(self, columns: Columns) -> None:
@@ -141,6 +136,48 @@ class SqlCondition(Condition):
         compiled(self.text, columns, condition=True)
 
     def holds(self, rows: Rows) -> tuple[Mask, Sequence[RowFailure]]:
-        """Where it is true."""
         found = evaluated(compiled(self.text, rows.columns, condition=True), rows)
         return mask_of(found.true()), failures_of(found, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Transform):
+    """A condition that every row has to meet.
+
+    Attributes:
+        rule: The rule's name.
+        expect: A SQL expression that has to be true; null is not true.
+        warn: Whether rows that break it land nevertheless, and are counted.
+    """
+
+    rule: str
+    expect: str
+    warn: bool = False
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.rule
+
+    @property
+    def asks(self) -> frozenset[str]:
+        return asks_of(self.expect)
+
+    def output(self, columns: Columns) -> Columns:
+        compiled(self.expect, columns, ("expect",), condition=True)
+        return columns
+
+    def apply(self, rows: Rows) -> Applied:
+        """A row of which it cannot be said has broken the rule as well."""
+        found = evaluated(compiled(self.expect, rows.columns, condition=True), rows)
+        met = found.true().to_numpy(zero_copy_only=False)
+        if rows.tombstones is not None:
+            met = met | rows.tombstones.to_numpy(zero_copy_only=False)
+        broken = np.flatnonzero(~met)
+        if not len(broken):
+            return Applied(rows)
+        if self.warn:
+            return Applied(rows, warned={self.rule: broken.astype(np.int64)})
+        unsaid = {each.row: each.message for each in failures_of(found, self.expect)}
+        message = f"needs {self.expect} (rule {self.rule})"
+        failures = [RowFailure(row, RULE_VIOLATED, unsaid.get(row, message)) for row in broken.tolist()]
+        return settled(rows, failures)

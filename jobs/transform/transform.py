@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.transform.columns import Columns
+from jobs.transform.columns import Columns, Place, TransformProblem
 from jobs.transform.frame import Frame, Indices
 
 NO_ROWS: Indices = np.zeros(0, np.int64)
@@ -146,9 +146,6 @@ class Transform(ABC):
     def output(self, columns: Columns) -> Columns:
         """The columns behind the step.
 
-        Args:
-            columns: Those before it.
-
         Raises:
             TransformProblem: The step cannot be taken on them; it names the column.
         """
@@ -169,6 +166,17 @@ class Transform(ABC):
         """
 
 
+class PassingStep(Transform):
+    """A step that leaves all columns as they are, such as one that changes the record's key, topic or headers."""
+
+    @property
+    def adds(self) -> frozenset[str]:
+        return frozenset()
+
+    def output(self, columns: Columns) -> Columns:
+        return columns
+
+
 def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
     """The names of the columns that steps add, if all of them leave the others as they are; else None."""
     added: set[str] = set()
@@ -177,3 +185,71 @@ def added_columns(steps: Iterable[Transform]) -> frozenset[str] | None:
             return None
         added |= names
     return frozenset(added)
+
+
+class StepProblem(Exception):
+    """A step of a chain that cannot be taken.
+
+    Args:
+        index: Of the step, from 0.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, index: int, problem: TransformProblem) -> None:
+        super().__init__(problem.message)
+        self.index: int = index
+        self.message: str = problem.message
+        self.place: Place = problem.place
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps in their order.
+
+    Attributes:
+        steps: None of them where rows go to their table as they were decoded.
+        leading: How many of them stand before those that the list `transform` of a stream's file has.
+    """
+
+    steps: tuple[Transform, ...] = ()
+    leading: int = 0
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What has to be fetched of a record for the steps, beyond what every record is fetched with."""
+        return frozenset().union(*(each.asks for each in self.steps))
+
+    @property
+    def adds(self) -> frozenset[str] | None:
+        """The names of the columns that the steps add, if all of them leave the others as they are; else None."""
+        return added_columns(self.steps)
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What dead letters call the steps: those of the list by their place in it."""
+        listed = (f"transform[{at}].{each.name}" for at, each in enumerate(self.steps[self.leading :]))
+        return (*(each.name for each in self.steps[: self.leading]), *listed)
+
+    def columns(self, decoded: Columns) -> tuple[Columns, ...]:
+        """The columns before the first step, and behind each.
+
+        Raises:
+            StepProblem: A step cannot be taken on the columns that it meets.
+        """
+        found = [decoded]
+        for index, step in enumerate(self.steps):
+            try:
+                found.append(Columns.of(step.output(found[-1]).fields))
+            except TransformProblem as problem:
+                raise StepProblem(index, problem) from None
+        return tuple(found)
+
+    def output(self, decoded: Columns) -> Columns:
+        """The columns behind the last step; raises as `columns` does."""
+        return self.columns(decoded)[-1]
+
+
+NO_CHAIN = Chain()

@@ -13,18 +13,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IcebergType, IntegerType, NestedField, StructType
 
 from jobs.errors import FrazilError
-from jobs.expression.frame_columns import FRAME_PARTS
+from jobs.expression.expression import FRAME_PARTS
 from jobs.pipeline.route_dispatch import Dispatch, Dispatched, grouped
 from jobs.pipeline.route_naming import Naming, naming_state
 from jobs.pipeline.row_steps import aligned, row_steps_of
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import value_of_table
 from jobs.spec.route import Route
-from jobs.transform.chain import StepProblem
+from jobs.spec.targets import value_of_table
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.frame import Frame
 from jobs.transform.sql import compiled, evaluated
-from jobs.transform.transform import Rows
+from jobs.transform.transform import Rows, StepProblem
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from jobs.spec.sort_order import SortExpr
+from jobs.spec.partitioning import SortExpr
 
 
 def sort_order(columns: Sequence[SortExpr], schema: Schema) -> SortOrder:

@@ -26,12 +26,12 @@ from jobs.generate.values import OneSchema
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import RecordProducer
 from jobs.registry.client import RegistryClient, registry_client
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings, Settings
 from jobs.spec.source import Source
-from jobs.spec.subjects import key_subjects, value_subjects
 from orchestration.cli.demo.payments import ensure_topic
 from orchestration.cli.schema.tables import stream_table
 from orchestration.cli.terminal import progress_bar

@@ -18,7 +18,7 @@ from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
-from jobs.pipeline.topic_columns import columns_by_topic
+from jobs.pipeline.topic_tables import columns_by_topic
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.translate import translate_errors

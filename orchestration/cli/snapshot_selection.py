@@ -12,7 +12,7 @@ import click
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.named_tables import value_of_table
+from jobs.spec.targets import value_of_table
 from jobs.spec.validation import suggestion
 
 _OPTIONS = (

@@ -24,8 +24,8 @@ import yaml
 
 from jobs.commit.lateness import NONE_LATE
 from jobs.commit.log_state import LogState
-from jobs.spec.restart import Restart
 from jobs.spec.settings import load_settings
+from jobs.spec.trigger import Restart
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder

@@ -17,7 +17,7 @@ from jobs.mirror.row_digests import LEAVES
 from jobs.mirror.source_connection import source_look
 from jobs.mirror.source_place import MirrorPlace
 from jobs.mirror.source_rows import SourceLook
-from jobs.spec.sources import SourceSettings
+from jobs.spec.services import SourceSettings
 from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration

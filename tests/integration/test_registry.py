@@ -10,7 +10,7 @@ import pytest
 
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.client import Reference, RegistryClient, registry_client
-from jobs.registry.errors import NotInRegistryError, RefusedSchemaError
+from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.spec.registry import RegistrySettings
 
 pytestmark = pytest.mark.integration

@@ -22,15 +22,13 @@ from jobs.pipeline.pipeline import Pipeline
 from jobs.pipeline.row_steps import RowSteps
 from jobs.pipeline.stages import DecodeValue
 from jobs.schema.arrow_schema import rows_arrow_type
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.schema.parser import parse_schema
-from jobs.transform.chain import Chain
 from jobs.transform.columns import Columns
 from jobs.transform.frame import HEADERS
 from jobs.transform.smt.keys import KEY_COLUMN, of_key
 from jobs.transform.smt.smt import Smt, smt_step
-from jobs.transform.transform import Transform
+from jobs.transform.transform import Chain, Transform
 from tests.smt.case import Case
 from tests.smt.connect_schema import connect_schema
 

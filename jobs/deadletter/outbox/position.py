@@ -20,7 +20,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, 
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.formats.columns.time_bounds import within_years
+from jobs.formats.columns.text_values import within_years
 from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 from jobs.system.typed_json import decode_json

@@ -1,8 +1,5 @@
 """Text columns: decimals, dates and times converted a column at a time; doubtful texts are converted one by one."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -33,11 +30,7 @@ _ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 
 # What the bulk casts surely read as it is meant; jobs.formats.columns.text_values reads the rest,
 # 29 February too.
-_CERTAIN = {
-    "date": rf"^{_DAY}$",
-    "timestamp": rf"^{_DAY}{_TIME}$",
-    "timestamptz": rf"^{_DAY}{_TIME}{_ZONE}$",
-}
+_CERTAIN = {"date": rf"^{_DAY}$", "timestamp": rf"^{_DAY}{_TIME}$", "timestamptz": rf"^{_DAY}{_TIME}{_ZONE}$"}
 # A column of fewer texts costs less than preparing a pattern.
 _SHORT = 32
 
@@ -91,11 +84,7 @@ def _certain_or_exact(
 
 
 def certain_or_one_by_one(
-    text: pa.StringArray,
-    certain: str,
-    target: pa.DataType,
-    one: Callable[[str], Any],
-    storage: pa.DataType,
+    text: pa.StringArray, certain: str, target: pa.DataType, one: Callable[[str], Any], storage: pa.DataType
 ) -> Leaf:
     """Casts the texts that match the pattern at once, and converts the others by `one` (a value of type storage)."""
     if len(text) <= _SHORT:

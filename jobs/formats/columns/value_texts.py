@@ -1,8 +1,5 @@
 """Texts of values, which the decoders read back as the same values."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import numpy as np

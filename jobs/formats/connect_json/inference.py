@@ -3,9 +3,6 @@
 The schemas say the columns; the payloads, decoded by them, say what is in these.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json
@@ -20,7 +17,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from jobs.formats.connect_json.envelope import NO_SCHEMA, Envelope, read_envelope
+from jobs.formats.connect_json.payloads import NO_SCHEMA, Envelope, read_envelope
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.json.seen_values import MOST_EXAMPLES, Place
 from jobs.formats.json.writer_decoder import JsonWriterDecoder

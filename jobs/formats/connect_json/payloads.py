@@ -1,30 +1,128 @@
-"""Payloads of Connect's JSON: decoded by the schema that their records carry, in the stream's columns."""
+"""Connect JSON values: the envelope of a schema and a payload, and the decoders of payloads by their schema."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.types import DecimalType
 
-from jobs.formats.connect_json.envelope import NO_SCHEMA
+from jobs.formats.conform import Options, Writer, by_rows, writer_of
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import AS_SENT, MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
 from jobs.formats.decoder_spec import SURVEY, DecoderSpec, RowsSchema
 from jobs.formats.json.format import JSON
+from jobs.formats.json.keys import check_depth
+from jobs.formats.json.reference import problem_of
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
-from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
+from jobs.formats.problems import (
+    BAD_ENVELOPE,
+    BAD_SCHEMA,
+    EMPTY_VALUE,
+    INVALID_UTF8,
+    OUT_OF_RANGE,
+    TOO_DEEP,
+    ValueProblem,
+)
 from jobs.formats.rescued_fields import conformed_rows
-from jobs.formats.writer_groups import Options, Writer, by_rows, writer_of
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.declared import StructType
 from jobs.schema.needs import Need
 from jobs.schema.tokens import SchemaTextError
+from jobs.system.typed_json import typed_decoder
+
+NO_SCHEMA = b"null"
+"""The schema of a payload that has none."""
+
+_NEEDED = "needs an object with the members schema and payload, and no other"
+
+
+class Envelope(NamedTuple):
+    """An envelope.
+
+    Attributes:
+        schema: JSON, as it was written.
+        payload: JSON, as it was written.
+    """
+
+    schema: bytes
+    payload: bytes
+
+
+class Frame(NamedTuple):
+    """What stands around the payload of an envelope; with any one JSON value in between it is one of this schema."""
+
+    schema: bytes
+    before: bytes
+    behind: bytes
+
+
+class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_members = typed_decoder(_Members).decode
+
+
+def read_envelope(record: bytes) -> Envelope:
+    """Takes an envelope apart. A member that comes twice counts with its last value.
+
+    Raises:
+        ValueProblem: It is something else (bad_envelope), or empty_value, invalid_utf8, malformed_json or too_deep.
+    """
+    if not record.strip(b" \t\r\n"):
+        raise ValueProblem(EMPTY_VALUE, f"{_NEEDED}, found nothing")
+    try:
+        record.decode()
+        members = _members(record)
+    except UnicodeDecodeError as error:
+        message = f"needs UTF-8, found 0x{record[error.start]:02x} at byte {error.start} ({error.reason})"
+        raise ValueProblem(INVALID_UTF8, message) from None
+    except RecursionError:
+        check_depth(record)
+        raise ValueProblem(TOO_DEEP, "needs JSON that is nested less deep") from None
+    except msgspec.ValidationError as error:
+        raise ValueProblem(BAD_ENVELOPE, f"{_NEEDED}, found {_found(str(error))}") from None
+    except msgspec.DecodeError as error:
+        raise problem_of(str(error), StructType(())) from None
+    return Envelope(bytes(members.schema).strip(), bytes(members.payload).strip())
+
+
+def _found(text: str) -> str:
+    if "unknown field" in text:
+        return "another one"
+    if "missing required field" in text:
+        return "neither or one of them"
+    return problem_of(text, StructType(())).message.rpartition(", found ")[2]
+
+
+def frame_of(record: bytes, envelope: Envelope) -> Frame | None:
+    """The frame of an envelope, proven to be one; None if it cannot be told.
+
+    With two payloads in turn in the place of its own the frame has to be an envelope of this schema with that payload:
+    so the place is where the payload's value stands, and any other JSON value may stand there.
+    """
+    for at in dict.fromkeys((record.rfind(envelope.payload), record.find(envelope.payload))):
+        frame = Frame(envelope.schema, record[:at], record[at + len(envelope.payload) :])
+        if all(_holds(frame, payload) for payload in (b"0", b"1")):
+            return frame
+    return None
+
+
+def _holds(frame: Frame, payload: bytes) -> bool:
+    try:
+        return read_envelope(frame.before + payload + frame.behind) == (frame.schema, payload)
+    except ValueProblem:
+        return False
+
 
 SCHEMA_CONTENT = "schema.content"
 REPLACE_NULL = "replace.null.with.default"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.formats.connect_types import DECIMAL, JSON, LOGICAL_TYPES, MOST_DIGITS, decimal_scale
 from jobs.formats.json.defaults import ELEMENT, VALUE, Defaults
-from jobs.formats.json.record_types import can_be_extra
+from jobs.formats.json.keys import can_be_extra
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
 from jobs.formats.problems import shown, shown_key

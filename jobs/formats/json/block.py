@@ -1,8 +1,8 @@
 """Block decoder of JSON: many records at a time; it gives what the reference decoder gives.
 
 Records of one stream mostly look alike: the same keys in the same order with the same punctuation. What they look like
-is learnt (jobs.formats.json.block_plan), and all records of a block are read along that plan at once, each byte of each
-record compared (jobs.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
+is learnt (jobs.formats.json.block_nodes), and all records of a block are read along that plan at once, each byte
+compared (jobs.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
 to its last, an object with the plan's keys in the plan's order and punctuation, whose texts have no escape, whose
 numbers have JSON's grammar and whose values the leaf conversions (jobs.formats.columns.primitive_columns) accept. That
 record means the same to any JSON parser. All others, be they bad or only different, are decoded by the reference, so
@@ -11,23 +11,78 @@ failures are always its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.types import IcebergType
 
 from jobs.formats.decoder import MOST_UNKNOWN_PATHS, Decoded, ValueDecoder
 from jobs.formats.json.block_learn import RecordPlan
-from jobs.formats.json.block_nodes import Refused
-from jobs.formats.json.block_plan import plannable
+from jobs.formats.json.block_nodes import Place, Refused, UndeclaredKind, plannable
 from jobs.formats.json.block_text import BlockText, Indices, Mask
-from jobs.formats.json.block_undeclared import Undeclared
 from jobs.formats.json.block_walk import Walk
+from jobs.formats.json.new_fields import NewFieldTypes, list_of, object_of, value_type
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import StructType
+from jobs.schema.declared import DeclaredType, ListType, StructType
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.schema.needs import Need
+
+
+@dataclass(slots=True)
+class Undeclared:
+    """What the records of a block that look as planned hold where nothing is declared.
+
+    Attributes:
+        rows: These records.
+        seen: Those that have a value of a kind at a place.
+    """
+
+    rows: list[Indices] = field(default_factory=list)
+    seen: dict[tuple[Place, UndeclaredKind], list[Indices]] = field(default_factory=dict)
+
+    def needs(self, declared: StructType, rules: NewFieldTypes) -> tuple[list[Need], Indices]:
+        """What the values need of the table, each with the first record that does; and the records told by that.
+
+        Not told are records that have to be looked at: they may be refused, and then need nothing.
+        """
+        found = [(place, value_type(kind, rules), rows) for (place, kind), rows in self.seen.items()]
+        doubtful = _together([rows for _, kind, each in found if kind is None for rows in each])
+        needs: list[Need] = []
+        for place, kind, each in found:
+            rows = np.setdiff1d(_together(each), doubtful) if len(doubtful) else _together(each)
+            if kind is not None and len(rows):
+                needs.append(_need(declared, place, kind, rules, int(rows.min())))
+        return needs, np.setdiff1d(_together(self.rows), doubtful)
+
+
+def _together(rows: list[Indices]) -> Indices:
+    return np.concatenate([*rows, np.zeros(0, np.int64)])
+
+
+def _need(declared: DeclaredType, place: Place, kind: IcebergType, rules: NewFieldTypes, row: int) -> Need:
+    """The column of the first key that is not declared; what lies below it is part of its type."""
+    path: list[str] = []
+    for at, key in enumerate(place):
+        match declared:
+            case StructType(fields):
+                path.append(str(key))
+                found = next((each.type for each in fields if each.name == key), None)
+                if found is None:
+                    for step in reversed(place[at + 1 :]):
+                        kind = list_of(kind) if step is None else object_of(step, kind, rules)
+                    return Need("add", tuple(path), kind, row)
+                declared = found
+            case ListType(element):
+                path.append("element")
+                declared = element
+            case _:
+                break
+    raise ValueError(f"every key of {place} is declared")
+
 
 SMALLEST_BLOCK = 256
 """Records; the reference is faster for fewer."""

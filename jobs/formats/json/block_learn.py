@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from jobs.formats.json.block_plan import (
+from jobs.formats.json.block_nodes import (
     BooleanPlan,
     ListPlan,
     Member,
@@ -18,8 +18,8 @@ from jobs.formats.json.block_plan import (
     ValuePlan,
 )
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
-from jobs.formats.json.record_types import can_be_extra
-from jobs.formats.json.renaming import Renaming
+from jobs.formats.json.keys import can_be_extra
+from jobs.formats.json.unknown_fields import Renaming
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, Primitive, StructType
 from jobs.schema.name_matching import EXACT_NAMES, NameRule, StructNames

@@ -19,8 +19,7 @@ from pyiceberg import types as ice
 from jobs.formats.decoder import Decoded, Failure, ValueDecoder
 from jobs.formats.problems import MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Change, Need, Path
+from jobs.schema.needs import Change, EvolutionPolicy, Need, Path
 
 CHANGE_BY_CLASS: Mapping[str, Change] = {MISSING_FIELD: "relax", NULL_IN_REQUIRED: "relax", OUT_OF_RANGE: "widen"}
 """The change of a column that may let a record of this error class land."""

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.formats.columns.primitive_columns import convert_leaf
-from jobs.formats.json.keys import MAX_DEPTH
-from jobs.formats.json.record_types import ExtraKeys, entries_of, extra_getter, getter
+from jobs.formats.json.keys import MAX_DEPTH, ExtraKeys, entries_of, extra_getter, getter
 from jobs.formats.problems import WRONG_TYPE, ValueProblem, shown_key
 from jobs.schema.arrow_schema import arrow_field, arrow_schema, arrow_type
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
@@ -51,7 +50,7 @@ class Columns:
 
 
 def build_columns(declared: StructType, records: Sequence[Any], extras: ExtraKeys) -> Columns:
-    """Builds the columns of decoded records (jobs.formats.json.record_types).
+    """Builds the columns of decoded records (jobs.formats.json.keys).
 
     Args:
         declared: What the records are.

@@ -44,14 +44,13 @@ from jobs.formats.json.new_fields import (
     value_types,
 )
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.rescued_json import rescued_values
 from jobs.formats.json.seen_values import parsed
+from jobs.formats.json.unknown_fields import Rename, as_sent
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, shown_key
 from jobs.schema.declared import StructType
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
-from jobs.schema.needs import Change, Need, Path
+from jobs.schema.needs import Change, EvolutionPolicy, Need, Path
 
 MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""
@@ -222,11 +221,7 @@ class EvolvingJsonDecoder:
         return self._policy.add == "auto" and place not in self._refused
 
     def _waiting(
-        self,
-        decoded: Decoded,
-        changes: Mapping[int, Collection[Need]],
-        object_at: Callable[[int], Any],
-        found: _Needs,
+        self, decoded: Decoded, changes: Mapping[int, Collection[Need]], object_at: Callable[[int], Any], found: _Needs
     ) -> Decoded:
         """The block with the needs of records that wait for changes; the reason of a failure is a proposed one."""
         proposed: set[int] = set()

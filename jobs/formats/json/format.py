@@ -12,12 +12,11 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.evolving import EvolvingJsonDecoder, SurveyingJsonDecoder
 from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.json.rescued_json import RescuingJsonDecoder
-from jobs.formats.json.unknown_fields import unknown_fields
+from jobs.formats.json.unknown_fields import Rename, Renaming, as_sent, unknown_fields
 from jobs.schema.declared import StructType
-from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE, NameRule
+from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_PLACE
 
 

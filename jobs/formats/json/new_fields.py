@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from pyiceberg import types as ice
 
-from jobs.formats.json.block_plan import UndeclaredKind
+from jobs.formats.json.block_nodes import UndeclaredKind
 from jobs.formats.json.seen_values import text_form
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.schema.difference import similar
 from jobs.schema.needs import Path
 from jobs.schema.parser import parse_schema
-from jobs.schema.renames import similar
 
 _INT64 = 2**63
 _MOST_DIGITS = 38

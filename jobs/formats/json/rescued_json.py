@@ -17,17 +17,10 @@ import pyarrow as pa
 from pyiceberg.types import StringType
 
 from jobs.formats.decoder import Decoded, Failure, ValueDecoder, refused_change, without_rows
-from jobs.formats.json.canonical import canonical
 from jobs.formats.json.column_changes import ColumnAt, ColumnChanges, column_at, needs_of_rows
-from jobs.formats.json.renaming import Rename, as_sent
-from jobs.formats.problems import (
-    BAD_BINARY,
-    BAD_DATE,
-    BAD_TIMESTAMP,
-    OUT_OF_RANGE,
-    PRECISION_LOSS,
-    WRONG_TYPE,
-)
+from jobs.formats.json.unknown_fields import Rename, as_sent
+from jobs.formats.json_texts import canonical
+from jobs.formats.problems import BAD_BINARY, BAD_DATE, BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.needs import Need, Path
 from jobs.schema.rescued_data import EXTRA_COLUMN, EXTRA_NEED, EXTRA_PLACE, text_column

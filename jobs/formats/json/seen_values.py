@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from jobs.formats.columns.pattern_times import exact_time_text
 from jobs.formats.columns.text_values import exact_date, exact_timestamp
-from jobs.formats.columns.time_texts import exact_time_text
 from jobs.formats.problems import ValueProblem
 from jobs.schema.declared import Primitive
 from jobs.schema.parser import parse_schema

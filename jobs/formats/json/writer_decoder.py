@@ -14,9 +14,8 @@ from pyiceberg.schema import Schema
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField, ValueDecoder
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.defaults import Defaults
-from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import check_depth
-from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder, problem_of
 from jobs.formats.json.unknown_fields import unknown_fields
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, ValueProblem
 from jobs.schema.declared import StructType
@@ -70,11 +69,7 @@ class JsonWriterDecoder:
         self.schema: Schema = iceberg_schema(types.declared, JsonText)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decodes a block; a bad record becomes a failure, it never raises.
-
-        Args:
-            values: JSON, never null.
-        """
+        """Decodes a block; a bad record becomes a failure, it never raises."""
         if self._types.single:
             return self._prepared(values, self._wrapped)
         if self._types.rewrite is not None:

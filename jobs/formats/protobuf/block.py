@@ -2,15 +2,12 @@
 
 A message without lists and maps is walked along with the others of its block (jobs.formats.protobuf.wire_walk), and
 taken if every byte of it is accounted for. Of any other message ptars reads the block into Arrow by its wire message
-(jobs.formats.protobuf.wire_messages), and writes the same columns as records again: a record is taken only if what is
+(jobs.formats.protobuf.wire_walk), and writes the same columns as records again: a record is taken only if what is
 written is, byte for byte, what was sent. So in both ways nothing of it was dropped, cut, merged or taken for something
 else. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a value means
 (jobs.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or only written in
 another order, are decoded by the reference, so failures are always its own.
 """
-
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ from jobs.formats.protobuf.message_tree import Message, has_groups
 from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.protobuf.schema import message_tree
-from jobs.formats.protobuf.wire_messages import wire_message
-from jobs.formats.protobuf.wire_walk import WireWalk, walkable
+from jobs.formats.protobuf.wire_walk import WireWalk, walkable, wire_message
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 

@@ -32,7 +32,7 @@ from jobs.formats.protobuf.message_tree import (
 from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.schema import columns_of, message_tree
 from jobs.formats.protobuf.values import enum, json_text, logical, scalar
-from jobs.formats.protobuf.wire_messages import name_of, wire_message
+from jobs.formats.protobuf.wire_walk import name_of, wire_message
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 

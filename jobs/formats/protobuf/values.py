@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from jobs.formats.columns.text_values import FIRST_MICROSECOND, LAST_MICROSECOND
-from jobs.formats.json.canonical import canonical
+from jobs.formats.json_texts import canonical
 from jobs.formats.problems import (
     BAD_DATE,
     BAD_TIME,

@@ -1,20 +1,97 @@
-"""Wire walk: the fields of many messages at once, side by side, as they stand in their bytes.
-
-A message is taken only if each of its bytes is accounted for, from the first to the last: its declared fields in the
-order of their numbers, each at most once, each with the wire type that it is declared with, and within the bytes of its
-message. Any parser finds the same in such bytes. All others are left out. Lists and maps are not walked.
-"""
+"""Bytes of Protobuf messages: the one among several that a record names, and the walk over its fields."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from google.protobuf import struct_pb2
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 
 from jobs.formats.protobuf.message_tree import Enum, Field, Json, Marker, Message, Scalar, Type
-from jobs.formats.protobuf.wire_messages import name_of, wire_kind
+
+_PACKAGE = "frazil"
+_WIDE: Mapping[str, str] = {"int32": "int64", "uint32": "uint64", "sint32": "sint64", "string": "bytes"}
+
+
+def name_of(field: Field) -> str:
+    """The name of a field in its wire message."""
+    return f"f{field.number}"
+
+
+def wire_kind(kind: Scalar | Enum) -> str:
+    """The kind of scalar that a field is parsed as."""
+    return "int64" if isinstance(kind, Enum) else _WIDE.get(kind.kind, kind.kind)
+
+
+def wire_message(tree: Message, *, nested: bool) -> Descriptor:
+    """The wire message of a tree, on a pool of its own.
+
+    Args:
+        tree: The message.
+        nested: Whether what becomes JSON is a message, and the fields of a oneof belong together; otherwise they are
+            bytes and fields like any other, which is as much as ptars may know.
+    """
+    file = FileDescriptorProto(name="frazil.proto", package=_PACKAGE, syntax="proto2")
+    pool = DescriptorPool()
+    if nested:
+        file.dependency.append(struct_pb2.DESCRIPTOR.name)
+        pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    root = _Maker(file, nested).message(tree.parts)
+    pool.AddSerializedFile(file.SerializeToString())
+    return pool.FindMessageTypeByName(f"{_PACKAGE}.{root}")
+
+
+class _Maker:
+    def __init__(self, file: FileDescriptorProto, nested: bool) -> None:
+        self._file: FileDescriptorProto = file
+        self._nested: bool = nested
+
+    def message(self, parts: tuple[Field, ...]) -> str:
+        name = f"M{len(self._file.message_type)}"
+        made: DescriptorProto = self._file.message_type.add(name=name)
+        oneofs: dict[str, int] = {}
+        for part in sorted(parts, key=lambda each: each.number):
+            field = self._field(made, part)
+            if self._nested and part.oneof is not None:
+                if part.oneof not in oneofs:
+                    oneofs[part.oneof] = len(oneofs)
+                    made.oneof_decl.add(name=f"o{oneofs[part.oneof]}")
+                field.oneof_index = oneofs[part.oneof]
+        return name
+
+    def _field(self, made: DescriptorProto, part: Field) -> FieldDescriptorProto:
+        label = "LABEL_OPTIONAL" if part.shape == "one" else "LABEL_REPEATED"
+        field = made.field.add(name=name_of(part), number=part.number, label=label)
+        if part.shape == "map":
+            assert part.key is not None
+            entry = (Field(1, "key", part.key), Field(2, "value", part.type))
+            field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{self.message(entry)}"
+        else:
+            self._set_type(field, part.type)
+        if part.group:
+            field.type = FieldDescriptorProto.TYPE_GROUP
+        return field
+
+    def _set_type(self, field: FieldDescriptorProto, kind: Type) -> None:
+        match kind:
+            case Scalar() | Enum():
+                field.type = FieldDescriptorProto.Type.Value(f"TYPE_{wire_kind(kind).upper()}")
+            case Json() if self._nested:
+                field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{kind.name}"
+            case Marker() if self._nested:
+                field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{self.message(())}"
+            case Json() | Marker():
+                field.type = FieldDescriptorProto.TYPE_BYTES
+            case _:
+                name = self.message(kind.parts)
+                field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{name}"
+
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
@@ -78,7 +155,7 @@ class WireWalk:
         self.good: npt.NDArray[np.bool_] = np.ones(len(values), np.bool_)
 
     def read(self, tree: Message) -> pa.RecordBatch:
-        """The fields of the messages, as `jobs.formats.protobuf.wire_messages` names them; null where none is there."""
+        """The fields of the messages, as `jobs.formats.protobuf.wire_walk` names them; null where none is there."""
         columns = self._message(tree.parts, self._begins, self._ends, np.arange(len(self.good)))
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

@@ -20,9 +20,9 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
-from jobs.spec.parking import without_parking
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
+from jobs.spec.stream_targets import without_parking
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.gone_tables import without_dropped

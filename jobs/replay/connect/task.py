@@ -23,7 +23,7 @@ from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
 from jobs.pipeline.block import Indices, RoutedRows
 from jobs.pipeline.pipeline import Pipeline
-from jobs.pipeline.topic_columns import columns_by_topic
+from jobs.pipeline.topic_tables import columns_by_topic
 from jobs.replay.connect.records import QueueRecords, lacked, left_out, queue_records
 from jobs.replay.lanes import ReplayLanes
 from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline

@@ -1,15 +1,18 @@
-"""Single-message transform in a stream's YAML file: Connect's name and properties, as they stand in a connector."""
+"""Single-message transforms of Kafka Connect in a stream's file: their properties, predicates, and places of keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.formats.primitive.block import COLUMN_TYPES
+from jobs.spec.base import Flag, Problems, SpecModel, problems_at
+from jobs.spec.decode import Decode
 from jobs.transform.columns import TransformProblem
-from jobs.transform.smt.predicates import predicate
-from jobs.transform.smt.smt import Smt, smt_step
+from jobs.transform.smt.keys import KEY_COLUMN, of_key
+from jobs.transform.smt.smt import Smt, predicate, smt_step
 from jobs.transform.transform import Transform
 
 _OWN = ("type", "lenient", "predicate", "negate", "properties")
@@ -52,13 +55,11 @@ class SmtStep(SpecModel):
         found["properties"] = {str(key): _text(each, (str(key),)) for key, each in given.items()}
         return found
 
-    @model_validator(mode="after")
-    def _known(self) -> SmtStep:
+    def _problems(self) -> Problems:
         try:
             self.transform()
         except TransformProblem as problem:
-            raise problems_at([(problem.place, problem.message)]) from None
-        return self
+            yield problem.place, problem.message
 
     def transform(self) -> Transform:
         """The step.
@@ -120,3 +121,80 @@ def _with_predicate(step: Any, known: dict[Any, Any]) -> Any:
     if not isinstance(alias, str) or alias not in known:
         return step
     return {**step, "smt": {**smt, "predicate": known[alias]}}
+
+
+_MAKE_KEYS = ("ValueToKey", "EventRouter")
+
+
+class WithKeyColumns(SpecModel):
+    """A file whose transforms may change keys: they need not say which column holds them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_in_place(cls, data: Any) -> Any:
+        steps = data.get("transform") if isinstance(data, dict) else None
+        if not isinstance(steps, list | tuple) or not any(_changes_key(each) for each in steps):
+            return data
+        column = _column(data.get("decode"))
+        made: list[Any] = []
+        maker: str | None = None
+        for number, each in enumerate(steps):
+            place = ("transform", number, "smt", "type")
+            if not _changes_key(each):
+                maker = maker or _maker(each, number)
+                made.append(each)
+            elif maker is not None:
+                said = f"the key is the one that {maker} makes: write to_key: COLUMN in place of both for another one"
+                raise problems_at([(place, said)])
+            elif column is None:
+                said = "decode.key puts the key's fields among the columns of the row: write into: key there, or"
+                raise problems_at([(place, f"{said} change them as all others, by {_of_values(each)}")])
+            else:
+                made.append(_with(each, column))
+        return {**data, "transform": made}
+
+
+def _changes_key(step: Any) -> bool:
+    return isinstance(type_ := _smt(step).get("type"), str) and of_key(type_)
+
+
+def _smt(step: Any) -> Mapping[str, Any]:
+    smt = step.get("smt") if isinstance(step, dict) else None
+    return {"type": smt} if isinstance(smt, str) else smt if isinstance(smt, dict) else {}
+
+
+def _of_values(step: Any) -> str:
+    return str(_smt(step)["type"]).rpartition(".")[2].replace("$Key", "$Value")
+
+
+def _maker(step: Any, number: int) -> str | None:
+    """What step makes a key of its own, as messages call it."""
+    type_ = str(_smt(step).get("type", "")).rpartition(".")[2]
+    if type_ in _MAKE_KEYS or (isinstance(step, dict) and "to_key" in step):
+        return f"{type_ or 'to_key'} in transform[{number}]"
+    return None
+
+
+def _column(decode: Any) -> str | None:
+    """The column that holds keys; an empty name where no row holds them, None where several columns do."""
+    try:
+        key = Decode.model_validate(decode).key
+    except ValidationError:
+        # It is told of decode.
+        return ""
+    if key is None:
+        return ""
+    columns = key.columns
+    if columns.into is not None:
+        return columns.into
+    return columns.names[0] if key.format in COLUMN_TYPES else None
+
+
+def _with(step: Any, column: str) -> Any:
+    smt = _smt(step)
+    given = smt.get("properties")
+    if not column or KEY_COLUMN in smt or (isinstance(given, dict) and KEY_COLUMN in given):
+        return step
+    if isinstance(given, dict):
+        return {**step, "smt": {**smt, "properties": {**given, KEY_COLUMN: column}}}
+    return {**step, "smt": {**smt, KEY_COLUMN: column}}

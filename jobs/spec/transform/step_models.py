@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -15,18 +16,70 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.spec.base import Flag, SpecModel, problems_at
+from jobs.spec.base import Flag, Problems, SpecModel
 from jobs.spec.secrets import Secret
-from jobs.spec.transform.conditions import When
-from jobs.transform.filter import Filter
-from jobs.transform.flatten import Flatten
+from jobs.transform.conditional import AllOf, Condition, Filter, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.mask import Mask
 from jobs.transform.parse_json import ParseJson
+from jobs.transform.select import Extract, Flatten, Hoist, Split
 from jobs.transform.set_columns import HEADER, SOURCES, SetColumn
-from jobs.transform.shape import Extract, Hoist
-from jobs.transform.split import Split
+from jobs.transform.sql import SqlCondition
 from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp
 from jobs.transform.transform import Transform
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as problem:
+        raise ValueError(f"is no regular expression: {problem}") from None
+    return value
+
+
+class When(SpecModel):
+    """A condition; of several keys all have to hold.
+
+    Args:
+        sql: A SQL expression over the row that is true. A text alone is one.
+        topic: A regular expression that the whole name of the topic matches.
+        header: Name of a header that the record has.
+        tombstone: Whether a step before has left the row without a value.
+        negated: A condition that does not hold.
+    """
+
+    sql: Annotated[str, Field(min_length=1)] | None = None
+    topic: Annotated[str, AfterValidator(_pattern)] | None = None
+    header: Annotated[str, Field(min_length=1)] | None = None
+    tombstone: Flag | None = None
+    negated: Annotated[When | None, Field(alias="not")] = None
+
+    _short: ClassVar[str] = "sql"
+
+    def _problems(self) -> Problems:
+        if not self.conditions:
+            yield (), "needs sql, topic, header, tombstone or not"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What its keys ask."""
+        found: list[Condition] = []
+        if self.sql is not None:
+            found.append(SqlCondition(self.sql))
+        if self.topic is not None:
+            found.append(TopicMatches(self.topic))
+        if self.header is not None:
+            found.append(HasHeader(self.header))
+        if self.tombstone is not None:
+            found.append(IsTombstone() if self.tombstone else Not(IsTombstone()))
+        if self.negated is not None:
+            found.append(Not(self.negated.condition))
+        return tuple(found)
+
+    @property
+    def condition(self) -> Condition:
+        """The condition."""
+        found = self.conditions
+        return found[0] if len(found) == 1 else AllOf(found)
 
 
 def _listed(value: object) -> object:
@@ -45,7 +98,6 @@ class FlattenStep(SpecModel):
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
     def transform(self) -> Transform:
-        """The step."""
         return Flatten(self.delimiter, self.columns)
 
 
@@ -66,20 +118,16 @@ class SetValue(SpecModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, data: Any) -> Any:
+    def _value_alone(cls, data: Any) -> Any:
         return data if isinstance(data, (dict, SetValue)) else {"value": data}
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> SetValue:
+    def _problems(self) -> Problems:
         if self.source is not None and self.value is not None:
-            raise problems_at([(("value",), "goes without from: a column has one value")])
+            yield ("value",), "goes without from: a column has one value"
         if self.source is None and self.value is None and self.type is None:
-            raise problems_at([((), "needs value, or from; null needs a type, such as {type: string}")])
-        if self.source is not None and self.source not in SOURCES and not self.source[len(HEADER) :]:
-            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
-        if self.source is not None and self.source not in SOURCES and not self.source.startswith(HEADER):
-            raise problems_at([(("from",), f"must be {', '.join(SOURCES)}, or header:NAME")])
-        return self
+            yield (), "needs value, or from; null needs a type, such as {type: string}"
+        if self.source is not None and self.source not in SOURCES and not re.fullmatch(f"{HEADER}.+", self.source):
+            yield ("from",), f"must be {', '.join(SOURCES)}, or header:NAME"
 
     def column(self, name: str) -> SetColumn:
         """What the column of a name is set to."""
@@ -92,13 +140,9 @@ class HoistStep(SpecModel):
     into: Name
     columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"into": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "into"
 
     def transform(self) -> Transform:
-        """The step."""
         return Hoist(self.into, self.columns)
 
 
@@ -108,13 +152,9 @@ class ExtractStep(SpecModel):
     column: Name
     keep: Annotated[tuple[Name, ...], BeforeValidator(_listed)] = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: Any) -> Any:
-        return {"column": data} if isinstance(data, str) else data
+    _short: ClassVar[str] = "column"
 
     def transform(self) -> Transform:
-        """The step."""
         return Extract(self.column, self.keep)
 
 
@@ -131,7 +171,6 @@ class ParseTimestampStep(SpecModel):
     into: Annotated[Literal["timestamptz", "timestamp", "date", "time"], Field(alias="as")] = "timestamptz"
 
     def transform(self) -> Transform:
-        """The step."""
         return ParseTimestamp(self.columns, self.format, self.unit, self.zone, self.into)
 
 
@@ -144,7 +183,6 @@ class FormatTimestampStep(SpecModel):
     zone: str | None = None
 
     def transform(self) -> Transform:
-        """The step."""
         return FormatTimestamp(self.columns, self.format, self.unit, self.zone)
 
 
@@ -161,16 +199,13 @@ class MaskStep(SpecModel):
     replacement: Annotated[str, BeforeValidator(_text), Field(min_length=1)] | None = None
     hash: Secret | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> MaskStep:
+    def _problems(self) -> Problems:
         if self.replacement is not None and self.hash is not None:
-            raise problems_at([(("hash",), "goes without replacement: a value is hidden in one way")])
+            yield ("hash",), "goes without replacement: a value is hidden in one way"
         if self.hash is not None and "${" not in str(self.hash):
-            raise problems_at([(("hash",), "must be a reference to the key, such as ${env:MASK_KEY}")])
-        return self
+            yield ("hash",), "must be a reference to the key, such as ${env:MASK_KEY}"
 
     def transform(self) -> Transform:
-        """The step."""
         return Mask(self.columns, self.replacement, self.hash)
 
 
@@ -180,16 +215,11 @@ class FilterStep(SpecModel):
     keep: When | None = None
     drop: When | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> FilterStep:
+    def _problems(self) -> Problems:
         if (self.keep is None) == (self.drop is None):
-            raise problems_at(
-                [((), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}")]
-            )
-        return self
+            yield (), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}"
 
     def transform(self) -> Transform:
-        """The step."""
         chosen = self.drop or self.keep
         return Filter(chosen.condition if chosen else None, drop=self.drop is not None)
 
@@ -203,7 +233,6 @@ class SplitStep(SpecModel):
     rest: Flag = False
 
     def transform(self) -> Transform:
-        """The step."""
         return Split(self.column, self.by, self.into, self.rest)
 
 
@@ -217,7 +246,6 @@ class ParseJsonStep(SpecModel):
     unknown_fields: Literal["ignore", "fail"] = "ignore"
 
     def transform(self) -> Transform:
-        """The step."""
         return ParseJson(self.column, self.schema_text, self.into, self.keep, self.unknown_fields)
 
 

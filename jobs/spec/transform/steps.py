@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.transform.conditions import When
+from jobs.spec.base import Location, Problem, Problems, SpecModel
 from jobs.spec.transform.smt_step import SmtStep
 from jobs.spec.transform.step_models import (
     ExtractStep,
@@ -24,18 +23,17 @@ from jobs.spec.transform.step_models import (
     SetValues,
     SplitStep,
     Texts,
+    When,
 )
 from jobs.transform.cast import Cast
-from jobs.transform.chain import Chain, StepProblem
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.conditional import Conditional
-from jobs.transform.filter import Filter
+from jobs.transform.conditional import Conditional, Filter
 from jobs.transform.own_code import OwnCode, version_of
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.select import Drop, Keep, Rename
 from jobs.transform.set_columns import Set
-from jobs.transform.sql import Compute, SqlCondition
-from jobs.transform.transform import Transform
+from jobs.transform.sql import Compute, Rule, SqlCondition
+from jobs.transform.transform import Chain, StepProblem, Transform
 
 
 class Step(SpecModel):
@@ -76,13 +74,11 @@ class Step(SpecModel):
             return {name: {} if name == named[0] and value is None else value for name, value in data.items()}
         return data
 
-    @model_validator(mode="after")
-    def _is_one(self) -> Step:
+    def _problems(self) -> Problems:
         if len(self.names) != 1:
             known = ", ".join(name for name in type(self).model_fields if name not in self._BESIDE)
             found = f"; found {' and '.join(self.names)}" if self.names else ""
-            raise problems_at([((), f"must be one step with its options, of {known}{found}")])
-        return self
+            yield (), f"must be one step with its options, of {known}{found}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,9 +141,7 @@ def chain_of(steps: tuple[Step, ...]) -> Chain:
     return Chain(tuple(step.transform() for step in steps))
 
 
-def transform_problems(
-    chain: Chain, steps: tuple[Step, ...], decoded: Schema
-) -> tuple[Columns | None, list[tuple[Location, str]]]:
+def transform_problems(chain: Chain, steps: tuple[Step, ...], decoded: Schema) -> tuple[Columns | None, list[Problem]]:
     """The columns behind the steps, and what is wrong with a step, with its place in the file.
 
     Args:
@@ -186,3 +180,50 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
         return [[key, _ordered(each)] for key, each in value.items()]
     return [_ordered(each) for each in value] if isinstance(value, list) else value
+
+
+class RowRule(SpecModel):
+    """One rule.
+
+    Args:
+        name: What dead letters and counts call it.
+        expect: A SQL expression that has to be true of a row.
+        severity: ``dead_letter`` sets rows aside that break it; ``warn`` lets them land, and counts them.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    expect: Annotated[str, Field(min_length=1)]
+    severity: Literal["dead_letter", "warn"] = "dead_letter"
+
+    def transform(self) -> Rule:
+        """The rule as a step."""
+        return Rule(self.name, self.expect, self.severity == "warn")
+
+
+def rules_of(rules: tuple[RowRule, ...]) -> Chain:
+    """The rules as a chain."""
+    return Chain(tuple(rule.transform() for rule in rules))
+
+
+def rule_problems(rules: tuple[RowRule, ...], rows: Columns) -> list[Problem]:
+    """Returns what is wrong with a rule, with its place in the file.
+
+    Args:
+        rows: The columns behind the transforms.
+    """
+    problems: list[Problem] = []
+    names: set[str] = set()
+    for number, rule in enumerate(rules):
+        if rule.name in names:
+            problems.append((("rules", number, "name"), f"is '{rule.name}', as that of another rule"))
+        names.add(rule.name)
+        try:
+            Chain((rule.transform(),)).output(rows)
+        except StepProblem as problem:
+            problems.append((("rules", number, *problem.place), problem.message))
+    return problems
+
+
+def hashed_rules(_: Any, rules: tuple[RowRule, ...]) -> Any:
+    """What of the rules changes rows: those that only warn do not."""
+    return [[each.name, each.expect] for each in rules if each.severity == "dead_letter"]

@@ -1,8 +1,5 @@
 """Debezium's envelope: events of change become rows of a changelog."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -27,21 +24,18 @@ from jobs.transform.changes.changelog import (
 )
 from jobs.transform.changes.debezium_events import (
     Events,
+    SourceBlock,
+    checked_source,
     event_problem,
     events_of,
     lacking_rows,
     times_of,
     transactions_of,
 )
-from jobs.transform.changes.old_keys import old_keys
-from jobs.transform.changes.positions.by_connector import source_positions
-from jobs.transform.changes.row_changes import RowChanges
-from jobs.transform.changes.row_fields import with_key_values
-from jobs.transform.changes.source_block import SourceBlock, checked_source
-from jobs.transform.changes.unavailable import without_placeholders
+from jobs.transform.changes.positions import source_positions
+from jobs.transform.changes.row_changes import RowChanges, old_keys, with_key_values, without_placeholders
 from jobs.transform.columns import Columns
-from jobs.transform.smt.debezium_envelope import kind_at, row_fields
-from jobs.transform.smt.either_row import as_either, struct_of
+from jobs.transform.smt.debezium_envelope import as_either, kind_at, row_fields, struct_of
 from jobs.transform.transform import Applied, RowFailure, Rows, settled
 
 _NAME = RowChanges.name
@@ -72,7 +66,6 @@ class DebeziumChanges(RowChanges):
         return Shape(fields, beside, key_struct(columns, self.key), fields if self.before else None).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All events at once."""
         into = rows.columns.behind(self)
         events = events_of(rows)
         keys = key_values(rows, into.arrow.field(KEY).type if KEY in into.names else None)

@@ -4,9 +4,6 @@ A record has the row in `data`, and in `metadata` what happened to it. What happ
 type `control`.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,7 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, shown
-from jobs.transform.cast_values import cast_problem, cast_values
+from jobs.transform.cast import cast_problem, cast_values
 from jobs.transform.changes.changelog import (
     CREATE,
     DELETE,
@@ -32,11 +29,10 @@ from jobs.transform.changes.changelog import (
     key_struct,
     key_values,
 )
-from jobs.transform.changes.fixed_text import Mask, mask_of
-from jobs.transform.changes.row_fields import with_key_values
+from jobs.transform.changes.row_changes import with_key_values
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.smt.debezium_envelope import kind_at, value_of
-from jobs.transform.smt.either_row import struct_of
+from jobs.transform.masks import Mask, mask_of
+from jobs.transform.smt.debezium_envelope import kind_at, struct_of, value_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
 _OPS: Mapping[str, str] = {
@@ -78,7 +74,6 @@ class DmsChanges(Transform):
         return Shape(fields, beside, key_struct(columns, self.key), before).columns
 
     def apply(self, rows: Rows) -> Applied:
-        """All rows at once."""
         into = rows.columns.behind(self)
         ops, aside, failures = dms_ops(rows)
         data = value_of(rows, ("data",))
@@ -113,12 +108,10 @@ class DmsRecordsOnly(Transform):
     name: ClassVar[str] = "changes"
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         dms_problem(columns)
         return columns
 
     def apply(self, rows: Rows) -> Applied:
-        """Rows stay as they are."""
         _, aside, failures = dms_ops(rows)
         return settled(rows, failures, np.flatnonzero(aside))
 

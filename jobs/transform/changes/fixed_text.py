@@ -1,8 +1,5 @@
 """Fixed text: numbers as hexadecimal digits of one width, joined to texts that sort as the numbers do."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.transform.masks import Mask, mask_of
+
 Digits: TypeAlias = npt.NDArray[np.uint8]
 """Characters of one width: a row for each text."""
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _PAIRS: Digits = np.frombuffer("".join(f"{each:02x}" for each in range(256)).encode(), np.uint8).reshape(256, 2)
 _SIGN = np.uint64(1 << 63)
@@ -63,11 +61,6 @@ def joined_digits(parts: Sequence[Digits], valid: Mask) -> pa.Array:
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(text.shape[1])
     found = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
     return found if valid.all() else pc.if_else(pa.array(valid), found, pa.scalar(None, pa.string()))
-
-
-def mask_of(values: pa.Array) -> Mask:
-    """Truths as an array of NumPy; null is false."""
-    return pc.fill_null(values, False).to_numpy(zero_copy_only=False)
 
 
 def _digits(numbers: npt.NDArray[np.uint64], width: int) -> Digits:

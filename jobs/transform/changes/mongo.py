@@ -4,30 +4,30 @@ Each document is read by itself, since its values say their types. Of an update 
 others are unavailable: they are as they were.
 """
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg import types as ice
 
-from jobs.formats.decoder import ValueDecoder
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, rows_of
-from jobs.formats.json.format import JSON
+from jobs.formats.decoder_spec import rows_of
 from jobs.formats.problems import BAD_ENVELOPE, NULL_IN_REQUIRED, ValueProblem
-from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.transform.changes.changelog import DELETE, KEY, READ, UNAVAILABLE, Changes, Shape
-from jobs.transform.changes.debezium_events import event_problem, events_of, times_of, transactions_of
-from jobs.transform.changes.source_block import SourceBlock, checked_source
+from jobs.transform.changes.debezium_events import (
+    SourceBlock,
+    checked_source,
+    event_problem,
+    events_of,
+    times_of,
+    transactions_of,
+)
 from jobs.transform.columns import Columns, TransformProblem, column, optional
+from jobs.transform.parse_json import json_spec, parsed_columns
 from jobs.transform.smt.debezium_envelope import kind_at, value_of
 from jobs.transform.smt.mongo import described_changes, plain_document
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
@@ -63,7 +63,7 @@ class MongoChanges(Transform):
         """The columns of a document."""
         if self.schema is None:
             return column(_ID, ice.StringType()), column(_DOCUMENT, ice.StringType())
-        return tuple(map(optional, rows_of(_spec(self.schema)).fields))
+        return tuple(map(optional, rows_of(json_spec(self.schema)).fields))
 
     def output(self, columns: Columns) -> Columns:
         """The document's, those beside it, and the changelog's own."""
@@ -75,7 +75,7 @@ class MongoChanges(Transform):
         own = next((each for each in self.fields if each.name == _ID), None)
         if own is None:
             raise TransformProblem(f"needs the field {_ID}, the key of documents", ("schema",))
-        if self.schema is not None and any(each.required for each in rows_of(_spec(self.schema)).fields):
+        if self.schema is not None and any(each.required for each in rows_of(json_spec(self.schema)).fields):
             raise TransformProblem("has a field with not null, and all fields of a changelog are optional", ("schema",))
         beside = tuple(each for each in columns if each.name in self.beside)
         return Shape(self.fields, beside, ice.StructType(own)).columns
@@ -152,19 +152,7 @@ class MongoChanges(Transform):
 
     def _columns(self, texts: list[str | None]) -> tuple[list[pa.Array], list[RowFailure]]:
         schema = self.schema or f"{_ID} string, {_DOCUMENT} string"
-        decoded = _decoder(schema).decode(pa.array([each and each.encode() for each in texts], pa.binary()))
-        failures = [
-            RowFailure(each.row, each.error_class, each.message, f"$.after{(each.field or '$').removeprefix('$')}")
-            for each in decoded.failures
-        ]
-        at = np.full(len(texts), -1, np.int64)
-        at[decoded.positions] = np.arange(len(decoded.positions))
-        indices = pa.array(at, mask=at < 0)
-        kinds = [rows_arrow_type(each.field_type) for each in self.fields]
-        arrays = [
-            (each if each.type == kind else each.cast(kind)).take(indices)
-            for each, kind in zip(decoded.rows.columns, kinds, strict=True)
-        ]
+        arrays, _, failures = parsed_columns(schema, "ignore", pa.array(texts, pa.string()), self.fields, "$.after")
         return arrays, failures
 
 
@@ -177,12 +165,3 @@ def _changed(partial: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]
         raise ValueProblem(BAD_ENVELOPE, said, place)
     document |= dict.fromkeys(removed)
     return document, frozenset({*document, _ID})
-
-
-def _spec(schema: str) -> DecoderSpec:
-    return DecoderSpec("json", DeclaredSchema(schema), {"unknown_fields": "ignore"})
-
-
-@lru_cache(maxsize=16)
-def _decoder(schema: str) -> ValueDecoder:
-    return JSON.block(_spec(schema))

@@ -1,29 +1,131 @@
-"""JsonToMapTransform of the Iceberg sink: the text of a JSON object as a map of texts, or as columns."""
+"""JsonToMapTransform of the Iceberg sink: the text of a JSON object as a map of texts, or as columns.
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
+Numbers are written as Java writes them. What Java would change in silence (a float with more digits than it has, text
+behind the object) is refused, unless it is asked for."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from decimal import Decimal
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
-from jobs.formats.problems import ValueProblem
+from jobs.formats.problems import MALFORMED_JSON, NOT_AN_OBJECT, PRECISION_LOSS, ValueProblem
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.transform.columns import Columns, TransformProblem, column, no_column
 from jobs.transform.parse_json import ParseJson
-from jobs.transform.smt.json_texts import for_kind, java_text, parsed_object
-from jobs.transform.smt.known import Known, quoted
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.java import float_text
+from jobs.transform.smt.known import Known, Properties, quoted
 from jobs.transform.smt.sink import ICEBERG
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+_ESCAPES = {number: f"\\u{number:04X}" for number in range(32)} | {
+    ord(each): text
+    for each, text in zip('"\\\b\f\n\r\t', (r"\"", r"\\", r"\b", r"\f", r"\n", r"\r", r"\t"), strict=True)
+}
+
+
+def parsed_object(text: str, *, lenient: bool, constants: bool = False) -> dict[str, Any]:
+    """A text's JSON object; of a key that comes twice the last counts.
+
+    Args:
+        text: The JSON.
+        lenient: Whether what Java would change in silence is changed.
+        constants: Whether NaN, Infinity and -Infinity are numbers.
+
+    Raises:
+        ValueProblem: It is none, or Java would change what it says.
+    """
+    decoder = _DECODERS[lenient, constants]
+    try:
+        found, end = decoder.raw_decode(text, len(text) - len(text.lstrip(" \t\r\n")))
+        rest = text[end:].strip(" \t\r\n")
+        if r"\u" in text:
+            # Half of a surrogate pair is no text.
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise ValueProblem(MALFORMED_JSON, "needs JSON, found something else", None) from None
+    if rest and not lenient:
+        raise ValueProblem(MALFORMED_JSON, "needs nothing behind the JSON object, found more", None)
+    if not isinstance(found, dict):
+        raise ValueProblem(NOT_AN_OBJECT, "needs a JSON object, found another value", None)
+    return found
+
+
+def java_text(node: Any) -> str:
+    """A value as text: text as it is, anything else as JSON in Java's words."""
+    return node if isinstance(node, str) else _java_json(node)
+
+
+def for_kind(node: Any, kind: ice.IcebergType) -> Any:
+    """A value with text wherever the type of its column wants text; an empty object or array is null."""
+    if node is None or (node in ({}, []) and isinstance(kind, ice.MapType | ice.ListType)):
+        return None
+    return _within(node, kind)
+
+
+def _within(node: Any, kind: ice.IcebergType) -> Any:
+    match kind:
+        case ice.StringType():
+            return java_text(node)
+        case ice.ListType() if isinstance(node, list):
+            return [_within(each, kind.element_type) for each in node]
+        case ice.MapType() if isinstance(node, dict):
+            return {key: _within(each, kind.value_type) for key, each in node.items()}
+        case ice.StructType() if isinstance(node, dict):
+            kinds = {each.name: each.field_type for each in kind.fields}
+            return {key: for_kind(each, kinds[key]) if key in kinds else each for key, each in node.items()}
+        case _:
+            return node
+
+
+def _java_json(node: Any) -> str:
+    match node:
+        case None:
+            return "null"
+        case bool():
+            return "true" if node else "false"
+        case int():
+            return str(node)
+        case float():
+            # Jackson writes what is no number as text.
+            return float_text(node) if math.isfinite(node) else f'"{float_text(node)}"'
+        case str():
+            return f'"{node.translate(_ESCAPES)}"'
+        case list():
+            return f"[{','.join(map(_java_json, node))}]"
+        case _:
+            return "{" + ",".join(f"{_java_json(key)}:{_java_json(each)}" for key, each in node.items()) + "}"
+
+
+def _exact(text: str) -> float:
+    found = float(text)
+    if text == repr(found):
+        return found
+    if not math.isfinite(found) or Decimal(repr(found)) != Decimal(text):
+        raise ValueProblem(PRECISION_LOSS, "needs a number that a double holds, found another", None)
+    return found
+
+
+def _refused(text: str) -> float:
+    raise ValueError(text)
+
+
+_DECODERS = {
+    (lenient, constants): json.JSONDecoder(
+        parse_float=float if lenient else _exact, parse_constant=float if constants else _refused
+    )
+    for lenient in (False, True)
+    for constants in (False, True)
+}
+
 
 _NAME = "JsonToMapTransform"
 _PAYLOAD = "payload"
@@ -45,7 +147,6 @@ class JsonToMap(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The others, and the map."""
         stay = [each for each in columns if each.name != self.column]
         return Columns.of((*stay, column(_PAYLOAD, _MAP)))
 
@@ -80,7 +181,6 @@ class JsonToColumns(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The others, and those of the object."""
         return self.parse.output(columns)
 
     def apply(self, rows: Rows) -> Applied:
@@ -158,10 +258,7 @@ def _steps(properties: Properties, columns: Columns, lenient: bool) -> Sequence[
     if name not in texts:
         if name:
             raise TransformProblem(no_column(name, texts), ("column",))
-        raise TransformProblem(
-            f"{_NAME} takes a text: name it by column, one of {', '.join(texts) or 'none'}",
-            (),
-        )
+        raise TransformProblem(f"{_NAME} takes a text: name it by column, one of {', '.join(texts) or 'none'}", ())
     if properties.choice("json.root", ("true", "false"), "false") == "true":
         return [JsonToMap(name, lenient)]
     if "schema" not in properties:

@@ -17,10 +17,10 @@ from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, TOO_DEEP, WRON
 from jobs.transform.columns import Columns, TransformProblem
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.smt.debezium_envelope import kind_at, value_of
-from jobs.transform.smt.json_texts import float_text, parsed_object
+from jobs.transform.smt.java import float_text
+from jobs.transform.smt.json_to_map import parsed_object
 from jobs.transform.smt.keys import KEY_COLUMN
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.smt.sink import ICEBERG
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
@@ -46,7 +46,6 @@ class MongoDocuments(Transform):
     key: str | None = None
 
     def output(self, columns: Columns) -> Columns:
-        """The same columns."""
         if self.key is not None and not isinstance(kind_at(columns, (self.key, "id")), ice.StringType):
             said = f"the key of an event of MongoDB is a struct with a text id, and '{self.key}' is none"
             raise TransformProblem(said, (KEY_COLUMN,))

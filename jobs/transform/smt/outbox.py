@@ -1,8 +1,5 @@
 """EventRouter of Debezium: the event that a row of an outbox holds, in place of the change of that row."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import re
@@ -17,17 +14,56 @@ from pyiceberg import types as ice
 
 from jobs.formats.columns.value_texts import texts
 from jobs.formats.problems import NULL_IN_REQUIRED, WRONG_TYPE, shown
-from jobs.transform.cast_values import cast_problem
+from jobs.transform.cast import cast_problem
 from jobs.transform.columns import Columns, TransformProblem, column, no_column, optional
+from jobs.transform.masks import mask_of
 from jobs.transform.parse_json import ParseJson
 from jobs.transform.record_parts import with_headers
 from jobs.transform.smt.debezium_envelope import kind_at, row_fields, struct_or_null, value_of
-from jobs.transform.smt.empty_lists import EmptyListsAsNull
-from jobs.transform.smt.java_regex import Replacement, java_pattern
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.java import BLANKS, Replacement, java_pattern
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.timestamps import instants_of
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyListsAsNull(Transform):
+    """Optional lists of some columns that are empty are null, within structs and lists as well.
+
+    Attributes:
+        columns: Names of columns that there are.
+    """
+
+    name: ClassVar[str] = "empty_lists_as_null"
+    columns: tuple[str, ...]
+
+    def output(self, columns: Columns) -> Columns:
+        return columns
+
+    def apply(self, rows: Rows) -> Applied:
+        arrays = [
+            _without_empty(array, field) if field.name in self.columns else array
+            for array, field in zip(rows.batch.columns, rows.columns.arrow, strict=True)
+        ]
+        return Applied(rows.with_batch(rows.columns, arrays))
+
+
+def _without_empty(array: pa.Array, field: pa.Field) -> pa.Array:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        children = [_without_empty(pc.struct_field(array, [at]), each) for at, each in enumerate(kind)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if not pa.types.is_list(kind):
+        return array
+    mask = array.is_null()
+    if field.nullable:
+        mask = pc.or_(mask, pc.fill_null(pc.equal(pc.list_value_length(array), 0), True))
+    # Of null lists no element is left.
+    offsets = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(offsets).cast(pa.int32())])
+    values = _without_empty(array.flatten(), kind.value_field)
+    return pa.ListArray.from_arrays(ends, values, type=kind, mask=mask)
+
 
 _NAME = "EventRouter"
 _PAYLOAD = "payload"
@@ -35,8 +71,6 @@ _INVALID = ("warn", "error", "fatal")
 _NULLS = ("ignore", "optional_bytes")
 _EMPTY = ("optional_string", "ignore")
 _PLACES = ("header", "envelope", "partition")
-# What Java's String.trim takes away.
-_BLANKS = "".join(map(chr, range(33)))
 
 
 class Placed(NamedTuple):
@@ -77,11 +111,9 @@ class OutboxEvent(Transform):
 
     @property
     def asks(self) -> frozenset[str]:
-        """The headers that there are."""
         return frozenset({"headers"})
 
     def output(self, columns: Columns) -> Columns:
-        """The payload, and the fields beside it."""
         fields = {each.name: each for each in row_fields(columns, _NAME)}
         made = [optional(column(_PAYLOAD, fields[self.payload].field_type))]
         return Columns.of([*made, *(column(each.name, fields[each.field].field_type) for each in self.envelope)])
@@ -90,7 +122,7 @@ class OutboxEvent(Transform):
         """All rows at once; each topic is looked at once."""
         into = rows.columns.behind(self)
         after, ops = struct_or_null(rows, "after"), value_of(rows, ("op",))
-        skipped = _mask(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
+        skipped = mask_of(pc.is_in(ops, value_set=pa.array(["d"] if self.fatal else ["d", "u"])))
 
         def of(name: str) -> pa.Array:
             return pc.struct_field(after, [name])
@@ -99,7 +131,7 @@ class OutboxEvent(Transform):
         failures += [
             RowFailure(int(row), NULL_IN_REQUIRED, "needs a value, found null", path)
             for values, path in ((after, "$.after"), (of(self.topic), f"$.after.{self.topic}"))
-            for row in np.flatnonzero(_mask(values.is_null()) & ~skipped)
+            for row in np.flatnonzero(mask_of(values.is_null()) & ~skipped)
         ]
         arrays = [of(self.payload), *(of(each.field) for each in self.envelope)]
         made = rows.with_batch(into, [a.cast(f.type) for a, f in zip(arrays, into.arrow, strict=True)])
@@ -123,7 +155,7 @@ class OutboxEvent(Transform):
         """The rows without a value: their payload is all of it, and null; or it is empty, if that is asked for."""
         gone = payload.is_null()
         if self.tombstones and pa.types.is_string(payload.type):
-            gone = pc.or_(gone, pc.fill_null(pc.equal(pc.utf8_trim(payload, characters=_BLANKS), ""), True))
+            gone = pc.or_(gone, pc.fill_null(pc.equal(pc.utf8_trim(payload, characters=BLANKS), ""), True))
         elif not self.tombstones and self.envelope:
             return rows.tombstones
         return gone if rows.tombstones is None else pc.or_(gone, rows.tombstones)
@@ -144,19 +176,15 @@ class OutboxEvent(Transform):
             if kind_at(rows.columns, path) is not None:
                 times, odd = instants_of(value_of(rows, path), f"$.{'.'.join(path)}")
                 # If a record has a time already, the other one does not count.
-                lacking = _mask(found.is_null())
+                lacking = mask_of(found.is_null())
                 failures += [each for each in odd if lacking[each.row]]
                 found = pc.coalesce(found, times)
         return pc.coalesce(found, before), failures
 
     def _updates(self, ops: pa.Array) -> list[RowFailure]:
-        found = np.flatnonzero(_mask(pc.fill_null(pc.equal(ops, "u"), False)))
+        found = np.flatnonzero(mask_of(pc.equal(ops, "u")))
         said = f"needs an insertion into the outbox, found op {shown('u')}"
         return [RowFailure(int(row), WRONG_TYPE, said, "$.op") for row in found]
-
-
-def _mask(values: pa.Array) -> np.ndarray:
-    return values.to_numpy(zero_copy_only=False)
 
 
 def _bytes(rows: Rows, field: str) -> pa.Array:

@@ -1,21 +1,115 @@
-"""Single-message transform: a step by the name and the properties that it has in Kafka Connect."""
+"""Single-message transforms and predicates by the names and the properties that they have in Kafka Connect."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from jobs.transform.columns import Columns, TransformProblem
-from jobs.transform.condition import Not
-from jobs.transform.conditional import Conditional
-from jobs.transform.filter import Filter
-from jobs.transform.smt.catalogue import known_smt
-from jobs.transform.smt.in_order import InOrder
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.predicates import predicate
-from jobs.transform.smt.properties import Properties
+from jobs.transform.conditional import Condition, Conditional, Filter, HasHeader, IsTombstone, Not, TopicMatches
+from jobs.transform.smt.cast import CAST
+from jobs.transform.smt.java import java_pattern
+from jobs.transform.smt.json_to_map import JSON_TO_MAP
+from jobs.transform.smt.keys import HEADER_TO_VALUE, KEYS, of_key
+from jobs.transform.smt.known import InOrder, Known, Properties
+from jobs.transform.smt.mongo import MONGO
+from jobs.transform.smt.new_record_state import NEW_RECORD_STATE
+from jobs.transform.smt.outbox import OUTBOX
+from jobs.transform.smt.records import FIELDS, RECORDS
+from jobs.transform.smt.sink import CHANGES, SINK
+from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER
 from jobs.transform.transform import Applied, Rows, Transform
+
+KNOWN: Mapping[str, Known] = {
+    each.type: each
+    for each in (
+        CAST,
+        *FIELDS,
+        *RECORDS,
+        TIMESTAMP_CONVERTER,
+        NEW_RECORD_STATE,
+        OUTBOX,
+        *SINK,
+        *CHANGES,
+        JSON_TO_MAP,
+        MONGO,
+        HEADER_TO_VALUE,
+        *KEYS,
+    )
+}
+"""By class."""
+_DEBEZIUM = "io.debezium.transforms."
+REFUSED: Mapping[str, str] = {
+    f"{_DEBEZIUM}Filter": (
+        "its condition is a program in Groovy; write the condition as an SQL expression of a step, such as "
+        "where: \"op <> 'd'\" for value.op != 'd'"
+    ),
+    f"{_DEBEZIUM}ContentBasedRouter": (
+        'its topic.expression is a program in Groovy; write an SQL expression, such as route: {by: "case when '
+        "region = 'eu' then 'eu' else 'rest' end\", tables: [{match: eu, table: orders.eu}, …]}"
+    ),
+}
+"""Why a class is refused, and what to write."""
+
+
+def known_smt(type_: str) -> Known:
+    """What there is to know of a class.
+
+    Args:
+        type_: Its name in full, or without the package, as `Flatten$Value`.
+
+    Raises:
+        TransformProblem: It is unknown, or refused; with what to write.
+    """
+    found = _by_name(type_, KNOWN)
+    if found is not None:
+        return KNOWN[found]
+    if refused := _by_name(type_, REFUSED):
+        raise TransformProblem(f"{refused.rpartition('.')[2]}: {REFUSED[refused]}", ("type",))
+    folded = {name.casefold(): name for each in (*KNOWN, *REFUSED) for name in (each, each.rpartition(".")[2])}
+    near = difflib.get_close_matches(type_.casefold(), folded, n=1, cutoff=0.6)
+    there = ", ".join(each.name for each in KNOWN.values() if not of_key(each.name))
+    hint = f"did you mean '{folded[near[0]]}'?" if near else f"there are {there}"
+    raise TransformProblem(f"there is no transform '{type_}'; {hint}", ("type",))
+
+
+def _by_name(type_: str, known: Mapping[str, object]) -> str | None:
+    if type_ in known:
+        return type_
+    return next((each for each in known if each.rpartition(".")[2] == type_), None)
+
+
+_PACKAGE = "org.apache.kafka.connect.transforms.predicates."
+_PROPERTIES = {"TopicNameMatches": ("pattern",), "HasHeaderKey": ("name",), "RecordIsTombstone": ()}
+
+
+def predicate(block: Mapping[str, str]) -> Condition:
+    """The condition of a predicate.
+
+    Args:
+        block: Its `type`, in full or by the short name, and its properties.
+
+    Raises:
+        TransformProblem: Type or a property is unknown; placed below `predicate`.
+    """
+    kind = block.get("type", "").removeprefix(_PACKAGE)
+    if kind not in _PROPERTIES:
+        near = difflib.get_close_matches(kind, _PROPERTIES, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(_PROPERTIES)}"
+        raise TransformProblem(f"there is no predicate '{block.get('type', '')}'; {hint}", ("predicate", "type"))
+    try:
+        given = {key: each for key, each in block.items() if key != "type"}
+        properties = Properties(given, kind, _PROPERTIES[kind])
+        if kind == "RecordIsTombstone":
+            return IsTombstone()
+        if kind == "HasHeaderKey":
+            return HasHeader(properties.needed("name"))
+        # As Java has it, classes such as \w are ASCII.
+        return TopicMatches(f"(?a:{java_pattern(properties.needed('pattern'), 'pattern').pattern})")
+    except TransformProblem as problem:
+        raise TransformProblem(problem.message, ("predicate", *problem.place)) from None
 
 
 @dataclass(frozen=True)

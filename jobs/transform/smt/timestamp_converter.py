@@ -1,8 +1,5 @@
 """TimestampConverter of Kafka Connect: texts, numbers since 1970 and times into each other, by way of milliseconds."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,14 +12,14 @@ import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from jobs.formats.columns.primitive_columns import convert_leaf
-from jobs.formats.columns.time_bounds import beyond_years
+from jobs.formats.columns.text_values import beyond_years
 from jobs.formats.problems import BAD_TIMESTAMP, OUT_OF_RANGE, PRECISION_LOSS, BadValue, shown
 from jobs.schema.declared import Primitive
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.time_patterns import Part, TimeTexts, parse_pattern
 from jobs.transform.columns import Columns, TransformProblem, no_column, retyped
-from jobs.transform.smt.known import Known
-from jobs.transform.smt.properties import Properties
+from jobs.transform.masks import nulled, rows_where
+from jobs.transform.smt.known import Known, Properties
 from jobs.transform.smt.simple_date_format import SimpleDateFormat, simple_date_format
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 
@@ -62,7 +59,6 @@ class ConvertTimestamp(Transform):
     lenient: bool
 
     def output(self, columns: Columns) -> Columns:
-        """The column in its new type."""
         kind = columns.field(self.column, ("field",)).field_type
         if not isinstance(kind, _READ):
             known = "TimestampConverter reads string, long, date, time, timestamp and timestamptz"
@@ -99,8 +95,8 @@ class ConvertTimestamp(Transform):
         if self.precision == "milliseconds":
             return array, []
         if self.precision == "seconds":
-            far = _where(pc.greater(pc.abs(array), _MOST // 1_000))
-            return pc.multiply(_without(array, far), 1_000), [
+            far = rows_where(pc.greater(pc.abs(array), _MOST // 1_000))
+            return pc.multiply(nulled(array, far), 1_000), [
                 BadValue(each, OUT_OF_RANGE, f"needs seconds since 1970, found {array[each]}") for each in far
             ]
         return self._whole(array, _FINER[self.precision])
@@ -110,7 +106,7 @@ class ConvertTimestamp(Transform):
         rest = pc.subtract(array, pc.multiply(found, per))
         if floor:
             found = pc.subtract(found, pc.less(rest, 0).cast(pa.int64()))
-        fine = [] if self.lenient else _where(pc.not_equal(rest, 0))
+        fine = [] if self.lenient else rows_where(pc.not_equal(rest, 0))
         said = "needs whole milliseconds, which is all that TimestampConverter keeps, found a finer part"
         return found, [BadValue(each, PRECISION_LOSS, said) for each in fine]
 
@@ -142,28 +138,28 @@ class ConvertTimestamp(Transform):
         if self.target == "Time":
             return pc.multiply(pc.subtract(ms, pc.multiply(days, _DAY)), 1_000).cast(pa.time64("us")), []
         anyhow = self.target == "string" and self.lenient
-        far = [] if anyhow else _where(beyond_years(ms.cast(pa.timestamp("ms"))))
+        far = [] if anyhow else rows_where(beyond_years(ms.cast(pa.timestamp("ms"))))
         said = "needs a time in the years 0001 to 9999, found {} milliseconds since 1970"
         bad = [BadValue(each, OUT_OF_RANGE, said.format(ms[each])) for each in far]
         if self.target == "Date":
-            return _without(days, far).cast(pa.int32()).cast(pa.date32()), bad
-        ms = _without(ms, far)
+            return nulled(days, far).cast(pa.int32()).cast(pa.date32()), bad
+        ms = nulled(ms, far)
         if self.target == "Timestamp":
             return ms.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")), bad
         assert self.format is not None
-        odd = [] if self.lenient else _where(self.format.miswritten(ms))
+        odd = [] if self.lenient else rows_where(self.format.miswritten(ms))
         said = f"needs milliseconds that {self.format.text} writes as a fraction, found others: S counts them"
         return self.format.written(ms), [*bad, *(BadValue(each, BAD_TIMESTAMP, said) for each in odd)]
 
     def _unix(self, ms: pa.Array) -> Made:
         if self.precision == "seconds":
             found = pc.divide(ms, 1_000)
-            fine = [] if self.lenient else _where(pc.not_equal(pc.multiply(found, 1_000), ms))
+            fine = [] if self.lenient else rows_where(pc.not_equal(pc.multiply(found, 1_000), ms))
             return found, [BadValue(e, PRECISION_LOSS, "needs whole seconds, found a finer part") for e in fine]
         per = _FINER.get(self.precision, 1)
-        far = _where(pc.greater(pc.abs(ms), _MOST // per))
+        far = rows_where(pc.greater(pc.abs(ms), _MOST // per))
         said = f"needs {self.precision} in 64 bits, found a time beyond them"
-        return pc.multiply(_without(ms, far), per), [BadValue(each, OUT_OF_RANGE, said) for each in far]
+        return pc.multiply(nulled(ms, far), per), [BadValue(each, OUT_OF_RANGE, said) for each in far]
 
 
 def _side_by_side(array: pa.Array, format_: SimpleDateFormat) -> tuple[pa.Array, np.ndarray]:
@@ -189,25 +185,8 @@ def _short(part: Part) -> bool:
     return part.letter == "X" and part.count == 1
 
 
-def _where(mask: pa.Array) -> list[int]:
-    return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
-
-
-def _without(array: pa.Array, rows: list[int]) -> pa.Array:
-    if not rows:
-        return array
-    mask = np.zeros(len(array), dtype=bool)
-    mask[rows] = True
-    return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
-
-
 def converter(properties: Properties, name: str, *, lenient: bool) -> ConvertTimestamp:
     """The step on a column.
-
-    Args:
-        properties: The transform's.
-        name: The column.
-        lenient: As of the step.
 
     Raises:
         TransformProblem: A property says something else than it may.

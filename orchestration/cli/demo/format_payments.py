@@ -9,7 +9,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import generated
 from jobs.registry.client import registry_client
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec

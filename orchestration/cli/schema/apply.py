@@ -11,8 +11,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
-from jobs.schema.fitting import Fitting
-from jobs.schema.renames import RenamedColumn
+from jobs.schema.difference import RenamedColumn
+from jobs.schema.evolution import Fitting
 from jobs.schema_contract.alteration import (
     Alteration,
     alter_table,

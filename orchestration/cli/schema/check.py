@@ -15,7 +15,7 @@ from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, NoSchema, RegistrySchema
 from jobs.registry.client import RegistryClient, SubjectVersion, registry_client
-from jobs.registry.errors import NotInRegistryError, RefusedSchemaError
+from jobs.registry.failures import NotInRegistryError, RefusedSchemaError
 from jobs.schema_contract.forecast import NO_TABLES, ExamplesContract, examples_contract
 from jobs.schema_contract.sentences import renames_sentence
 from jobs.schema_contract.subjects import (

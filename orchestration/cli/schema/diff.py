@@ -8,7 +8,7 @@ import click
 from pyiceberg.table import Table
 
 from jobs.registry.client import quick_registry
-from jobs.schema.fitting import Fitting
+from jobs.schema.evolution import Fitting
 from jobs.schema.iceberg_schema import with_null
 from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.schema_contract.finding import ContractFinding

@@ -13,7 +13,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, registry_client
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.decode import Decode

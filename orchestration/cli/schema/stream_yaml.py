@@ -14,9 +14,8 @@ from jobs.formats.json.seen_values import Place
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.column_names import ColumnNames
 from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema, unread_problem
 from jobs.schema.parser import parse_schema
-from jobs.schema.spark_types import unread_problem
 from jobs.spec.models import StreamSpec
 
 _WIDTH = 118

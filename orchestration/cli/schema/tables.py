@@ -19,8 +19,8 @@ from jobs.commit.named_tables import with_named_tables
 from jobs.errors import FrazilError
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import of_table, topic_tables
-from jobs.schema.fitting import Fitting
-from jobs.schema.renames import RenamedColumn, parse_rename
+from jobs.schema.difference import RenamedColumn, parse_rename
+from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import columns_of
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration
 from jobs.schema_contract.declared import declared_columns, schema_name

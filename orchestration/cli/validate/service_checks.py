@@ -13,13 +13,13 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
 from jobs.registry.client import LINES_TO_ADD, RegistryClient, SubjectVersion, quick_registry
-from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
+from jobs.registry.failures import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spark.master import MasterUnavailableError, driver_out_of_reach, is_local, master_of, require_master
 from jobs.spec.base import field_path
+from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, secret_references
 from jobs.spec.source import Source
-from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.supervise.launchers.choice import chosen_launcher
 from jobs.write.locations import local_folder
 from jobs.write.partitioning import partition_spec

@@ -18,12 +18,12 @@ from jobs.formats.writer_schema import BadWriterSchema
 from jobs.pipeline.route_naming import naming_state
 from jobs.pipeline.topic_tables import topic_tables
 from jobs.registry.client import quick_registry
-from jobs.registry.errors import NotInRegistryError
+from jobs.registry.failures import NotInRegistryError
 from jobs.spec.base import field_path
+from jobs.spec.decode import value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.spec.subjects import value_subjects
-from jobs.spec.transform.passing import misfit_fix
+from jobs.spec.transform.shaping import misfit_fix
 from jobs.stream.source_topics import parked_tables
 from jobs.write.dry_run import check_writable
 from jobs.write.table_remaking import is_as_made

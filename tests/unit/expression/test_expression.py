@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.expression import text_functions
-from jobs.expression.expression import compile_condition, compile_expression
-from jobs.expression.frame_columns import FRAME_COLUMNS, FRAME_PARTS
+from jobs.expression.expression import FRAME_COLUMNS, FRAME_PARTS, compile_condition, compile_expression
 from jobs.expression.sql_types import name_of
 from jobs.expression.values import Fault, Values, applied
 from jobs.formats.problems import without_value

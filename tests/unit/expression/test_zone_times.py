@@ -11,7 +11,7 @@ import pytest
 from pyiceberg import types as ice
 
 from jobs.expression.expression import compile_expression
-from jobs.expression.zone_times import instants_of, local_times
+from jobs.expression.time_functions import instants_of, local_times
 
 ZONES = [
     *("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe", "Africa/Casablanca", "Asia/Kathmandu"),

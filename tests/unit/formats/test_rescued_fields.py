@@ -17,8 +17,8 @@ from pyiceberg.schema import Schema
 
 from jobs.formats.conform import Conform
 from jobs.formats.decoder import Decoded
-from jobs.formats.json.canonical import canonical
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json_texts import canonical
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import JsonText, Presence, iceberg_schema
 from jobs.schema.name_matching import NameRule

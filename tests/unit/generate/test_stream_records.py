@@ -10,8 +10,8 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import rows_of
-from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.record_columns import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator

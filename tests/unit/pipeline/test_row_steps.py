@@ -8,15 +8,13 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.formats.problems import ValueProblem
-from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import fetched_parts, stream_pipeline
+from jobs.pipeline.pipeline import apply_stage, fetched_parts, stream_pipeline
 from jobs.pipeline.row_steps import RefuseDropped, RowSteps, TakeStep, prepare_steps, row_steps_of
 from jobs.spec.models import StreamSpec
-from jobs.transform.chain import Chain
 from jobs.transform.columns import Columns
 from jobs.transform.record_parts import ToKey
-from jobs.transform.transform import Applied, Rows, Transform
+from jobs.transform.transform import Applied, Chain, Rows, Transform
 from tests.unit.pipeline.blocks import TABLE, records_of
 from tests.unit.transform.rows import columns_of
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.problems import ValueProblem
 from jobs.formats.record_columns import RecordColumns
-from jobs.pipeline.bisection import UNEXPECTED, apply_stage
 from jobs.pipeline.block import Block
-from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.pipeline import UNEXPECTED, Pipeline, apply_stage, stream_pipeline
 from jobs.pipeline.stages import DecodeValue, FitToTable
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.transform.row_json import row_json

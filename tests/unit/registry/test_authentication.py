@@ -12,7 +12,7 @@ import pytest
 
 from jobs.formats.writer_schema import SchemaId
 from jobs.registry.client import registry_client
-from jobs.registry.errors import RegistryError, RegistryRefusedError, RegistryUnavailableError
+from jobs.registry.failures import RegistryError, RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.registry import RegistrySettings
 from tests.helpers.registry_server import SCHEMA, RegistryServer, basic, serving
 from tests.helpers.tls import CLIENT_PASSWORD, Tls, make_tls

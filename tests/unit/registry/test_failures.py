@@ -6,15 +6,16 @@ import httpx2
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.registry.errors import (
+from jobs.registry.failures import (
     NotInRegistryError,
     RefusedSchemaError,
     RegistryError,
     RegistryPageError,
     RegistryRefusedError,
     RegistryUnavailableError,
+    answered_problem,
+    request_problem,
 )
-from jobs.registry.failures import answered_problem, request_problem
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.errors import StreamStopped
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
-from jobs.registry.errors import NotInRegistryError, RegistryUnavailableError
+from jobs.registry.failures import NotInRegistryError, RegistryUnavailableError
 from jobs.registry.known_schemas import (
     COMPARED,
     KEY,

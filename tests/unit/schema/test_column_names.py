@@ -10,9 +10,8 @@ from pyiceberg.types import IntegerType, NestedField, StructType
 
 from jobs.schema.column_names import ColumnNames, name_problems, usable_columns
 from jobs.schema.evolution import judged
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
-from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
 from jobs.schema.parser import parse_schema
 
 AUTO = EvolutionPolicy("auto", "auto", "auto")

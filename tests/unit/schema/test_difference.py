@@ -9,13 +9,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
 from jobs.schema.compatibility import disagreements, widened_type
-from jobs.schema.difference import differences
+from jobs.schema.difference import differences, rename_suggestions, similar, with_former_column
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
 from jobs.schema.parser import parse_schema
-from jobs.schema.renames import rename_suggestions, similar, with_former_column
 from jobs.schema.schema_change import SchemaChange
 
 KAFKA = tuple(KAFKA_COLUMNS.names)

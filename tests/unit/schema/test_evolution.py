@@ -16,10 +16,9 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 
 from jobs.schema.compatibility import still_fits
 from jobs.schema.evolution import Evolution, judged, protected_columns
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
-from jobs.schema.needs import Coordinates, Need, RecordNeed
+from jobs.schema.needs import Coordinates, EvolutionPolicy, Need, RecordNeed
 from jobs.schema.parser import parse_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 

@@ -23,7 +23,7 @@ from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept
 from jobs.maintain.snapshot_holds import streams_of
-from jobs.schema.long_properties import PART_PREFIX, properties_in_parts, whole_property
+from jobs.schema.decoded_columns import PART_PREFIX, properties_in_parts, whole_property
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.stamp_conversion import FillCheckpoint
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of

@@ -20,12 +20,12 @@ from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
 from jobs.errors import FrazilError
 from jobs.replay.pipeline import record_pipeline
+from jobs.schema.difference import RenamedColumn, parse_rename, renamed_schema
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.identifier_fields import identifier_names
 from jobs.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
-from jobs.schema.renames import RenamedColumn, parse_rename, renamed_schema
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.schema_contract.declared import declared_contract, identifier_sentence

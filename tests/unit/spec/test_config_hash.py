@@ -6,8 +6,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from jobs.spec.base import SpecModel
-from jobs.spec.config_hash import ChangesRows
+from jobs.spec.base import ChangesRows, SpecModel
 from jobs.spec.loading import load_streams
 from jobs.spec.models import StreamSpec
 

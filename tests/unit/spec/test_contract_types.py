@@ -13,15 +13,14 @@ import yaml
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.needs import EvolutionPolicy
 from jobs.schema.parser import parse_schema
 from jobs.spec.column_problems import contract_problems_of
 from jobs.spec.contract import Contract, Expectation
 from jobs.spec.contract_columns import NotEvaluable, declared_kind, find_column, kind_of
 from jobs.spec.contract_plan import planned, unmet_problem
-from jobs.spec.loading import load_stream
-from jobs.spec.validation import SpecError
+from tests.helpers.spec_files import stream_problems
 
 
 def rows_of(text: str) -> Schema:
@@ -142,14 +141,6 @@ table: {name: orders.payments}
 """
 
 
-def problems(tmp_path: Path, expectations: str, stream: str = STREAM) -> list[str]:
-    path = tmp_path / "payments.yaml"
-    path.write_text(f"{stream}contract:\n  expectations:\n{expectations}")
-    with pytest.raises(SpecError) as failed:
-        load_stream(path)
-    return [problem.split("payments.yaml:")[1] for problem in failed.value.problems]
-
-
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -188,14 +179,15 @@ def problems(tmp_path: Path, expectations: str, stream: str = STREAM) -> list[st
     ],
 )
 def test_it_is_told_with_its_line(entry: str, said: str, tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, f"    - {entry}\n")
+    (found,) = stream_problems(tmp_path, f"{STREAM}contract:\n  expectations:\n    - {entry}\n")
     place = f"10: contract.expectations[0].{entry.split(':')[0]}"
     assert found.startswith(place) and found.endswith(f": {said}")
 
 
 def test_columns_behind_the_steps_count(tmp_path: Path) -> None:
-    stream = f"{STREAM}transform:\n  - cast: {{n: string}}\n"
-    (found,) = problems(tmp_path, "    - expect_column_values_to_be_between: {column: n, min_value: 5}\n", stream)
+    entry = "expect_column_values_to_be_between: {column: n, min_value: 5}"
+    stream = f"{STREAM}transform:\n  - cast: {{n: string}}\ncontract:\n  expectations:\n    - {entry}\n"
+    (found,) = stream_problems(tmp_path, stream)
     assert found.endswith("could never pass: column n holds text, and 5 is none")
 
 

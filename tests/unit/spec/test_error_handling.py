@@ -1,13 +1,22 @@
 # ruff: noqa: E501 (a table reads best with one case a line)
 """The block `errors` of a stream's file."""
 
+from __future__ import annotations
+
 import pickle
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from jobs.spec.error_handling import DEFAULT_STOP, DeadLetterTopic, Errors, dead_letter_secrets
+from jobs.spec.error_handling import (
+    DEFAULT_STOP,
+    MOST_BY_CHANCE,
+    DeadLetterTopic,
+    Errors,
+    dead_letter_secrets,
+    exceeds_ratio,
+)
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
@@ -179,3 +188,15 @@ def test_a_password_is_never_repeated() -> None:
         loaded(bad)
     assert "hunter2" not in str(error.value)
     assert "errors.dead_letters.topic.kafka.security.password" in str(error.value)
+
+
+@pytest.mark.parametrize(("least", "read"), [(3, 3), (5, 10), (14, 100), (47, 580), (51, 1_000), (501, 10_000)])
+def test_the_numbers_of_the_documentation(least: int, read: int) -> None:
+    assert exceeds_ratio(least, read, 0.05, MOST_BY_CHANCE)
+    assert not exceeds_ratio(least - 1, read, 0.05, MOST_BY_CHANCE)
+
+
+def test_exactly_the_allowed_share_does_not_exceed_it() -> None:
+    assert not exceeds_ratio(500, 1_000, 0.5, 20)
+    assert exceeds_ratio(501, 1_000, 0.5, 20)
+    assert not exceeds_ratio(0, 1_000, 0.0, 20)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
+from jobs.errors import FrazilError
+from jobs.schema.needs import NO_EVOLUTION, EvolutionPolicy
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -84,3 +85,113 @@ def test_what_does_not_go_together(given: dict[str, Any], place: str, message: s
         load_stream(path)
     (problem,) = caught.value.problems
     assert place in problem and message in problem
+
+
+CONTRACT = {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}
+
+
+def publish_spec(tmp_path: Path, **more: Any) -> StreamSpec:
+    file = tmp_path / "payments.yaml"
+    document = {
+        "stream": "payments",
+        "source": {"topics": ["payments"]},
+        "decode": {"value": "json", "schema": "id string"},
+        "table": {"name": "orders.payments"},
+        **more,
+    }
+    file.write_text(yaml.safe_dump(document))
+    return load_stream(file)
+
+
+def test_rows_go_to_ingest(tmp_path: Path) -> None:
+    found = publish_spec(tmp_path, contract=CONTRACT, publish={"gate": "contract"})
+    assert [each.branch for each in found.targets] == ["ingest", "main"]
+    named = publish_spec(tmp_path, contract=CONTRACT, publish={"gate": "contract", "branch": "landing"})
+    assert named.branch_of("orders.payments") == "landing"
+
+
+def test_it_hashes_as_the_branch_does(tmp_path: Path) -> None:
+    gated = publish_spec(tmp_path, contract=CONTRACT, publish={"gate": "contract"})
+    by_hand = publish_spec(tmp_path, contract=CONTRACT, table={"name": "orders.payments", "branch": "ingest"})
+    assert gated.config_hash == by_hand.config_hash != publish_spec(tmp_path, contract=CONTRACT).config_hash
+
+
+def test_without_it_a_driver_is_not_started_anew(tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    gated = generation(publish_spec(tmp_path, contract=CONTRACT, publish={"gate": "contract"}), settings)
+    assert gated != generation(publish_spec(tmp_path, contract=CONTRACT), settings)
+    assert generation(publish_spec(tmp_path, contract=CONTRACT), settings) == generation(
+        publish_spec(tmp_path), settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "publish.gate.*needs a critical expectation about the rows"),
+        (
+            {"contract": {"expectations": [{**CONTRACT["expectations"][0], "severity": "warning"}]}},
+            "publish.gate.*needs a critical expectation",
+        ),
+        ({"contract": {"dead_letters": CONTRACT["expectations"]}}, "publish.gate.*needs a critical expectation"),
+        (
+            {"contract": CONTRACT, "publish": {"gate": "contract", "branch": "main"}},
+            "publish.branch.*must be another branch than main",
+        ),
+        ({"contract": CONTRACT, "publish": {"gate": "contract", "every": "30s"}}, "publish.every.*at least 1m"),
+        ({"contract": CONTRACT, "publish": {}}, "publish.gate"),
+        ({"contract": CONTRACT, "publish": {"gate": "somebody"}}, "publish.gate"),
+        (
+            {"contract": CONTRACT, "table": {"name": "orders.payments", "branch": "other"}},
+            "table.branch.*goes without publish, which has its own branch: ingest",
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(FrazilError, match=said):
+        publish_spec(tmp_path, **{"publish": {"gate": "contract"}, **more})
+
+
+def test_types_are_widened_by_a_person(tmp_path: Path) -> None:
+    decode = {"value": "json", "schema": "infer"}
+    free = publish_spec(tmp_path, decode=decode)
+    gated = publish_spec(tmp_path, decode=decode, contract=CONTRACT, publish={"gate": "contract"})
+    assert (free.evolution.widen, gated.evolution.widen) == ("auto", "propose")
+    assert (gated.evolution.add, gated.evolution.relax) == ("auto", "auto")
+    said = publish_spec(
+        tmp_path, decode=decode, contract=CONTRACT, publish={"gate": "contract"}, evolve={"widen": "auto"}
+    )
+    assert said.evolution.widen == "auto"
+
+
+def branch_spec(tmp_path: Path, **table: object) -> StreamSpec:
+    file = tmp_path / "payments.yaml"
+    document = {
+        "stream": "payments",
+        "source": {"topics": ["payments"]},
+        "decode": {"value": "json", "schema": "id string"},
+        "table": {"name": "orders.payments", **table},
+    }
+    file.write_text(yaml.safe_dump(document))
+    return load_stream(file)
+
+
+def test_rows_go_to_the_branch_and_letters_to_main(tmp_path: Path) -> None:
+    found = branch_spec(tmp_path, branch="ingest")
+    assert {each.name: each.branch for each in found.targets} == {
+        "orders.payments": "ingest",
+        "orders.payments_dead": "main",
+    }
+    assert found.branch_of("orders.payments") == "ingest"
+    assert found.branch_of("orders.payments_dead") == found.branch_of("orders.others") == "main"
+
+
+def test_another_branch_is_another_configuration(tmp_path: Path) -> None:
+    assert branch_spec(tmp_path).config_hash == branch_spec(tmp_path, branch="main").config_hash
+    assert branch_spec(tmp_path).config_hash != branch_spec(tmp_path, branch="ingest").config_hash
+
+
+@pytest.mark.parametrize("name", ["", "1", "a b", "a'b", "a.b", "x" * 64, "a/b"])
+def test_what_is_no_branch_s_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FrazilError, match=r"table\.branch.*must be a branch's name"):
+        branch_spec(tmp_path, branch=name)

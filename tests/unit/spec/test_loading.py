@@ -1,16 +1,30 @@
-# ruff: noqa: E501 (a table reads best with one case a line)
+from __future__ import annotations
+
 import pickle
+import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.table import refs
 
 from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.loading import load_stream, load_streams
 from jobs.spec.models import StreamSpec
-from jobs.spec.source import StartOffsets, StartTimestamp
+from jobs.spec.settings import KafkaSettings
+from jobs.spec.source import Source, StartOffsets, StartTimestamp
+from jobs.spec.targets import MAIN_BRANCH
 from jobs.spec.trigger import Every
 from jobs.spec.validation import SpecError
+from jobs.stream.kafka_source import kafka_source_options
+from tests.helpers.tasks import stream_spec
+
+# ruff: noqa: E501 (a table reads best with one case a line)
+
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -420,3 +434,65 @@ def test_late_rows_of_a_table_that_a_value_names_are_for_no_table_of_another_str
     _, (error,) = load_streams(Path("streams"))
     said = "event_time.late: the late rows of a table that a value names may be for 'z.y.taken', which streams/b.yaml"
     assert any(said in problem for problem in error.problems), error.problems
+
+
+LOADS = """
+import sys
+import jobs.spec.generation, jobs.spec.loading
+print(sorted(name for name in sys.modules if name.startswith(("pyiceberg.table", "pyiceberg.manifest"))))
+"""
+
+
+def test_it_is_icebergs() -> None:
+    assert MAIN_BRANCH == refs.MAIN_BRANCH
+
+
+def test_who_loads_a_streams_file_imports_nothing_that_reads_and_writes_tables() -> None:
+    told = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "reads"),
+    [
+        (r"pax\.[a-z]", "pax.a", True),
+        (r"pax\.[a-z]", "xpax.a", False),
+        (r"pax\.[a-z]", "pax.ab", False),
+        (r"payments\.\d{8}", "payments.20260131", True),
+        (r"payments\.\d{8}", "payments.20260131.dead", False),
+        (r"payments\.\d{8}", "old-payments.20260131", False),
+        (r"a|b", "a", True),
+        (r"a|b", "ab", False),
+        (r"^a$", "a", True),
+        (r"(?i)PAY.*", "payments", True),
+        (r".*", "payments", True),
+        (r".*", "__consumer_offsets", False),
+        (r".*", "__transaction_state", False),
+    ],
+)
+def test_a_pattern_means_the_whole_name(pattern: str, topic: str, reads: bool) -> None:
+    assert Source(topics_pattern=pattern).reads(topic) is reads
+
+
+names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
+
+
+@given(st.lists(names, min_size=1, max_size=8, unique=True), names)
+def test_spark_is_given_the_names_that_are_meant(topics: list[str], other: str) -> None:
+    spec = stream_spec("id string")
+    spec = spec.model_copy(update={"source": Source(topics_pattern=".*")})
+    kafka = KafkaSettings(bootstrap_servers="b:1")
+    options = kafka_source_options(spec, kafka, {}, topics, drain=True)
+    assert "subscribe" not in options
+    # Spark finds a match anywhere in a name.
+    found = re.compile(options["subscribePattern"])
+    assert all(found.search(topic) for topic in topics)
+    for near in (other, f"x{topics[0]}", f"{topics[0]}x", topics[0].replace(".", "-")):
+        assert (found.search(near) is not None) == (near in topics)
+
+
+def test_names_are_given_as_names() -> None:
+    options = kafka_source_options(
+        stream_spec("id string"), KafkaSettings(bootstrap_servers="b:1"), {}, ["payments"], drain=True
+    )
+    assert (options["subscribe"], "subscribePattern" in options) == ("payments", False)

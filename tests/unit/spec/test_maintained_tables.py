@@ -1,6 +1,8 @@
 # ruff: noqa: E501 (a table reads best with one case a line)
 """The blocks `maintenance` of the settings and of a stream's file, and what they come to for each table."""
 
+from __future__ import annotations
+
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,11 +18,11 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.maintained_tables import MaintainedTable, Policy, maintained_table, maintained_tables, namespaces_to_list
-from jobs.spec.maintenance_windows import Window, is_open, parse_window
+from jobs.spec.maintenance_policy import Window, is_open, parse_window
 from jobs.spec.models import StreamSpec
+from jobs.spec.partitioning import parse_sort_expr
 from jobs.spec.settings import Settings, load_settings
-from jobs.spec.sort_order import parse_sort_expr
-from jobs.spec.units import format_size, parse_size
+from jobs.spec.units import format_duration, format_size, parse_duration, parse_size
 from jobs.spec.validation import SpecError
 
 MB = 1024**2
@@ -302,3 +304,37 @@ def test_sort_columns(text: str, shown: str, column: str) -> None:
     parsed = parse_sort_expr(text)
     assert (str(parsed), parsed.column) == (shown, column)
     assert parse_sort_expr(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("5m", 300), ("2h", 7200), ("1d", 86400), ("250ms", 0.25), (" 90 s ", 90)]
+)
+def test_reads_a_number_with_its_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (60, "needs a unit; write 60s, 60m, 60h or 60d"),
+        ("60", "must be a whole number with a unit"),
+        ("1.5h", "must be a whole number with a unit"),
+        ("1w", "must be a whole number with a unit"),
+        ("-5m", "must be a whole number with a unit"),
+        ("0s", "must be longer than zero"),
+        ("", "must be a whole number with a unit"),
+        (True, "must be a whole number with a unit"),
+        (None, "must be a whole number with a unit"),
+        (["5m"], "must be a whole number with a unit"),
+        ("٥m", "must be a whole number with a unit"),
+    ],
+)
+def test_refuses_everything_else(value: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_duration(value)
+
+
+@given(st.integers(1, 10**9 - 1), st.sampled_from(["ms", "s", "m", "h"]))
+def test_what_is_written_reads_back(number: int, unit: str) -> None:
+    duration = parse_duration(f"{number}{unit}")
+    assert parse_duration(format_duration(duration)) == duration

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.registry import LocalRegistryDown, RegistrySettings
 from jobs.spec.settings import Settings, load_settings, secret_references
-from jobs.spec.validation import SpecError
+from tests.helpers.spec_files import settings_of, settings_problems
 
 FULL = """\
 registry:
@@ -37,20 +36,8 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "hunter2")
 
 
-def loaded(home: Path, text: str) -> Settings:
-    (home / "frazil.yaml").write_text(text, encoding="utf-8")
-    return load_settings(None, home=home)
-
-
-def problems_of(home: Path, text: str) -> list[str]:
-    with pytest.raises(SpecError) as error:
-        loaded(home, text)
-    assert "hunter2" not in "".join(traceback.format_exception(error.value))
-    return list(error.value.problems)
-
-
 def test_everything_is_read(tmp_path: Path) -> None:
-    registry = loaded(tmp_path, FULL).registry
+    registry = settings_of(tmp_path, FULL).registry
     assert registry is not None
     assert registry.url == ("https://one.example:8081", "https://two.example:8081")
     assert registry.oauth is not None
@@ -62,7 +49,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
 
 
 def test_its_secrets_are_among_those_of_the_settings_and_shown_nowhere(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, FULL)
+    settings = settings_of(tmp_path, FULL)
     names = {name for secret in secret_references(settings) for name in secret.names}
     assert names == {"FRAZIL_T_ID", "FRAZIL_T_SECRET", "FRAZIL_T_KEY"}
     assert "hunter2" not in repr(settings) + settings.model_dump_json()
@@ -110,7 +97,7 @@ def test_a_bearer_token_may_be_a_reference_alone() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_the_place(tmp_path: Path, block: str, problem: str) -> None:
-    told = problems_of(tmp_path, f"registry: {block}\n")
+    told = settings_problems(tmp_path, f"registry: {block}\n")
     assert len(told) == 1
     assert "frazil.yaml:1: registry" in told[0]
     assert problem in told[0]

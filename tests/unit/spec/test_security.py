@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jobs.errors import FrazilError
-from jobs.spec.kafka_login import jaas_quoted
-from jobs.spec.security import KafkaSecurity, java_options, librdkafka_options
+from jobs.spec.security import KafkaSecurity, jaas_quoted, java_options, librdkafka_options
 
 SASL = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "${env:FRAZIL_T_PW}"}
 OAUTH = {

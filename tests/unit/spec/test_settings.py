@@ -1,6 +1,5 @@
 # ruff: noqa: E501 (a table reads best with one case a line)
 import pickle
-import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from jobs.spec.catalog_properties import CATALOG_TYPES
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError
+from tests.helpers.spec_files import settings_of, settings_problems
 
 FULL = """\
 kafka:
@@ -59,19 +59,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def loaded(home: Path, text: str) -> Settings:
-    (home / "frazil.yaml").write_text(text, encoding="utf-8")
-    return load_settings(None, home=home)
-
-
-def problems_of(home: Path, text: str) -> list[str]:
-    with pytest.raises(SpecError) as error:
-        loaded(home, text)
-    shown = "".join(traceback.format_exception(error.value)) + repr(error.value.__context__)
-    assert "hunter2" not in shown
-    return list(error.value.problems)
-
-
 def test_without_a_file_all_is_embedded(home: Path) -> None:
     settings = load_settings(None, home=home)
     assert settings == Settings.embedded(home)
@@ -91,10 +78,10 @@ def test_without_a_file_all_is_embedded(home: Path) -> None:
 
 
 def test_the_ledger_may_have_another_name(home: Path) -> None:
-    assert loaded(home, "ledger: {table: ops.frazil_ledger}\n").ledger.table == "ops.frazil_ledger"
-    (problem,) = problems_of(home, "ledger: {table: ledger}\n")
+    assert settings_of(home, "ledger: {table: ops.frazil_ledger}\n").ledger.table == "ops.frazil_ledger"
+    (problem,) = settings_problems(home, "ledger: {table: ledger}\n")
     assert problem.startswith("frazil.yaml:1: ledger.table: must be namespace.table")
-    (problem,) = problems_of(home, "ledger: {tabel: a.b}\n")
+    (problem,) = settings_problems(home, "ledger: {tabel: a.b}\n")
     assert "unknown key; did you mean 'table'?" in problem
 
 
@@ -125,7 +112,7 @@ def test_the_local_broker_is_found_where_it_is_now(home: Path) -> None:
 
 
 def test_a_full_file(home: Path) -> None:
-    settings = loaded(home, FULL)
+    settings = settings_of(home, FULL)
     assert not settings.is_embedded
     assert not settings.kafka.is_embedded
     assert settings.kafka.require_bootstrap() == "broker-1:9092,broker-2:9092"
@@ -154,7 +141,7 @@ def test_a_full_file(home: Path) -> None:
 
 
 def test_no_form_of_the_settings_shows_a_secret(home: Path) -> None:
-    settings = loaded(home, FULL)
+    settings = settings_of(home, FULL)
     settings.catalog.revealed()
     forms = [
         repr(settings), str(settings), f"{settings}", repr(settings.model_dump()), settings.model_dump_json(),
@@ -167,7 +154,7 @@ def test_no_form_of_the_settings_shows_a_secret(home: Path) -> None:
 
 
 def test_settings_survive_json_and_pickle(home: Path) -> None:
-    settings = loaded(home, FULL)
+    settings = settings_of(home, FULL)
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
     assert pickle.loads(pickle.dumps(settings)).catalog.revealed() == settings.catalog.revealed()
     embedded = Settings.embedded(home)
@@ -175,20 +162,20 @@ def test_settings_survive_json_and_pickle(home: Path) -> None:
 
 
 def test_a_variable_that_is_not_set_is_told_with_its_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = loaded(home, FULL)
+    settings = settings_of(home, FULL)
     monkeypatch.delenv("FRAZIL_T_PG")
     with pytest.raises(FrazilError, match=r"FRAZIL_T_PG, which frazil.yaml:18 refers to, is not set"):
         settings.catalog.revealed()
 
 
 def test_a_section_left_out_is_the_embedded_one(home: Path) -> None:
-    settings = loaded(home, "spark: {driver_memory: 3g}\n")
+    settings = settings_of(home, "spark: {driver_memory: 3g}\n")
     assert settings.is_embedded
     assert settings.spark.driver_memory == "3g"
-    settings = loaded(home, "kafka: {bootstrap_servers: 'b:1'}\n")
+    settings = settings_of(home, "kafka: {bootstrap_servers: 'b:1'}\n")
     assert not settings.is_embedded
     assert settings.catalog == Settings.embedded(home).catalog
-    settings = loaded(home, "kafka: {isolation: read_uncommitted}\n")
+    settings = settings_of(home, "kafka: {isolation: read_uncommitted}\n")
     assert settings.is_embedded
     assert settings.kafka.isolation == "read_uncommitted"
 
@@ -252,14 +239,14 @@ ONE_PROBLEM = [
 @pytest.mark.parametrize(("old", "new", "line", "field", "told"), ONE_PROBLEM, ids=lambda value: str(value)[:30])
 def test_a_problem_names_file_line_and_field(home: Path, old: str, new: str, line: int, field: str, told: str) -> None:
     assert old in FULL
-    (problem,) = problems_of(home, FULL.replace(old, new, 1))
+    (problem,) = settings_problems(home, FULL.replace(old, new, 1))
     assert problem.startswith(f"frazil.yaml:{line}: {field}: " if field else f"frazil.yaml:{line}: ")
     assert told in problem
 
 
 def test_all_problems_are_told(home: Path) -> None:
     text = FULL.replace("${env:FRAZIL_T_KAFKA}", "hunter2").replace("${env:FRAZIL_T_S3}", "hunter2").replace("1m", "1")
-    assert [problem.split(": ")[1] for problem in problems_of(home, text)] == [
+    assert [problem.split(": ")[1] for problem in settings_problems(home, text)] == [
         "kafka.security.password",
         "catalog.properties.s3.secret-access-key",
         "spark.conf.spark.hadoop.fs.s3a.secret.key",
@@ -268,7 +255,9 @@ def test_all_problems_are_told(home: Path) -> None:
 
 
 def test_a_catalog_needs_properties(home: Path) -> None:
-    assert problems_of(home, "catalog: {name: a}\n") == ["frazil.yaml:1: catalog.properties: is required and missing"]
+    assert settings_problems(home, "catalog: {name: a}\n") == [
+        "frazil.yaml:1: catalog.properties: is required and missing"
+    ]
 
 
 def test_the_types_of_catalogs_are_pyicebergs() -> None:
@@ -287,12 +276,15 @@ def test_the_types_of_catalogs_are_pyicebergs() -> None:
 )
 def test_a_catalog_of_no_known_type_is_named_with_its_line(home: Path, properties: str, said: str) -> None:
     text = properties if properties.startswith("{") else "{" + properties + "}"
-    (problem,) = problems_of(home, f"catalog:\n  properties: {text}\n")
+    (problem,) = settings_problems(home, f"catalog:\n  properties: {text}\n")
     assert said in problem
 
 
 def test_types_are_read_in_either_case(home: Path) -> None:
-    assert loaded(home, "catalog: {properties: {type: SQL, uri: 'sqlite:///x.db'}}").catalog.properties["type"] == "SQL"
+    assert (
+        settings_of(home, "catalog: {properties: {type: SQL, uri: 'sqlite:///x.db'}}").catalog.properties["type"]
+        == "SQL"
+    )
 
 
 @pytest.mark.parametrize("given", ["127.0.0.1", "0.0.0.0", "10.1.2.3", "::", "::1"])

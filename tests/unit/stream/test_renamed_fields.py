@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 
 from jobs.errors import FrazilError
 from jobs.schema.column_names import unreadable_names
-from jobs.schema.renames import parse_rename
+from jobs.schema.difference import parse_rename
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table, renaming_alteration
 from jobs.spec.models import StreamSpec

@@ -15,7 +15,7 @@ from pyspark.errors import PythonException
 from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
-from jobs.registry.errors import RegistryRefusedError, RegistryUnavailableError
+from jobs.registry.failures import RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.error_handling import Retry
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
@@ -141,9 +141,12 @@ def test_a_stop_ends_the_waiting() -> None:
             "jobs.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
             True,
         ),
-        ("jobs.registry.errors.RegistryUnavailableError: The schema registry at http://a\n  Next: wait", True),
-        ("jobs.registry.errors.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look", False),
-        ("jobs.registry.errors.RegistryError: The schema registry at http://a\n  Next: look", False),
+        ("jobs.registry.failures.RegistryUnavailableError: The schema registry at http://a\n  Next: wait", True),
+        (
+            "jobs.registry.failures.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look",
+            False,
+        ),
+        ("jobs.registry.failures.RegistryError: The schema registry at http://a\n  Next: look", False),
         ("jobs.kafka.consumer.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )

@@ -17,7 +17,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.registry.errors import RegistryUnavailableError
+from jobs.registry.failures import RegistryUnavailableError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings

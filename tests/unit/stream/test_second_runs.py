@@ -20,8 +20,8 @@ from jobs.registry import process_schemas
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
 from jobs.registry.known_schemas import KnownSchemas
+from jobs.schema.difference import parse_rename
 from jobs.schema.name_matching import NAME_MAPPING
-from jobs.schema.renames import parse_rename
 from jobs.schema_contract.alteration import alter_table, renaming_alteration
 from jobs.spec.event_time import EventTime
 from jobs.spec.registry import RegistrySettings

@@ -16,7 +16,7 @@ from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema.decoded_columns import decoded_columns
-from jobs.schema.renames import parse_rename
+from jobs.schema.difference import parse_rename
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.spec.settings import load_settings

@@ -12,7 +12,7 @@ from jobs.formats.problems import UNKNOWN_SCHEMA
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
-from jobs.registry.errors import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
+from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError
 from jobs.spec.registry import RegistrySettings
 from jobs.stream.registry_watch import RegistryWatch

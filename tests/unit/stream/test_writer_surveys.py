@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import IdentityTransform
 
-from jobs.formats import conform_work
+from jobs.formats import conform
 from jobs.registry import process_schemas
 from jobs.registry.client import registry_client
 from jobs.registry.connection import registry_connection
@@ -61,8 +61,8 @@ def test_a_connect_batch_all_of_whose_records_need_a_change_runs_twice(
 ) -> None:
     """And no record of the first run is explained; few records go to the reference decoder."""
     explained: list[str] = []
-    failure = conform_work.Failure
-    monkeypatch.setattr(conform_work, "Failure", lambda *given: explained.append(given[2]) or failure(*given))
+    failure = conform.Failure
+    monkeypatch.setattr(conform, "Failure", lambda *given: explained.append(given[2]) or failure(*given))
     one = connected(home)
     done = one.land(*[simple(2**40 + number, n="int64", optional=True) for number in range(count)])
     assert (one.runs, one.surveys, done.counts.landed, done.counts.dead) == (2, 1, count, 0)

@@ -10,8 +10,7 @@ import pytest
 from pyiceberg import types as ice
 
 from jobs.transform.columns import Columns, TransformProblem, column
-from jobs.transform.condition import AllOf, Condition, HasHeader, IsTombstone, Not, TopicMatches
-from jobs.transform.conditional import Conditional
+from jobs.transform.conditional import AllOf, Condition, Conditional, HasHeader, IsTombstone, Not, TopicMatches
 from jobs.transform.sql import SqlCondition
 from jobs.transform.transform import Applied, RowFailure, Rows, Transform, settled
 from tests.unit.transform.rows import applied, rows_of

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from jobs.formats.problems import ValueProblem, without_value
-from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import apply_stage
 from jobs.pipeline.row_steps import TakeStep
 from jobs.spec.transform.steps import Step, hashed_steps
 from jobs.transform.columns import TransformProblem

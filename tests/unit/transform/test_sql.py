@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.transform.columns import TransformProblem
-from jobs.transform.conditional import Conditional
-from jobs.transform.filter import Filter
-from jobs.transform.flatten import Flatten
-from jobs.transform.rule import Rule
-from jobs.transform.shape import Extract
-from jobs.transform.sql import Compute, SqlCondition
+from jobs.transform.conditional import Conditional, Filter
+from jobs.transform.select import Extract, Flatten
+from jobs.transform.sql import Compute, Rule, SqlCondition
 from tests.unit.transform.rows import applied, left, refused, rows_of
 
 ROWS = rows_of(

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.transform.columns import TransformProblem
-from jobs.transform.flatten import Flatten
 from jobs.transform.parse_json import ParseJson
-from jobs.transform.select import Drop, Keep, Rename
-from jobs.transform.shape import Extract, Hoist
-from jobs.transform.split import Split
+from jobs.transform.select import Drop, Extract, Flatten, Hoist, Keep, Rename, Split
 from jobs.transform.transform import Transform
 from tests.unit.transform.rows import applied, left, refused, rows_of
 

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from jobs.transform.cast import Cast
 from jobs.transform.columns import TransformProblem
-from jobs.transform.condition import HasHeader, TopicMatches
-from jobs.transform.filter import Filter
-from jobs.transform.keyed_hash import keyed_hash
-from jobs.transform.mask import Mask
+from jobs.transform.conditional import Filter, HasHeader, TopicMatches
+from jobs.transform.mask import Mask, keyed_hash
 from jobs.transform.record_parts import DropHeaders, ToHeaders, ToKey
 from jobs.transform.set_columns import Set, SetColumn
 from jobs.transform.timestamps import FormatTimestamp, ParseTimestamp

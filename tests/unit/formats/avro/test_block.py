@@ -12,10 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.formats.avro import container
-from jobs.formats.avro.block import AvroBlockDecoder
-from jobs.formats.avro.block_schema import reading_schema
-from jobs.formats.avro.container import read_block
-from jobs.formats.avro.misfits import MOST_ITEMS, misfits
+from jobs.formats.avro.block import MOST_ITEMS, AvroBlockDecoder, misfits
+from jobs.formats.avro.container import read_block, reading_schema
 from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.reference import AvroReferenceDecoder
 from jobs.formats.avro.schema import top_node

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.columns.pattern_times import pattern_times
+from jobs.formats.columns.pattern_times import exact_time_text, pattern_times
 from jobs.formats.columns.text_columns import one_by_one
-from jobs.formats.columns.time_texts import exact_time_text
 from jobs.formats.problems import ValueProblem
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive

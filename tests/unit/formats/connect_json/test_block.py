@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.connect_json.block import ConnectJsonBlockDecoder
-from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
+from jobs.formats.connect_json.format import ConnectJsonBlockDecoder, ConnectJsonReferenceDecoder
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
 from jobs.formats.rescued_fields import conformed_rows

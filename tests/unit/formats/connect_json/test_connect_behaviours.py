@@ -15,7 +15,7 @@ from jobs.formats.connect_types import DECIMAL
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DecoderSpec, TableSchema
 from jobs.formats.writer_schema import WriterSchema
-from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.needs import EvolutionPolicy
 
 DATA = "org.apache.kafka.connect.data."
 

@@ -14,8 +14,8 @@ from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import resolved_rows
 from jobs.formats.json import evolving
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.schema.needs import EvolutionPolicy
 from jobs.schema.parser import parse_schema
 
 AUTO = EvolutionPolicy("auto", "auto", "auto")

@@ -20,8 +20,7 @@ from jobs.formats.json.evolving import EvolvingJsonDecoder
 from jobs.formats.json.new_fields import NewFieldTypes
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.seen_values import parsed
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Need
+from jobs.schema.needs import EvolutionPolicy, Need
 from jobs.schema.parser import parse_schema
 from tests.unit.formats.json.test_evolving import AUTO, needs
 

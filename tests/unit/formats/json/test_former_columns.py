@@ -12,8 +12,7 @@ from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.json.new_fields import former_column
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.known_formats import FORMATS
-from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Path
+from jobs.schema.needs import EvolutionPolicy, Path
 from jobs.schema.parser import parse_schema
 
 COLUMNS = (

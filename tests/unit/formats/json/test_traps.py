@@ -16,9 +16,8 @@ import pytest
 
 from jobs.formats.decoder import Decoded, Failure
 from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import MAX_DEPTH
-from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder, problem_of
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.parser import parse_schema
 

@@ -18,7 +18,7 @@ import yaml
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Decoded
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.own.entry_point import loaded, version_of
+from jobs.formats.own.format import loaded, version_of
 from jobs.formats.problems import without_value
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, resolved
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.formats.primitive.block import COLUMN_TYPES
 from jobs.formats.problems import INVALID_UTF8, WRONG_LENGTH, WRONG_TYPE
 
 WIDTHS = {"boolean": 1, "short": 2, "int": 4, "long": 8, "float": 4, "double": 8}

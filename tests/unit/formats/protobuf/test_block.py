@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.formats.protobuf.block import ProtobufBlockDecoder
 from jobs.formats.protobuf.compile import message_of
-from jobs.formats.protobuf.message_tree import Message
+from jobs.formats.protobuf.message_tree import Field, Message, Scalar
 from jobs.formats.protobuf.options import ProtobufRules
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.protobuf.schema import message_tree
+from jobs.formats.protobuf.wire_walk import WireWalk, walkable
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from tests.helpers.protobuf_records import filled, messages, spoilt
@@ -89,3 +91,50 @@ def test_decimals_of_any_length(numbers: list[tuple[int, int, int]]) -> None:
     ]
     tree = message_tree(message, ProtobufRules())
     same(tree, [kind(**{f"d{digits}": value}).SerializeToString() for value in values for digits in (18, 30, 38)])
+
+
+NUMBERS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 64).map(lambda bits: (1 << bits) - 1 if bits else 0))
+TREE = Message("A", (Field(1, "a", Scalar("uint64")), Field(2, "b", Scalar("uint64"))))
+
+
+def varint(number: int, length: int = 0) -> bytes:
+    found = bytearray()
+    while number > 0x7F or len(found) + 1 < length:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def walked(*values: bytes) -> tuple[list[tuple[int | None, int | None]], list[bool]]:
+    walk = WireWalk(pa.array([b"", *values], pa.binary())[1:])
+    read = walk.read(TREE)
+    return list(zip(*(column.to_pylist() for column in read.columns), strict=True)), walk.good.tolist()
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(0, 10)), min_size=1))
+def test_numbers_of_every_length(pairs: list[tuple[int, int, int]]) -> None:
+    values = [b"\x08" + varint(one, length) + b"\x10" + varint(other) for one, other, length in pairs]
+    assert walked(*values) == ([pair[:2] for pair in pairs], [True] * len(pairs))
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, 2**35, 2**63, 2**64 - 1])
+def test_numbers_that_are_cut_off_or_go_on(number: int) -> None:
+    whole = b"\x08" + varint(number)
+    bad = [whole[:-1], whole + b"\x08", whole + whole, b"\x10\x01" + whole, whole[:-1] + b"\xff" * 11]
+    # Whatever stands behind them, they do not borrow from it.
+    for each in bad:
+        assert walked(whole, each, whole)[1] == [True, False, True]
+
+
+def test_more_than_64_bits_are_left_out() -> None:
+    assert walked(b"\x08" + b"\xff" * 9 + b"\x02")[1] == [False]
+    assert walked(b"\x08" + b"\xff" * 9 + b"\x01") == ([(2**64 - 1, None)], [True])
+
+
+def test_an_empty_message_has_no_fields() -> None:
+    assert walked(b"", b"") == ([(None, None)] * 2, [True, True])
+
+
+def test_lists_are_not_walked() -> None:
+    assert walkable(TREE)
+    assert not walkable(Message("B", (Field(1, "a", TREE), Field(2, "b", Scalar("bytes"), shape="list"))))

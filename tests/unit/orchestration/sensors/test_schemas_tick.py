@@ -16,7 +16,7 @@ from assets.schema_contract import SCHEMA_CONTRACT, downstream_of
 from jobs.catalog import CatalogUnavailableError, connect_catalog
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.registry.client import SubjectVersion
-from jobs.registry.errors import RegistryUnavailableError
+from jobs.registry.failures import RegistryUnavailableError
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.schema.schema_change import SchemaChange

@@ -16,8 +16,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.pipeline.row_steps import row_steps_of
 from jobs.schema.decoded_columns import decoded_properties
-from jobs.schema.field_ids import fresh_schema
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.transform.shaping import first_decoded
 from jobs.transform.frame import HEADERS

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from jobs.transform.changes.row_changes import without_placeholders
 from tests.unit.transform.changes.streams import fates, key_of, landed, stream
 
 UNWRAPPED = "id int not null, note string, __op string, __source_sequence string, __ts_ms long"
@@ -157,3 +164,70 @@ def test_headers_stand_beside_the_row() -> None:
     (row,) = fates(landed(spec, [{"value": None, "key": {"id": 1}, "headers": {"trace": b"t"}}]))
     assert list(row)[:4] == ["id", "name", "trace", "_change_op"]
     assert (row["id"], row["trace"]) == (1, "t")
+
+
+UNAVAILABLE_P = "__debezium_unavailable_value"
+CODES = list(UNAVAILABLE_P.encode())
+FORMS: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.string(), UNAVAILABLE_P, UNAVAILABLE_P + "x"),
+    (pa.string(), f'"{UNAVAILABLE_P}"', UNAVAILABLE_P[:-1]),
+    (pa.string(), f'["{UNAVAILABLE_P}"]', f'["{UNAVAILABLE_P}","a"]'),
+    (pa.string(), f'{{"{UNAVAILABLE_P}":"{UNAVAILABLE_P}"}}', "{}"),
+    (pa.string(), UNAVAILABLE_P.encode().hex(), ""),
+    (pa.string(), "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "X19k"),
+    (pa.binary(), UNAVAILABLE_P.encode(), b""),
+    (pa.list_(pa.string()), [UNAVAILABLE_P], [UNAVAILABLE_P, UNAVAILABLE_P]),
+    (pa.list_(pa.binary()), [UNAVAILABLE_P.encode()], []),
+    (pa.list_(pa.int32()), CODES, [*CODES, 1]),
+    (pa.list_(pa.int64()), CODES, [None] * len(CODES)),
+    (pa.list_(pa.date32()), CODES, CODES[::-1]),
+    (pa.map_(pa.string(), pa.string()), [(UNAVAILABLE_P, UNAVAILABLE_P)], [("a", UNAVAILABLE_P)]),
+]
+
+
+def without(array: pa.Array, among: list[bool] | None = None) -> tuple[list[Any], list[Any] | None]:
+    mask = np.array([True] * len(array) if among is None else among, bool)
+    columns, names = without_placeholders(["n", "c"], [pa.nulls(len(array), pa.int32()), array], UNAVAILABLE_P, mask)
+    assert columns[1].type == array.type
+    columns[1].validate(full=True)
+    return columns[1].to_pylist(), None if names is None else names.to_pylist()
+
+
+@pytest.mark.parametrize(("kind", "sent", "other"), FORMS, ids=str)
+def test_each_form_is_null_and_named(kind: pa.DataType, sent: Any, other: Any) -> None:
+    # As a part of a longer array, behind a longer value.
+    array = pa.array([other, other, sent, None, other, sent], kind)[1:]
+    expected = array.to_pylist()
+    values, names = without(array)
+    assert values == [expected[0], None, None, expected[3], None]
+    assert names == [None, ["c"], None, None, ["c"]]
+    assert without(array, [True, False, True, True, False]) == (expected, None)
+
+
+def test_a_uuid_of_it_in_lists_of_uuids() -> None:
+    made = uuid.UUID(bytes=hashlib.md5(UNAVAILABLE_P.encode(), usedforsecurity=False).digest(), version=3)
+    for kind, value in ((pa.binary(16), made.bytes), (pa.string(), str(made))):
+        assert without(pa.array([[value], [value, value], None], pa.list_(kind)))[1] == [["c"], None, None]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.bool_(), pa.int64(), pa.float64(), pa.list_(pa.float64()), pa.list_(pa.list_(pa.string())), pa.binary(16)],
+    ids=str,
+)
+def test_other_types_hold_none(kind: pa.DataType) -> None:
+    assert without(pa.nulls(2, kind))[1] is None
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([UNAVAILABLE_P, "a", None])] * 3), max_size=6), st.integers(0, 2))
+def test_names_are_in_the_order_of_the_columns(rows: list[tuple[Any, ...]], skipped: int) -> None:
+    names = ["x", "y", "z"]
+    arrays = [pa.array([None, *(row[at] for row in rows)], pa.string())[1:] for at in range(3)]
+    among = np.array([at % 3 != skipped for at in range(len(rows))], bool)
+    columns, found = without_placeholders(names, arrays, UNAVAILABLE_P, among)
+    lists = [None] * len(rows) if found is None else found.to_pylist()
+    for at, row in enumerate(rows):
+        gone = [name for name, value in zip(names, row, strict=True) if value == UNAVAILABLE_P and among[at]]
+        assert lists[at] == (gone or None)
+        left = tuple(each[at].as_py() for each in columns)
+        assert left == tuple(None if name in gone else value for name, value in zip(names, row, strict=True))

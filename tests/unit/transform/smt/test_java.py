@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from pyiceberg import types as ice
 
 from jobs.transform.columns import TransformProblem
-from jobs.transform.smt.cast_values import cast_values
-from jobs.transform.smt.java_numbers import decimal_texts, float_texts, parsed_double
-from jobs.transform.smt.java_regex import Replacement, java_pattern
-from jobs.transform.smt.properties import Properties
+from jobs.transform.smt.cast import cast_values
+from jobs.transform.smt.java import Replacement, decimal_texts, float_texts, java_pattern, parsed_double
+from jobs.transform.smt.known import Properties
 from jobs.transform.smt.simple_date_format import simple_date_format
 from jobs.transform.smt.timestamp_converter import TIMESTAMP_CONVERTER, converter
 from tests.unit.transform.rows import applied, columns_of, left, rows_of

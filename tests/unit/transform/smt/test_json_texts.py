@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from jobs.formats.problems import ValueProblem
 from jobs.transform.columns import TransformProblem
-from jobs.transform.smt.java_numbers import float_texts
-from jobs.transform.smt.json_texts import java_text, parsed_object
+from jobs.transform.smt.java import float_texts
+from jobs.transform.smt.json_to_map import java_text, parsed_object
 from jobs.transform.smt.smt import Smt
 from tests.unit.transform.rows import columns_of, left, rows_of
 

@@ -14,8 +14,7 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
 from jobs.transform.columns import TransformProblem
-from jobs.transform.smt.catalogue import KNOWN, REFUSED, known_smt
-from jobs.transform.smt.smt import Smt
+from jobs.transform.smt.smt import KNOWN, REFUSED, Smt, known_smt
 from tests.unit.transform.rows import applied, columns_of, left, rows_of
 
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyiceberg import types as ice
 
-from jobs.transform.chain import StepProblem
 from jobs.transform.columns import TransformProblem
 from jobs.transform.columns import same as same_type
+from jobs.transform.transform import StepProblem
 from tests.smt.case import CASES, TABLES, Case, cases, table
 from tests.smt.frazil_side import KEY, Landed, column_kinds, expected_value, header_text, landed, same
 

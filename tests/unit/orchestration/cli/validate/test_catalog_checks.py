@@ -19,8 +19,8 @@ from jobs.operator.accept import Answer, record_answer
 from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import Alteration, alter_table
 from jobs.spec.models import StreamSpec
+from jobs.spec.partitioning import parse_sort_expr
 from jobs.spec.settings import Settings
-from jobs.spec.sort_order import parse_sort_expr
 from jobs.stream.opening import ensure_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -1,0 +1,36 @@
+"""Files of settings and streams that a test writes, and what is wrong with them."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+
+from jobs.spec.loading import load_stream
+from jobs.spec.settings import Settings, load_settings
+from jobs.spec.validation import SpecError
+
+
+def settings_of(home: Path, text: str) -> Settings:
+    """The settings of a deployment whose file says so."""
+    (home / "frazil.yaml").write_text(text, encoding="utf-8")
+    return load_settings(None, home=home)
+
+
+def settings_problems(home: Path, text: str) -> list[str]:
+    """What is wrong with them; no form of the error shows the secret `hunter2`."""
+    with pytest.raises(SpecError) as error:
+        settings_of(home, text)
+    shown = "".join(traceback.format_exception(error.value)) + repr(error.value.__context__)
+    assert "hunter2" not in shown
+    return list(error.value.problems)
+
+
+def stream_problems(folder: Path, text: str) -> list[str]:
+    """What is wrong with a stream's file, each with its line in front."""
+    path = folder / "payments.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        load_stream(path)
+    return [problem.split("payments.yaml:")[1] for problem in error.value.problems]
