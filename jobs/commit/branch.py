@@ -140,7 +140,6 @@ def to_branch(
     Args:
         table: As it was read.
         updates: Of main, which stands for the branch.
-        requirements: Likewise.
     """
     if not isinstance(table, TableOnBranch):
         return tuple(updates), tuple(requirements)

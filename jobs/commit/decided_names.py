@@ -29,7 +29,6 @@ def decided_names(schema: Schema, mapping: str | None) -> DecidedNames:
     """The further names that columns of a table have, or their digest if they are long.
 
     Args:
-        schema: The table's.
         mapping: Its name mapping, as the property's text; None without one.
 
     Raises:
@@ -47,9 +46,7 @@ def decided_properties(
     Where the stamp has a digest that no mapping goes with any more, they stay as they are.
 
     Args:
-        names: Of the stamp.
         schema: The one that the stamp names.
-        properties: Of the table, as it is now.
         older: Those that it had, the newest first; asked for only where a digest is looked for.
     """
     if isinstance(names, str):

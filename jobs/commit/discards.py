@@ -125,11 +125,6 @@ class Discards:
     def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
         """Those that a table's properties tell of.
 
-        Args:
-            properties: Of the stream's table.
-            stream: The stream.
-            table: Its name, for errors.
-
         Raises:
             FrazilError: They are of another version, or damaged.
         """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from jobs.commit.offsets import Ranges
 from jobs.errors import FrazilError, StreamStopped
-
-if TYPE_CHECKING:
-    from jobs.commit.recovery import HalfCommitted
 
 _BEGUN = "the stream's own table from its `start`, any other with what comes from then on"
 
@@ -133,6 +131,23 @@ class OffsetsLostError(StreamStopped):
     """Kafka's retention removed records before they were read."""
 
 
+@dataclass(frozen=True, slots=True)
+class HalfCommitted:
+    """A batch that some targets have and others lack, which recovery has to finish.
+
+    Attributes:
+        have: Targets that committed it.
+        lack: Targets that had to and did not.
+        config: The configuration it was decided under.
+        ranges: Per partition, the records in question.
+    """
+
+    have: tuple[str, ...]
+    lack: tuple[str, ...]
+    config: str
+    ranges: Ranges
+
+
 class HalfCommittedError(StreamStopped):
     """A batch is on some targets only, its pending record is lost, and the configuration has changed since.
 
@@ -179,7 +194,6 @@ def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:
     """The error that stops a stream whose batch does not add up.
 
     Args:
-        stream: Id of the stream.
         difference: A clause that says what differs.
     """
     return UnaccountedRecordsError(
@@ -204,8 +218,6 @@ def damaged_property(stream: str, table: str, name: str, problem: Exception, mea
 
     Args:
         table: Its name; empty where that is not known.
-        name: Of the property.
-        problem: Why it cannot be read.
         meaning: A sentence, what it means to remove it.
     """
     whose, why = f"table {table}" if table else "its table", f"{type(problem).__name__}: {problem}"
@@ -240,7 +252,6 @@ def refuse_recreated(
     """Check that tables are the ones that the stream wrote before.
 
     Args:
-        stream: The stream's id.
         before: Uuids by name, of the tables that the stream knows.
         now: The same, of the tables as they are.
         empty: The names of those that were made for the stream and have no rows.

@@ -208,11 +208,7 @@ def greatest_of(*times: int | None) -> int | None:
 
 
 def as_datetime(at_ms: int | None) -> datetime | None:
-    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999.
-
-    Args:
-        at_ms: Milliseconds since 1970.
-    """
+    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999."""
     try:
         return None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
     except OverflowError:

@@ -59,9 +59,6 @@ class ExpiredChanges:
 def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges | None:
     """What a changelog's properties say; None as long as all changes are there.
 
-    Args:
-        table: Its name, for messages.
-
     Raises:
         FrazilError: Somebody has changed the property.
     """
@@ -81,11 +78,6 @@ def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges
 
 
 def stream_topics(properties: Mapping[str, str], stream: str) -> Mapping[str, str]:
-    """Kafka's ids of a stream's topics, as its newest stamp on a table says them; of the anchor's alone it does.
-
-    Args:
-        properties: The table's.
-        stream: The stream's id.
-    """
+    """Kafka's ids of a stream's topics, as its newest stamp on a table says them; of the anchor's alone it does."""
     text = whole_property(properties, property_key(stream))
     return Stamp.from_json(text, properties).topics if text else {}

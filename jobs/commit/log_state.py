@@ -73,8 +73,6 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
     """Refuse topics of which nobody could tell that they were deleted and created again: no id, no leader epochs.
 
     Args:
-        stream: The stream's id.
-        log: The subscribed topics now.
         before: Topics that the stream has read already, with what it could know of them.
 
     Raises:

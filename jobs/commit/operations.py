@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import TableUpdate
@@ -122,3 +123,12 @@ class ChangeSchema:
 
 
 Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | RowDelta | ChangeSchema
+
+
+HIVE_LIMIT = 4_000
+_HIVE = "pyiceberg.catalog.hive"
+
+
+def property_limit(catalog: Catalog) -> int | None:
+    """How many bytes a property of a table may have in this catalog before it is too long; None for any number."""
+    return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None

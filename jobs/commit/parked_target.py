@@ -28,12 +28,7 @@ class ParkedTarget(Target):
     """The target that stands for a parked table.
 
     Args:
-        catalog: Where the dead letters are.
-        letters: Their table.
-        stream: The stream's id.
-        parked: The table's name.
         uuid: Under which the stream knows it.
-        more: As of `Target`.
     """
 
     def __init__(self, catalog: Catalog, letters: str, stream: str, parked: str, uuid: str, **more: Any) -> None:
@@ -59,7 +54,6 @@ def held_by_letters(
 
     Args:
         spec: The stream, with all of its targets.
-        catalog: Where they are.
         known: Uuids by name, of the tables that the stream knows.
         newest: The coordinator's newest stamp.
         parking: Whether those count as well that are gone, or another one, or that the catalog does not let this user
@@ -80,7 +74,6 @@ def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: I
     It does where the dead letters were dropped, or rolled back, since.
 
     Args:
-        targets: Of the stream, read.
         anchored: The coordinator's newest stamp.
         names: Of the tables; of one that is not parked nothing is told.
     """
@@ -102,7 +95,6 @@ def past_their_letters(
     Args:
         stamps: Of the stream's tables, by name.
         spec: The stream, with the tables that values have named.
-        targets: Its tables that are there.
     """
     letters, moved = targets.get(spec.dead_letter_table), dict(stamps)
     for name, place in parked_places(letters.table.metadata, spec.stream).items() if letters else ():
@@ -116,8 +108,6 @@ def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
     """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some.
 
     Args:
-        catalog: Where it is.
-        name: Its name.
         uuid: Under which the stream knows it.
     """
     try:

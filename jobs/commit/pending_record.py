@@ -86,7 +86,6 @@ class Pending:
         """The inverse of `encode`.
 
         Args:
-            content: The record.
             metadata: Of its targets, as far as they are there.
 
         Raises:

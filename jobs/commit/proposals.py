@@ -91,11 +91,8 @@ def batch(
     """Propose the files of a batch, as long as they fit the table and are what it still needs.
 
     Args:
-        table: Its name.
         stamp: The batch's stamp; its position is raised to what the target already has.
         files: The data files that the tasks wrote for this target.
-        seen: The table as the tasks saw it.
-        ranges: The batch's ranges.
         position: Where the target stood when the tasks were planned.
 
     Returns:

@@ -35,11 +35,18 @@ from pyiceberg.table.update import (
 
 from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
 from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
-from jobs.commit.operations import Append, ChangeSchema, Operation, PublishBranch, RemakeBranch, ReplaceFiles, RowDelta
-from jobs.commit.prepared_commit import PreparedCommit, landed
-from jobs.commit.property_limit import property_limit
+from jobs.commit.operations import (
+    Append,
+    ChangeSchema,
+    Operation,
+    PublishBranch,
+    RemakeBranch,
+    ReplaceFiles,
+    RowDelta,
+    property_limit,
+)
+from jobs.commit.prepared_commit import PreparedCommit, landed, schema_commit
 from jobs.commit.refusals import missing_manifest, refusal
-from jobs.commit.schema_commit import schema_commit
 from jobs.commit.snapshot_producers import ExactMergeAppend, UnchangedTransaction, producer_of
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.schema.long_properties import properties_in_parts

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
 
-from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError
+from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError, TableForbiddenError
 from jobs.commit.lineage import last_sequence
 from jobs.errors import first_line
 
@@ -33,8 +35,6 @@ def refusal(
 
     Args:
         table: As the catalog has it now.
-        requirements: What the commit asserted.
-        problem: What the catalog's client raised.
         clean_up: Deletes the commit's manifests; called only if the catalog works in this process and refused the
             commit for the state of the table.
         after_sequence: The table's last sequence number when the commit was made. A commit on another branch takes the
@@ -67,7 +67,6 @@ def missing_manifest(table: Table, missing: FileNotFoundError) -> Exception:
 
     Args:
         table: As it was read; its metadata becomes what the catalog has now.
-        missing: The file.
 
     Returns:
         `HeadMovedError`, or the problem itself if the table's head is still the one that was read.
@@ -122,3 +121,43 @@ def _is_one(problem: BaseException, kinds: Collection[tuple[str, str]], codes: C
     response = getattr(problem, "response", None)
     error = response.get("Error") if isinstance(response, dict) else None
     return isinstance(error, dict) and error.get("Code") in codes
+
+
+@contextlib.contextmanager
+def permitted(stream: str, table: str) -> Iterator[None]:
+    """Tell, of what is asked of a catalog about one table within the block, that it may not be asked.
+
+    Raises:
+        TableForbiddenError: The catalog refuses that to this user.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if not is_forbidden(problem):
+            raise
+        raise TableForbiddenError(
+            f"stream {stream}: the catalog does not let table {table} be read: {type(problem).__name__}: "
+            f"{first_line(problem)}.",
+            fix=f"let the user that frazil has in the catalog read and write {table}; then start again",
+            table=table,
+        ) from problem
+
+
+def is_there(catalog: Catalog, table: str) -> bool:
+    """Whether there is a table of a name; one that this user may not read is not gone."""
+    try:
+        return catalog.table_exists(table)
+    except Exception as problem:
+        if is_forbidden(problem):
+            return True
+        raise
+
+
+def is_readable(catalog: Catalog, table: str) -> bool:
+    """Whether there is a table of a name that this user may read."""
+    try:
+        return catalog.table_exists(table)
+    except Exception as problem:
+        if is_forbidden(problem):
+            return False
+        raise

@@ -79,7 +79,6 @@ def complete_positions(
     """Where a stream stands that is to be reset, if all its targets stand there.
 
     Args:
-        stamps: The newest stamp of every target.
         former: Of tables that the stream wrote under an earlier configuration.
 
     Raises:
@@ -114,7 +113,6 @@ def reset_moves(
 
     Args:
         known: Where the stream stands.
-        log: The subscribed topics now.
         wanted: The new offsets, of partitions that exist.
 
     Raises:
@@ -160,10 +158,8 @@ def reset_stamps(
 
     Args:
         stamps: The newest stamp of every target, all complete up to `known`.
-        made: The moves.
         valid_through_ms: What the stream is complete through at the new position.
         note: Who, why and what.
-        epoch: Of whoever commits them.
     """
     made = tuple(made)
     after = {move.partition: move.after for move in made}

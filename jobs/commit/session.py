@@ -100,7 +100,6 @@ class CommitSession:
         """Commit an operator's decisions, each on exactly the table that was read, in this order.
 
         Args:
-            stamps: By table.
             note: Who decided, and why.
         """
         for name, stamp in stamps.items():

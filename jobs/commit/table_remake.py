@@ -26,9 +26,8 @@ from pyiceberg.table.update import (
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.write.table_creation import refuse_names
+from jobs.write.table_creation import refuse_names, uuid_properties
 from jobs.write.table_remaking import as_made_property, is_as_made
-from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,6 @@ class MemberDocuments:
     """What stands in the folders of a group's streams.
 
     Args:
-        group: The group.
         process: The group's driver, which is this process, as launches record it.
     """
 

@@ -50,10 +50,8 @@ class GroupDriver:
     """Carries the streams of a group until it is asked to end, or none has been left for a while.
 
     Args:
-        group: The group.
         process: This process, as launches record it.
         control: What is asked of the group as a whole.
-        session: Its Spark.
         metrics_url: Where the metrics of its streams are.
         on_secrets: Told of the secrets that its streams' files name, before anything is logged for one with another.
         on_ending: Called once it takes up no stream any more.

@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
-from jobs.commit.needed_changes import needed_changes
+from jobs.commit.followers import needed_changes
+from jobs.commit.opening_columns import columns_operation
 from jobs.commit.schema_history import added_within_hour
+from jobs.commit.schema_operation import with_operation
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.preview.record import TableChanges
 from jobs.schema.evolution import Evolution

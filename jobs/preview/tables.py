@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.catalog import find_table
-from jobs.commit.changed_metadata import with_operation
 from jobs.commit.followers import following, following_operation, new_follower_schema
 from jobs.commit.opening_columns import opening_columns, opening_operation
+from jobs.commit.schema_operation import with_operation
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.pipeline.route_naming import is_full
 from jobs.preview.record import TableState
@@ -24,11 +24,11 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.named_tables import named_table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.transform.shaping import first_decoded
-from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
+from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.system.typed_json import decode_json
+from jobs.task.needs import UnnamedTable, merged_tables
 from jobs.task.run import TaskResult
-from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
 from jobs.write.table_remaking import differs, is_as_made

@@ -35,8 +35,6 @@ class ColumnRefusals:
         """Refuse a column for a field.
 
         Args:
-            schema: The table's.
-            path: The column's.
             why: The reason, as the end of a sentence.
         """
         self.fields |= dict.fromkeys(refused_places(schema, path), why)
@@ -57,8 +55,6 @@ class ColumnRefusals:
         the records are those that needs name.
 
         Args:
-            found: What becomes of needs.
-            schema: The table's.
             refused: What of it records fail by.
         """
         additions = [each for each in refused if each.change == "add"]
@@ -92,10 +88,6 @@ def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
     """The JSON paths by which decoders know a field that gets no column; of one in a new field with a mark, too.
 
     Names may have points in them, so the path alone does not tell it from another field.
-
-    Args:
-        schema: The table's.
-        path: The column's.
     """
     place = field_place(schema, path)
     return (place,) if not path[:-1] or path[:-1] in dict(columns_of(schema)) else (place, f"{place}{WITHIN}")
@@ -106,7 +98,6 @@ def field_place(schema: Schema, path: Path) -> str:
 
     Args:
         schema: The table's, which has what the column lies in.
-        path: The column's.
     """
     columns, place = dict(columns_of(schema)), "$"
     for at, name in enumerate(path):

@@ -50,7 +50,6 @@ class Continuity:
 
         Args:
             ends: Asked for after the tasks had read.
-            results: What they read.
 
         Raises:
             TopicRecreatedError: The log was cut before the stream's position.

@@ -56,9 +56,7 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
 
     Args:
         spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
-        catalog: Where it is.
         own: Metadata of the stream's own table.
-        name: Of the follower.
 
     Raises:
         SchemaChangeError: It cannot take the columns; the message names each.
@@ -118,11 +116,7 @@ def _partition_fields(partitions: PartitionSpec, schema: Schema) -> list[tuple[s
 
 
 class FollowerTables:
-    """Gives the followers of an open stream what they lack of its own table's columns, one commit each.
-
-    Args:
-        stream: The open stream.
-    """
+    """Gives the followers of an open stream what they lack of its own table's columns, one commit each."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -132,9 +126,6 @@ class FollowerTables:
 
     def follow(self, batch: int) -> None:
         """See, before tasks run, that every follower takes the rows of the own table as it is, and alter those.
-
-        Args:
-            batch: Spark's number of it.
 
         Raises:
             SchemaChangeError, CommitDeniedError: One cannot take them, or refuses them; the message names it.
@@ -158,7 +149,6 @@ class FollowerTables:
 
         Args:
             decided: Gives the metadata of a table that says columns, as the batch was decided on.
-            batch: Spark's number of it.
 
         Raises:
             SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.

@@ -12,8 +12,8 @@ from pyiceberg.catalog import Catalog
 from jobs.commit.accept import recreated_table, signed_answer
 from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
 from jobs.commit.named_tables import with_tables_of
+from jobs.commit.refusals import is_there
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_access import is_there
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
@@ -30,7 +30,6 @@ def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], ne
 
     Args:
         spec: The stream, with all of its targets.
-        catalog: Where they are.
         written: The tables that the stream knows as its targets, by its coordinator and its lease.
         newest: The coordinator's newest stamp, where tables may be parked.
 

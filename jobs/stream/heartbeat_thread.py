@@ -30,9 +30,7 @@ class HeartbeatThread:
     state was set last.
 
     Args:
-        store: The stream's part of the state store.
         stream, generation, attempt: What this driver runs, and as which launch.
-        log_file: Where it writes its log.
         on_heartbeat: Called with every heartbeat of the thread, for what has to be looked after now and then.
         every_seconds: Between two heartbeats.
 

@@ -32,9 +32,7 @@ class IdleWatermark:
     of the driver's, with positions, rows and configuration as they are.
 
     Args:
-        stream: The open stream.
         event_time: Of its file; without it nothing is ever done.
-        kafka: For the ends of the logs.
         work: Is told the watermark.
         pause_seconds: Between two looks.
     """

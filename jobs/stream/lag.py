@@ -48,7 +48,6 @@ class LagWatch:
     """Asks Kafka every ten seconds, in a thread of its own, so that a Kafka that is slow delays nothing.
 
     Args:
-        spec: The stream.
         kafka: A connection of its own.
         bootstrap: The brokers, for messages.
         work: Knows the position, and takes the lag.

@@ -17,7 +17,6 @@ from jobs.commit.errors import SchemaChangeError
 from jobs.commit.log_state import LogState
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
-from jobs.commit.rollback import rolled_back_aside
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
@@ -26,7 +25,6 @@ from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
-from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.routed_tables import ensure_late_lane
 from jobs.stream.row_table import ensure_row_table
@@ -49,11 +47,7 @@ class LaneTables:
         self._unfit: dict[str, str] = {}
 
     def look(self, ranges: Ranges) -> None:
-        """See which topics of a batch that was decided on name tables of somebody else; none is made any more.
-
-        Args:
-            ranges: The batch's.
-        """
+        """See which topics of a batch that was decided on name tables of somebody else; none is made any more."""
         if self._stream.spec.own_columns:
             for name, topics in self._missing(ranges).items():
                 if not self._of_file(name) and self._is_foreign(name):
@@ -63,7 +57,6 @@ class LaneTables:
         """Make the tables that a batch needs and that are not there.
 
         Args:
-            ranges: The batch's.
             needs: What each target lacks of it; those that are made are added.
 
         Raises:
@@ -108,7 +101,6 @@ class LaneTables:
         """A table as a target, with that of its late rows; none for a reason that letters of its records tell.
 
         Args:
-            name: Its name.
             read: What the batch reads of its topics.
 
         Raises:
@@ -139,18 +131,7 @@ class LaneTables:
             return []
         verb = "taken" if there else "made"
         log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))
-        return [self._claimed(name), *([self._claimed(late)] if late else [])]
-
-    def _claimed(self, name: str) -> Target:
-        """A table as a target, which is claimed if it has been one before."""
-        stream = self._stream
-        target = Target(stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name))
-        past = target.history()
-        if past.rolled_back:
-            raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None or target.has_to_begin:
-            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
-        return target
+        return [stream.new_target(each) for each in ([name, late] if late else [name])]
 
     def _of_file(self, name: str) -> bool:
         return self._stream.spec.route is not None and name in self._stream.spec.route.table_names

@@ -61,9 +61,6 @@ def task_lanes(
     """The ways of a batch's topics, by the tables as they are, or were when it was decided on.
 
     Args:
-        stream: The stream, whose tables for these topics are made.
-        ranges: The batch's.
-        needs: What its targets lack of it.
         survey: Whether a task may leave records undecided.
     """
     if not stream.spec.own_columns:
@@ -114,7 +111,6 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
     Args:
         spec: The stream as the table's rows are made.
-        table: The table's metadata.
 
     Raises:
         FrazilError: With the columns.
@@ -132,11 +128,6 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
 def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
     """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time.
-
-    Args:
-        spec: The stream.
-        name: Of the table.
-        table: Its columns.
 
     Raises:
         FrazilError: With what is wrong.

@@ -29,9 +29,15 @@ from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.subjects import key_subjects, value_subjects
-from jobs.stream.first_keys import are_keyless, inferred_key, may_be_keyless
-from jobs.stream.first_records import first_sample, inferred_rows
-from jobs.stream.named_schemas import Part, named_rows
+from jobs.stream.first_records import (
+    Part,
+    are_keyless,
+    first_sample,
+    inferred_key,
+    inferred_rows,
+    may_be_keyless,
+    named_rows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +92,6 @@ def lane_columns(
     """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does.
 
     Args:
-        spec: The stream.
-        name: Of the table.
-        settings: Of the deployment.
-        log: The stream's topics.
         begin: As of `new_columns`.
     """
     naming = naming_state(spec, {}, decided=False)
@@ -103,8 +105,6 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
 
     Args:
         spec: A stream whose file does not declare all of them.
-        settings: Of the deployment.
-        log: The stream's topics.
         begin: Where its records begin; without it the stream's file says where.
 
     Raises:
@@ -126,7 +126,6 @@ def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> N
     """Refuse to go on where the stream's file says something of columns that they are not.
 
     Args:
-        spec: The stream.
         problems: Each with its place in the file.
 
     Raises:

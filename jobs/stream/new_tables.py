@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
@@ -21,9 +20,6 @@ from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
-from jobs.commit.restored import refuse_restored
-from jobs.commit.rollback import rolled_back_aside
-from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
@@ -35,7 +31,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.routed_tables import ensure_routed_table
 from jobs.stream.second_run import table_as_decided
-from jobs.task.unnamed_tables import UnnamedTable
+from jobs.task.needs import UnnamedTable
 from jobs.write.table_remaking import is_as_made
 
 log = logging.getLogger(__name__)
@@ -70,7 +66,6 @@ class NewTables:
 
         Args:
             tasks: Runs them once, by a plan of the tables that there are.
-            ranges: The batch's.
             needs: What each target lacks of it; those that are made are added.
         """
         self.seen = {}
@@ -146,12 +141,7 @@ class NewTables:
             if found is not None:
                 self._passing.add(lacked.value)
             return self._refused(lacked, (_FOREIGN if found is None else _DROPPED).format(name=name))
-        target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
-        past = target.history()
-        if past.rolled_back:
-            raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None or target.has_to_begin:
-            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
+        target = stream.new_target(name)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
         return target
@@ -175,17 +165,3 @@ class NewTables:
         """No record may stop the stream by what it says: those of the value follow `unmatched`."""
         log.warning("stream %s: the record at %s %s", self._stream.id, lacked.at, why)
         self._stream.refused_values[lacked.value] = why
-
-
-def anew(stream: OpenStream, newest: Stamp | None) -> Stamp:
-    """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
-
-    Its own stamp may be of a time before offsets were reset, or a topic was created again.
-    """
-    claimed, anchored = stream.claim_of(newest), stream.anchor.newest
-    if anchored is None:
-        return claimed
-    if newest is not None:
-        anchor = stream.anchor
-        refuse_restored(stream.id, {anchor.name: anchored, "": newest}, anchor.name, {anchor.name: anchor.uuid})
-    return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})

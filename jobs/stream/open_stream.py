@@ -16,7 +16,7 @@ from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target
 from jobs.commit.pending_record import PendingTarget
 from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.restored import refuse_restored
+from jobs.commit.rollback import refuse_restored, rolled_back_aside
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
@@ -90,6 +90,33 @@ class OpenStream(CommitSession):
             planned = replace(planned, stamp=replace(planned.stamp, coordinator=(self.anchor.uuid, newest.last_move)))
         return CommitSession.commit(self, target, planned, batch)
 
+    def claim_anew(self, newest: Stamp | None) -> Stamp:
+        """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
+
+        Its own stamp may be of a time before offsets were reset, or a topic was created again.
+        """
+        claimed, anchored = self.claim_of(newest), self.anchor.newest
+        if anchored is None:
+            return claimed
+        if newest is not None:
+            anchor = self.anchor
+            refuse_restored(self.id, {anchor.name: anchored, "": newest}, anchor.name, {anchor.name: anchor.uuid})
+        return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})
+
+    def new_target(self, name: str) -> Target:
+        """A table that becomes a target as records come; one that has been a target before is claimed anew.
+
+        Raises:
+            RolledBackError: It was rolled back since.
+        """
+        target = Target(self.anchor.catalog, name, self.id, branch=self.spec.branch_of(name))
+        past = target.history()
+        if past.rolled_back:
+            raise rolled_back_aside(self.id, name, past)
+        if past.newest is not None or target.has_to_begin:
+            target.claim(self.epoch, self.claim_anew, again=True)
+        return target
+
     @property
     def most_commits(self) -> int:
         """How many of its tables are committed to together."""
@@ -110,7 +137,6 @@ class OpenStream(CommitSession):
         """The rows that values become by a table as it is, or was, and their decoder.
 
         Args:
-            table: Its metadata.
             unknown: Ids of writer schemas that count as unknown.
             name: Of the table; without it the stream's own.
         """
@@ -160,7 +186,6 @@ def known_targets(
 
     Args:
         spec: The stream, whose tables are there, unless letters hold their places.
-        catalog: Where they are.
         remembered: Uuids by name, from the lease.
         parking: Whether letters hold the places of tables, too, that are to be parked.
 

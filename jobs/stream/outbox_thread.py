@@ -51,7 +51,6 @@ class OutboxThread:
     """Publishes letters whenever it is woken for new ones, from a thread of its own, and tries again where it failed.
 
     Args:
-        stream: The stream's id; for messages.
         outbox: What it publishes with.
         on_change: Called with each new state, from the thread.
         redact: Takes secrets out of a message.

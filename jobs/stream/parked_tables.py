@@ -81,7 +81,6 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
     and its tasks run again for its letters: of a table that is gone nobody can say whether it had them.
 
     Args:
-        stream: The stream.
         unable: Why each takes no commits.
 
     Raises:
@@ -197,7 +196,6 @@ def parked_where_refused(
     such tables. One that is gone, or may not be read, is parked when the stream is opened again, as ever.
 
     Args:
-        stream: The stream.
         refused: What a table raises that refuses it.
 
     Gives:

@@ -65,8 +65,6 @@ def previous_stamps(spec: StreamSpec, targets: Mapping[str, Target], catalog: Ca
 
     Args:
         spec: The stream, with the tables that values have named.
-        targets: Of the stream, read.
-        catalog: Where the others are.
     """
     newest = targets[spec.coordinator].newest
     if newest is None:

@@ -56,7 +56,6 @@ class WorkLog:
         """The stream was opened, and stands here; refusals are counted from 0 again.
 
         Args:
-            position: Where it stands.
             recovered: Batches that were committed from pending records while it was opened.
             parked: The tables that are parked, and since when; milliseconds since 1970.
         """
@@ -239,7 +238,6 @@ class BatchWaits:
 
     Args:
         long_seconds: What answers sooner is merely slow.
-        clock: Seconds that only grow.
     """
 
     def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,9 +18,9 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
+from jobs.task.needs import UnnamedTable
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
-from jobs.task.unnamed_tables import UnnamedTable
-from jobs.write.unreferenced_files import delete_unreferenced
+from jobs.write.file_access import delete_unreferenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,6 @@ class TaskResults:
 
         Every record that was read has landed, is a dead letter, is a tombstone or was filtered; and no partition has
         more records than its range.
-
-        Args:
-            stream: Id of the stream.
-            ranges: Ranges of the batch.
-            position: Position of the coordinator.
-            coordinator: Name of the coordinator's table.
 
         Raises:
             UnaccountedRecordsError: One of the two is not so.
@@ -120,8 +114,6 @@ class TaskResults:
         """What a target receives, per partition of which it lacks a part of the batch.
 
         Args:
-            ranges: The batch's.
-            position: Where the target stood.
             target: The coordinator's counts are of all records that it lacked, the others' of the rows they were sent.
         """
         counted: dict[TopicPartition, Counts] = {}

@@ -41,8 +41,6 @@ def ensure_routed_tables(
     whose late rows it has. Those that have columns of their own are there: they are made as their first records come.
 
     Args:
-        spec: The stream.
-        catalog: Where they are.
         without: Tables that are left as they are.
         parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
 
@@ -78,7 +76,6 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
 
     Args:
         spec: A stream each of whose tables has columns of its own.
-        catalog: Where they are.
         timely: The table whose late rows it has; it is there.
 
     Raises:
@@ -104,7 +101,6 @@ def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
     anybody's, but none that the stream made for others: another topic's, say.
 
     Args:
-        spec: The stream.
         there: The table of that name.
         timely: The table whose late rows it would have.
 

@@ -24,24 +24,22 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
-from jobs.stream.byte_bound import ByteBound
+from jobs.stream.batch_pace import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.idle_watermark import IdleWatermark
-from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import ANSWER_SECONDS, LagWatch
 from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from jobs.stream.query import POLL_SECONDS, StreamQuery
-from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
-from jobs.stream.retry import is_unavailable
-from jobs.stream.secret_watch import SecretWatch, secret_files
+from jobs.stream.retry import is_unavailable, query_failure_text
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.stream.unknown_fields import UnknownFieldsRecord
+from jobs.stream.watches import JvmWatch, SecretWatch, secret_files
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError
 from jobs.system.full_disk import is_full
@@ -79,10 +77,6 @@ class StreamRunner:
     after a crash, only with the JVM still warm.
 
     Args:
-        spec: The stream, as it was launched.
-        settings: Where things are.
-        heartbeat: Where its state is reported.
-        control: What the operator asks.
         get_spark: The session, the same each time; called when there is something to read.
         shared: Of the driver of a group, which carries other streams as well; None: the stream has one of its own.
 

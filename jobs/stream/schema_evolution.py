@@ -13,10 +13,9 @@ from collections.abc import Container, Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import SchemaChangeError
-from jobs.commit.followers import follower_names
-from jobs.commit.needed_changes import needed_changes
+from jobs.commit.followers import follower_names, needed_changes
+from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal, Seen
@@ -48,7 +47,6 @@ class SchemaEvolution:
 
     Args:
         stream: The open stream; its table is read anew with each change.
-        table: The table's name.
     """
 
     def __init__(self, stream: OpenStream, table: str) -> None:

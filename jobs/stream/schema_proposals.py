@@ -110,7 +110,6 @@ def proposals(store: StateStore, schema: Schema | None = None, table: str | None
     """What is proposed, the oldest first.
 
     Args:
-        store: The stream's part of the state store.
         schema: The table's, as it is now: what it has is left out.
         table: Its name, of a stream each of whose tables has columns of its own: what is of others is left out.
     """

@@ -50,7 +50,6 @@ class SchemaRuns:
 
         Args:
             tasks: Runs them, by a plan of what the tables are then, as a survey or not.
-            batch: Its number.
 
         Returns:
             The tables as the tasks saw them, and what they wrote.
@@ -105,8 +104,6 @@ class SchemaRuns:
         Args:
             tasks: As in `run`, by a plan of what the tables were; never as a survey.
             schemas: Those that the tables had, by their names.
-            needs: What each target lacks of the batch.
-            batch: Its number.
 
         Returns:
             As `run`.

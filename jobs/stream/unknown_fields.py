@@ -136,7 +136,6 @@ class UnknownFieldsRecord:
     """The document of a stream, for the process that holds the stream's lease.
 
     Args:
-        store: The stream's part of the state store.
         config: The configuration that it runs under.
     """
 

@@ -131,8 +131,6 @@ def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] =
     """The writer schemas of a stream whose lease is held; None of one whose records need no registry.
 
     Args:
-        spec: The stream.
-        settings: They name the registry.
         topics: That there are of those that it reads.
 
     Raises:

@@ -81,8 +81,6 @@ def judge_block(
     lands however late it is: it would be in neither table. So it is with a table of late rows.
 
     Args:
-        source: The block's partition.
-        block: Behind the pipeline.
         wanted: Which of its records the coordinator has not yet read.
         letters: Likewise the dead letters; or, where late rows have a table of their own, that table.
     """
@@ -149,8 +147,6 @@ def late_rows(
     """Which rows of a block are for the table of late rows; what `judge_block` counts as such.
 
     Args:
-        source: The block's partition.
-        block: Some of its records, or all.
         rows: The block's, with the columns of Kafka's own.
         wanted: Which of its records the coordinator has not yet read.
         aside: Likewise the table of late rows.

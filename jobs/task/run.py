@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 import zipimport
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.lanes import Lane
@@ -32,13 +33,52 @@ from jobs.pipeline.route import Destinations
 from jobs.pipeline.stages import Fit
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block, late_rows
-from jobs.task.joining import joined_blocks
-from jobs.task.needs import TaskNeeds
+from jobs.task.needs import TaskNeeds, UnnamedTables
 from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink, keep_within_budget
 from jobs.task.tally import Tally, count_block, count_events
-from jobs.task.unnamed_tables import UnnamedTables
 from jobs.task.ways import MakePipeline, Way, Ways
+
+MOST_JOINED = 6
+"""Blocks that become one; of large records fewer, so that no more than two blocks' bytes are held at once."""
+
+
+def joined_blocks(blocks: Iterable[FetchedBlock], groups: Callable[[], int]) -> Iterator[FetchedBlock]:
+    """The blocks, as many of them in one as the last one had groups.
+
+    Args:
+        blocks: Of a split, in their order.
+        groups: How many writer schemas the last block's records had.
+    """
+    held: list[FetchedBlock] = []
+    size = 0
+    for block in blocks:
+        if held and block.source != held[0].source:
+            yield joined(held)
+            held, size = [], 0
+        held.append(block)
+        size += block.records.column("value").nbytes
+        if len(held) >= min(groups(), MOST_JOINED) or size * (len(held) + 1) > 2 * MOST_BYTES * len(held):
+            yield joined(held)
+            held, size = [], 0
+    if held:
+        yield joined(held)
+
+
+def joined(blocks: Sequence[FetchedBlock]) -> FetchedBlock:
+    """Blocks of one partition, one behind another, as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    ends = np.cumsum([each.records.num_rows for each in blocks]).tolist()
+
+    def whole(rows: Sequence[int]) -> pa.RecordBatch:
+        begins = [0, *ends[:-1]]
+        own = [[row - begin for row in rows if begin <= row < end] for begin, end in zip(begins, ends, strict=True)]
+        return pa.concat_batches([block.whole(each) for block, each in zip(blocks, own, strict=True) if each])
+
+    records, last = pa.concat_batches([each.records for each in blocks]), blocks[-1]
+    return FetchedBlock(last.source, records, whole, last.leader_epoch, last.appended_ms)
+
 
 LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 

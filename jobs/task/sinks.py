@@ -31,7 +31,6 @@ class Sink:
     """One target's writer in a task.
 
     Args:
-        plan: What the task writes for the target.
         file_prefix: Start of the names of its files.
     """
 
@@ -131,8 +130,6 @@ def keep_within_budget(sinks: Iterable[Sink], budget: int = MEMORY_BUDGET, open_
     """Flush the sinks that keep most, until what is left is within the budget of a task.
 
     Args:
-        sinks: Those of the task.
-        budget: In bytes.
         open_files: The most files that stay open.
     """
     open_ = [each for each in sinks if each.buffered_bytes or each.open_files]

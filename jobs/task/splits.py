@@ -20,7 +20,6 @@ def split_ranges(
     decide how many tasks there are. Offsets without a record, such as a compacted topic has, are counted as records.
 
     Args:
-        ranges: The batch's.
         cores: How many tasks run at once.
         done: Partitions of which nothing has to be read.
         least: See `LEAST`.

@@ -132,9 +132,7 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
 
     Args:
         tally: Of the block's partition; counted on.
-        block: Behind the pipeline.
         wanted: Which of its records the coordinator has not yet read.
-        decoder: Of its values.
     """
     if not wanted.any():
         return
@@ -165,8 +163,6 @@ def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> 
 
     Args:
         tally: Of the block's partition; counted on.
-        counts: Of the rows.
-        greatest_ms: The greatest that is believed.
     """
     tally.events += counts
     tally.greatest_event_ms = greatest_of(tally.greatest_event_ms, greatest_ms)

@@ -43,9 +43,6 @@ class Ways:
     """Gives the way of each topic's records: the same of all, unless each table has columns of its own.
 
     Args:
-        plan: Of the task.
-        sinks: Its targets' writers, by name.
-        make: Makes pipelines.
         routed: Gives the several tables of the rows, of a stream whose rows have the columns of one, or of a lane with
             a table of late rows.
     """

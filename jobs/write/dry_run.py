@@ -31,8 +31,6 @@ def check_writable(name: str, metadata: TableMetadata, place: str = "the table's
     """See whether a task could write the table's files; nothing is written to the table's location.
 
     Args:
-        name: Of the table.
-        metadata: Its present state.
         place: Where its properties are set.
 
     Raises:

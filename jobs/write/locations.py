@@ -28,7 +28,6 @@ def state_under(location: str, state: Path) -> bool:
     Links are followed, as far as there are any.
 
     Args:
-        location: Of the table, or of the warehouse.
         state: The deployment's state folder; it need not exist.
     """
     folder = local_folder(location)
@@ -41,7 +40,6 @@ def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilErr
     """The error for a state folder, or a prefix of a state store, that lies within a location; None if none does.
 
     Args:
-        location: Of the table, or of the warehouse.
         place: What the message calls it, a table or the warehouse.
     """
     store = settings.state_store.store if settings.state_store is not None else None

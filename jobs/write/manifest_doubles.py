@@ -77,8 +77,6 @@ def exact_entries(
 
     Args:
         entries: All of the manifest, deleted ones too, as PyIceberg reads them.
-        spec: Of the manifest.
-        schema: Of the table.
     """
     if places := positions_of_type(DoubleType, spec, schema):
         doubles = [(place, spec.fields[place].source_id) for place in places]

@@ -106,7 +106,6 @@ def read_position_deletes(io: FileIO, file: DataFile, wanted: Collection[str]) -
 
     Args:
         file: A Parquet file of deleted positions.
-        wanted: Paths of the data files.
 
     Raises:
         OSError, pa.ArrowException: The file is gone, or damaged.

@@ -39,8 +39,6 @@ class UnfitValueError(ProjectionError):
 
     Args:
         error_class: Stable name of the reason.
-        path: The column.
-        message: The reason in a sentence.
     """
 
     def __init__(self, error_class: str, path: str, message: str) -> None:
@@ -56,10 +54,8 @@ def projected(
 
     Args:
         values: None if the rows lack the column.
-        kind: The column's type.
         target: The column as Arrow has it.
         path: Its full name, for errors.
-        rows: How many.
         above: Rows that are null because something around the column is.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -12,14 +12,29 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.types import UUIDType
 
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
-from jobs.write.uuid_columns import uuid_properties
+
+_SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-enabled.column")
+
+
+def uuid_properties(schema: Schema, given: Collection[str] = ()) -> dict[str, str]:
+    """The table properties by which compaction in Spark writes uuid columns as frazil does.
+
+    Args:
+        given: Properties that the table has: what they say of a column stays.
+    """
+    ids = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, UUIDType)]
+    names = [schema.find_column_name(field_id) for field_id in ids]
+    wanted = [f"{switch}.{name}" for name in names for switch in _SWITCHES]
+    return {switch: "false" for switch in wanted if switch not in given}
+
 
 FORMAT_VERSION = "2"
 _NO_COLUMNS = Schema()
@@ -49,7 +64,6 @@ def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUM
 
     Args:
         extra: The spec's.
-        schema: The table's.
 
     Raises:
         FrazilError: The spec asks for another format version, or another format of files.
@@ -84,7 +98,6 @@ def ensure_table(
     """Load a table, or create it and its namespace. Of several that try at once, all get the same table.
 
     Args:
-        catalog: The catalog.
         name: Full name, such as `orders.payments`.
         schema: Of a new table; the catalog gives it new field ids.
         spec: Of a new table, by the field ids of `schema`.
@@ -124,8 +137,6 @@ def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
     """Refuse columns of a new table on whose names' account it could not be read or written.
 
     Args:
-        name: Of the table.
-        schema: Its columns.
         spec: Its partition fields, by the field ids of `schema`.
 
     Raises:

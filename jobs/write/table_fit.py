@@ -18,7 +18,6 @@ class TableFit:
     Whatever a commit would refuse is refused here.
 
     Args:
-        schema: The table's schema.
         spec: The partition spec that its new files have.
 
     Attributes:

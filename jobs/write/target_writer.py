@@ -59,7 +59,6 @@ class TargetWriter:
 
     Args:
         metadata: The table as the task sees it: its current schema, default partition spec, properties and location.
-        io: Where its files are.
         file_prefix: Start of the file names, such as the batch and the task's attempt.
         max_open: Most files open at once.
         memory_budget: Most bytes of rows kept, as Arrow counts them. One batch in work comes on top.

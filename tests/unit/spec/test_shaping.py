@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
+from jobs.commit.opening_columns import columns_operation
+from jobs.commit.schema_operation import with_operation
 from jobs.commit.stamps import Stamp, property_key
 from jobs.schema.decoded_columns import (
     DecodedColumns,

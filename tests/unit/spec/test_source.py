@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
-from jobs.stream.kafka_source import kafka_source_options
+from jobs.stream.query import kafka_source_options
 from tests.helpers.tasks import stream_spec
 
 

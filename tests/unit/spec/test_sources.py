@@ -11,7 +11,7 @@ import yaml
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings, load_settings, secret_references
-from jobs.stream.secret_watch import secret_files
+from jobs.stream.watches import secret_files
 from tests.unit.spec.test_mirror import spec
 
 URL = "postgresql://reader@db:5432/shop"

@@ -13,10 +13,9 @@ from jobs.commit.event_times import EventCounts, EventTimes
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.state.stream_folder import StreamFolder
-from jobs.stream.breaker import Breaker
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.tolerance import WindowToleranceError
+from jobs.stream.tolerance import Breaker, WindowToleranceError
 from jobs.task.tally import Example, Tally
 from tests.helpers.tasks import stream_spec
 

@@ -15,7 +15,7 @@ from jobs.registry.connection import registry_connection
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
-from jobs.stream.carried_settings import carried_settings, task_secrets
+from jobs.stream.remote_tasks import carried_settings, task_secrets
 from jobs.system.carried import NOTHING, carry
 from tests.helpers.tls import CLIENT_PASSWORD, make_tls
 

@@ -7,7 +7,7 @@ import pytest
 from jobs.commit.offsets import TopicPartition
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import schema_text
-from jobs.stream.first_keys import key_columns
+from jobs.stream.first_records import key_columns
 from tests.debezium.samples import Name, samples
 
 

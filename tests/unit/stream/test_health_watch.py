@@ -10,7 +10,7 @@ import pytest
 from jobs.spec.trigger import Every, Trigger
 from jobs.state.local_store import LocalStore
 from jobs.state.table_health import KEY, TableHealth, read_health, write_health
-from jobs.stream.health_watch import HealthWatch
+from jobs.stream.watches import HealthWatch
 from tests.helpers.memory_store import InMemoryStore
 
 SLOWER = Every.model_validate({"every": "10s", "while_red": "60s"})

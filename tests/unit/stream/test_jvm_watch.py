@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.progress import WorkLog
+from jobs.stream.watches import JvmWatch
 from jobs.system import cpu
 from tests.helpers.waiting import wait_for
 

@@ -16,7 +16,7 @@ from jobs.spec.settings import Settings
 from jobs.state.epochs import COMMAND, DRIVER, Opener, read_epoch, read_file
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.opening_record import keep_opening
+from jobs.stream.opening import keep_opening
 from jobs.supervise.driver_session import DRIVER_VARIABLE, driver_id
 from jobs.supervise.launches import SPEC_FILE
 

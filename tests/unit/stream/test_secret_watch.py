@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.stream.secret_watch import LOOK_SECONDS, SecretWatch
+from jobs.stream.watches import LOOK_SECONDS, SecretWatch
 
 
 def test_another_secret_is_seen_and_what_is_unreadable_for_a_moment_is_none(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commit.stamp_history import history
-from jobs.stream.settled_time import settled_through
+from jobs.stream.completeness import settled_through
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.opened_stream import OpenedStream
 

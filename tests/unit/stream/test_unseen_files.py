@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.stream.unseen_files import refuse_unseen
+from jobs.stream.remote_tasks import refuse_unseen
 
 
 def file(path: str, size: int = 3) -> Any:

@@ -13,8 +13,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from jobs.write import renewed_file_io
 from jobs.write.file_access import KeyAge, keys_of, refused_keys
-from jobs.write.renewed_file_io import RenewedFileIO
-from jobs.write.store_file_io import StoreFileIO
+from jobs.write.renewed_file_io import RenewedFileIO, StoreFileIO
 
 ENDS = "s3.session-token-expires-at-ms"
 WAY = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "us-east-1", "s3.secret-access-key": "hidden"}

@@ -12,7 +12,7 @@ from jobs.catalog import client_properties
 from jobs.errors import FrazilError
 from jobs.spec.catalog import CatalogSettings
 from jobs.write.file_access import store_properties
-from jobs.write.store_file_io import StoreFileIO
+from jobs.write.renewed_file_io import StoreFileIO
 
 STORE = {"s3.endpoint": "https://127.0.0.1:1", "s3.region": "eu", "s3.connect-timeout": "3"}
 
