@@ -75,11 +75,7 @@ class WritesBranches(Protocol):
 
 
 def stream_table(catalog: Catalog, stream: WritesBranches, name: str) -> Table:
-    """A table of a stream, as the branch that the stream writes has it.
-
-    Raises:
-        NoSuchTableError: It is not there.
-    """
+    """A table of a stream, as the branch that the stream writes has it."""
     return on_branch(catalog.load_table(name), stream.branch_of(name))
 
 

@@ -174,11 +174,7 @@ class Discards:
         return replace(self, each=every[-MOST_KEPT:], forgotten=tuple(forgotten))
 
     def refuse_unfinished(self) -> None:
-        """See that nothing is about to be discarded.
-
-        Raises:
-            FrazilError: Something is, and not all of it is done.
-        """
+        """See that nothing is about to be discarded."""
         if (one := self.unfinished) is not None:
             raise FrazilError(
                 f"stream {self.stream}: {one.by} has decided to discard {one.rows:,} rows of branch {one.branch} "

@@ -255,9 +255,6 @@ def refuse_recreated(
         before: Uuids by name, of the tables that the stream knows.
         now: The same, of the tables as they are.
         empty: The names of those that were made for the stream and have no rows.
-
-    Raises:
-        TargetRecreatedError: One is not.
     """
     for name, uuid in now.items():
         if before.get(name, uuid) != uuid:

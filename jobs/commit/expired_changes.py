@@ -57,11 +57,7 @@ class ExpiredChanges:
 
 
 def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges | None:
-    """What a changelog's properties say; None as long as all changes are there.
-
-    Raises:
-        FrazilError: Somebody has changed the property.
-    """
+    """What a changelog's properties say; None as long as all changes are there."""
     try:
         text = whole_property(properties, EXPIRED_CHANGES)
         if text is None:

@@ -77,9 +77,6 @@ def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Sche
 
     Args:
         own: Metadata of its own table.
-
-    Raises:
-        FrazilError: As `follower_rows`.
     """
     schema = spec.kafka_columns.added_to(follower_rows(spec, own, name))
     paths = spec.table.identifiers
@@ -97,9 +94,6 @@ def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, nam
 
     Returns:
         Refused with what stands in the way, also if Kafka's columns do.
-
-    Raises:
-        FrazilError: As `follower_rows`.
     """
     rows, table = follower_rows(spec, own, name), follower.schema()
     kafka = spec.kafka_columns

@@ -101,11 +101,7 @@ def line_at_head(metadata: TableMetadata) -> Line | None:
 
 
 def older_versions(table: Table) -> Iterator[TableMetadata]:
-    """The former versions of the table's metadata that are still there, newest first.
-
-    Raises:
-        OSError: The storage does not answer.
-    """
+    """The former versions of the table's metadata that are still there, newest first."""
     for entry in reversed(table.metadata.metadata_log):
         try:
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))

@@ -55,11 +55,7 @@ def undecided(latest: Positions, watermarks: Positions) -> dict[TopicPartition, 
 
 
 def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on when a topic of the same name is another topic.
-
-    Raises:
-        TopicRecreatedError: Naming the first such topic.
-    """
+    """Refuse to go on when a topic of the same name is another topic."""
     for topic, identity in before.items():
         if another_topic(identity, now.get(topic)):
             raise TopicRecreatedError(
@@ -74,9 +70,6 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
 
     Args:
         before: Topics that the stream has read already, with what it could know of them.
-
-    Raises:
-        FrazilError: Naming them.
     """
     told = {partition.topic for partition in log.leader_epochs}
     found = [topic for topic in without_id(log.topics) if topic not in before and topic not in told]
@@ -94,9 +87,6 @@ def check_continuity(stream: str, position: Positions, departures: Positions) ->
     Args:
         position: Up to where it was read.
         departures: Where a log is no longer the one that was read.
-
-    Raises:
-        TopicRecreatedError: Naming the first such topic, and all of its partitions.
     """
     if not departures:
         return

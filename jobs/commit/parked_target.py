@@ -122,11 +122,7 @@ def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
 
 
 def parked_target(spec: StreamSpec, catalog: Catalog, name: str, uuid: str) -> ParkedTarget:
-    """The target that stands for a parked table, read.
-
-    Raises:
-        RolledBackError: The dead letters were rolled back.
-    """
+    """The target that stands for a parked table, read."""
     target = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
     target.read()
     return target

@@ -125,11 +125,7 @@ def _is_one(problem: BaseException, kinds: Collection[tuple[str, str]], codes: C
 
 @contextlib.contextmanager
 def permitted(stream: str, table: str) -> Iterator[None]:
-    """Tell, of what is asked of a catalog about one table within the block, that it may not be asked.
-
-    Raises:
-        TableForbiddenError: The catalog refuses that to this user.
-    """
+    """Tell, of what is asked of a catalog about one table within the block, that it may not be asked."""
     try:
         yield
     except Exception as problem:

@@ -95,11 +95,7 @@ def remade_property(branch: str) -> str:
 
 
 def last_remade(metadata: TableMetadata, branch: str) -> Remade | None:
-    """The last time that a branch was remade; None if it never was.
-
-    Raises:
-        FrazilError: Another version wrote it.
-    """
+    """The last time that a branch was remade; None if it never was."""
     text = metadata.properties.get(remade_property(branch))
     if not text:
         return None

@@ -252,11 +252,7 @@ def lost_ranges(stamps: NewestStamps, anchor: str, table: str) -> Ranges:
 
 
 def refuse_restored(stream: str, stamps: NewestStamps, anchor: str, uuids: Mapping[str, str]) -> None:
-    """See that every table has the commits that the others know; arguments as of `restored_tables`.
-
-    Raises:
-        RolledBackError: One was restored from older metadata.
-    """
+    """See that every table has the commits that the others know; arguments as of `restored_tables`."""
     for name in restored_tables(stamps, anchor, uuids):
         raise restored(stream, name, lost_ranges(stamps, anchor, name))
 

@@ -60,11 +60,7 @@ class CommitSession:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lease for the length of the block, with an epoch above every one that a table knows.
-
-        Raises:
-            LeaseHeldError: Another process holds it.
-        """
+        """Hold the lease for the length of the block, with an epoch above every one that a table knows."""
         self.epoch = self.lease.acquire(above=max((each.greatest_epoch() for each in self.targets.values()), default=0))
         try:
             yield

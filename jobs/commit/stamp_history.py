@@ -49,11 +49,7 @@ class History:
 
 
 def history_of(table: Table, stream: str) -> History:
-    """As `history`, and where the present metadata do not show it, the older versions of them are read as well.
-
-    Raises:
-        OSError: They are needed, and the storage does not answer.
-    """
+    """As `history`, and where the present metadata do not show it, the older versions of them are read as well."""
     return history(table.metadata, stream, older_versions(table))
 
 

@@ -42,9 +42,6 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
 
     Returns:
         The table as it is now: if somebody committed meanwhile, as he left it.
-
-    Raises:
-        FrazilError: Engines would not read it.
     """
     name = ".".join(table.name())
     refuse_names(name, schema, spec)

@@ -210,11 +210,7 @@ class Target:
         return stamp_history.greatest_epoch(self.table.metadata, self.stream)
 
     def refuse_later_claim(self, epoch: int) -> None:
-        """Ask the catalog whether a later driver has been here.
-
-        Raises:
-            FencedError: One has.
-        """
+        """Ask the catalog whether a later driver has been here."""
         try:
             theirs = stamp_history.greatest_epoch(self._loaded().metadata, self.stream)
         except NoSuchTableError:
@@ -310,7 +306,6 @@ class Target:
             The answer of the proposal that landed, or that has nothing to commit.
 
         Raises:
-            FencedError: A driver of a later epoch was here.
             CommitRefusedError: The catalog refused again and again, unless `given_up` says otherwise.
         """
 

@@ -231,11 +231,7 @@ class GroupDriver:
         )
 
     def _refuse_other_secrets(self, spec: StreamSpec) -> None:
-        """Raise if a stream names other secrets in its file than those that are carried.
-
-        Raises:
-            FrazilError: It does.
-        """
+        """Raise if a stream names other secrets in its file than those that are carried."""
         own = frozenset(secrets_in(spec))
         if self._streams and own != self._secrets:
             names = ", ".join(sorted(str(each) for each in own ^ self._secrets))

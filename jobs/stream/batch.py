@@ -37,7 +37,6 @@ from jobs.stream.second_run import (
     time_as_decided,
     unknown_as_decided,
 )
-from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 from jobs.stream.tolerance import Breaker
 
@@ -272,10 +271,10 @@ class BatchRunner:
         try:
             self._breaker.check(results)
         except ToleranceError as stop:
-            if message := publish_stopped_record(self._stream, results):
-                raise type(stop)(
-                    f"{stop.message} {message}", fix=stop.fix, failed=stop.failed, read=stop.read
-                ) from None
+            topic, tolerance = self._stream.spec.errors.topic, self._stream.spec.errors.tolerance
+            if topic is not None and topic.stops and tolerance == "none":
+                said = f"{stop.message} It is not put into topic {topic.name}: topic.stops has no effect any more."
+                raise type(stop)(said, fix=stop.fix, failed=stop.failed, read=stop.read) from None
             raise
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:

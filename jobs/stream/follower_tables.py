@@ -98,11 +98,7 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
 
 
 def refuse_bare(spec: StreamSpec, own: Schema) -> None:
-    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none.
-
-    Raises:
-        FrazilError: It has Kafka's columns alone.
-    """
+    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none."""
     if not {each.name for each in own.fields} - spec.kafka_columns.names:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has no column but Kafka's own, and the columns of all "
@@ -129,9 +125,6 @@ class FollowerTables:
 
         Raises:
             SchemaChangeError, CommitDeniedError: One cannot take them, or refuses them; the message names it.
-            TableUnableError: Likewise one that is parked for that.
-            FrazilError: The own table has lost what the file speaks of.
-            FencedError: Another driver has taken the stream over.
         """
         stream, spec = self._stream, self._stream.spec
         if spec.tables_follow:
@@ -149,9 +142,6 @@ class FollowerTables:
 
         Args:
             decided: Gives the metadata of a table that says columns, as the batch was decided on.
-
-        Raises:
-            SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.
         """
         for name in self._leaders:
             self._follow_all(name, decided(name), batch, " as they were for a batch that other tables have")

@@ -55,9 +55,6 @@ def begin_dropped_anew(stream: OpenStream) -> None:
 
     Each gets what comes from the coordinator's position on, once a record names it: what `frazil accept --recreated`
     does, of a stream whose file says so beforehand.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
     """
     newest, catalog, anchor = stream.anchor.newest, stream.anchor.catalog, stream.anchor
     if newest is None or stream.spec.route is None or not stream.spec.route.recreate:

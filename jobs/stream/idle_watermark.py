@@ -55,11 +55,7 @@ class IdleWatermark:
             work.watermark(stream.watermark_ms)
 
     def look(self) -> None:
-        """Move the watermark on if it is time; asks Kafka only if that may be so.
-
-        Raises:
-            FencedError: Another driver has the stream.
-        """
+        """Move the watermark on if it is time; asks Kafka only if that may be so."""
         if self._event_time is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_seconds

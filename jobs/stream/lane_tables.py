@@ -102,9 +102,6 @@ class LaneTables:
 
         Args:
             read: What the batch reads of its topics.
-
-        Raises:
-            RolledBackError: It was a target before, and was rolled back since.
         """
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
@@ -162,11 +159,7 @@ class LaneTables:
 
 
 def first_columns(spec: StreamSpec, stream: OpenStream, log_state: LogState) -> NewColumns:
-    """The columns of a new table: of its topics' newest schemas in a registry, or of the batch's first records.
-
-    Raises:
-        RecordsAwaitedError, SchemaAwaitedError: Nothing says them.
-    """
+    """The columns of a new table: of its topics' newest schemas in a registry, or of the batch's first records."""
     return new_columns(spec, stream.settings, log_state, log_state.earliest)
 
 

@@ -111,9 +111,6 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
     Args:
         spec: The stream as the table's rows are made.
-
-    Raises:
-        FrazilError: With the columns.
     """
     if spec.decode.declares_all or not (spec.chain or spec.rules or spec.shapes):
         return
@@ -127,11 +124,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
 
 def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
-    """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time.
-
-    Raises:
-        FrazilError: With what is wrong.
-    """
+    """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time."""
     if problems := event_time_problems_of(spec.event_time, table):
         raise FrazilError(
             f"stream {spec.stream}: event_time, in table {name}: {problems[0][1]}.",

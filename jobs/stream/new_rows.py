@@ -127,9 +127,6 @@ def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> N
 
     Args:
         problems: Each with its place in the file.
-
-    Raises:
-        FrazilError: There are some.
     """
     if problems:
         file = f"streams/{spec.stream}.yaml"
@@ -234,11 +231,7 @@ def _sampling(
 
 
 def _without_own_names(rows: Schema) -> Schema:
-    """The columns, none of which has a name that only frazil's own may have.
-
-    Raises:
-        BadWriterSchema: One has.
-    """
+    """The columns, none of which has a name that only frazil's own may have."""
     if own := [each.name for each in rows.fields if each.name.lower().startswith(KAFKA_COLUMN_PREFIX)]:
         raise BadWriterSchema(
             f"the field {own[0]} would be a column, and names that start with {KAFKA_COLUMN_PREFIX} are kept for "

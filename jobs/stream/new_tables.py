@@ -117,9 +117,6 @@ class NewTables:
         """The table of a value as a target; None if one of that name is there that is not for its rows.
 
         One that follows the own table is made as that is by which the tasks make rows, whatever it has become since.
-
-        Raises:
-            RolledBackError: It was a target before, and was rolled back since.
         """
         stream = self._stream
         found: Table | None = None

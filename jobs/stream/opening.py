@@ -86,11 +86,7 @@ def opened(
 def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
-    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again.
-
-    Raises:
-        MovedMeanwhileError: Another process did so each time.
-    """
+    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again."""
     for left in reversed(range(_OPENINGS)):
         stream, lease = _read(spec, settings, catalog, kafka, state)
         step("before_lease")

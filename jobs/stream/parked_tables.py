@@ -46,7 +46,6 @@ def take_places(stream: OpenStream) -> frozenset[str]:
         Those that were parked now, and are claimed.
 
     Raises:
-        FencedError: A driver of a later epoch was here.
         TargetRecreatedError, TableForbiddenError: A table is gone, or may not be read, that is not to be parked.
     """
     newest, catalog = stream.anchor.newest, stream.anchor.catalog
@@ -82,9 +81,6 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
 
     Args:
         unable: Why each takes no commits.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
     """
     if not unable:
         return

@@ -25,9 +25,6 @@ def refuse_passing_over(
 
     Args:
         remembered: The tables that the stream wrote last, by the lease.
-
-    Raises:
-        GapError: With the records that would be passed over.
     """
 
     def newest(names: Iterable[str]) -> dict[str, Stamp]:

@@ -103,9 +103,6 @@ class StreamQuery:
         poll_seconds: How often its end is looked for.
         on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
         on_batch: Told what a batch did, and where the stream stands then.
-
-    Raises:
-        FencedError: The stream is lost.
     """
 
     def __init__(
@@ -232,7 +229,6 @@ class StreamQuery:
         Raises:
             PySparkException, Py4JError: The query failed; the topics' own state says why.
             FencedError: The stream was lost, whatever the query failed of.
-            FrazilError: What a batch itself raised.
         """
         query = self._query
         assert query is not None
@@ -269,11 +265,7 @@ class StreamQuery:
                 self._in_batch.release()
 
     def run(self, spark: SparkSession) -> None:
-        """Start it and wait for its end, however long that takes; an interrupt stops it at once.
-
-        Raises:
-            PySparkException, Py4JError, FrazilError: As `wait` does.
-        """
+        """Start it and wait for its end, however long that takes; an interrupt stops it at once."""
         try:
             self.start(spark)
             while not self.wait(3600.0):
@@ -289,11 +281,7 @@ class StreamQuery:
                 _stop(self._query)
 
     def _refuse_lost(self) -> None:
-        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file.
-
-        Raises:
-            FencedError: It was.
-        """
+        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file."""
         # A store that cannot be asked says nothing.
         with contextlib.suppress(OSError):
             self._stream.lease.verify()

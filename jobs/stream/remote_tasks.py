@@ -71,9 +71,6 @@ def refuse_unseen(files: Iterable[DataFile], master: str) -> None:
 
     Args:
         files: Which tasks wrote, and that no table names yet. Those in an object store are not asked for.
-
-    Raises:
-        FrazilError: One is not there, or has another size.
     """
     for file in files:
         folder = local_folder(file.file_path)

@@ -238,9 +238,6 @@ def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Targ
         action: Leaves nothing behind when it fails.
         targets: Whose keys are renewed.
         what: Is done, for the log.
-
-    Raises:
-        Exception: As of `action`.
     """
     try:
         return action()

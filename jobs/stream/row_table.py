@@ -172,11 +172,7 @@ def new_decoded(spec: StreamSpec, new: Callable[[], NewColumns] | None) -> Calla
 
 
 def refuse_unfollowed(spec: StreamSpec, found: OpeningColumns) -> None:
-    """Refuse to go on where a table does not follow its stream's file by itself.
-
-    Raises:
-        FrazilError: With what would have to change.
-    """
+    """Refuse to go on where a table does not follow its stream's file by itself."""
     name = spec.table.name
     if found.refused:
         raise FrazilError(

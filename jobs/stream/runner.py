@@ -117,8 +117,6 @@ class StreamRunner:
 
         Raises:
             FencedError, LeaseHeldError: Another driver has the stream.
-            StreamStopped: An operator has to answer.
-            FrazilError: What else stands in the way.
         """
         with contextlib.ExitStack() as watching:
             if self._shared is not None:

@@ -129,7 +129,6 @@ class SchemaEvolution:
 
         Raises:
             SchemaChangeError: The policy is to stop the stream for such a change.
-            FencedError: Another driver has taken the stream over.
         """
         if not needs:
             return None

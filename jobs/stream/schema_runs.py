@@ -56,8 +56,6 @@ class SchemaRuns:
 
         Raises:
             SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
-            TableUnableError: Likewise, a table whose alteration the catalog refuses is parked.
-            FencedError: Another driver has taken the stream over.
         """
         targets, made = self._stream.targets, Counter[str]()
         for number in range(_MOST_RUNS):
@@ -107,10 +105,6 @@ class SchemaRuns:
 
         Returns:
             As `run`.
-
-        Raises:
-            SchemaChangeError: A table cannot take those rows any more.
-            FencedError: Another driver has taken the stream over.
         """
         stream = self._stream
         before, decided = copy.deepcopy(stream.refused), partial(table_as_decided, stream, needs)

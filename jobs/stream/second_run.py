@@ -226,9 +226,6 @@ def refuse_other_failures(
 
     A table that still lacks the batch may have been altered since, so that it holds a row of it no more. The dead
     letters have the batch already, and the record would be in neither.
-
-    Raises:
-        FrazilError: With the tables that lack the batch.
     """
     newest = stream.anchor.newest
     if newest is None or newest.failed is None or not needs[stream.anchor.name].nothing:
@@ -290,9 +287,6 @@ def as_before_it_was_parked(
 
     Args:
         run: Runs the tasks, by a plan of what the stream says then.
-
-    Raises:
-        StreamStopped: Neither has the records fail that failed; the files are dropped.
     """
     seen, results = run()
     # Also one that has the batch itself: what it could not hold is a letter, and in no other table.

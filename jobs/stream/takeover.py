@@ -55,7 +55,6 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     Raises:
         MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
         FencedError: A driver of the same or a later epoch was here.
-        NoHistoryError: The catalog forgets the snapshots of a table.
     """
     spec = stream.spec
     step("before_claim")
@@ -124,10 +123,6 @@ def add_named_tables(stream: OpenStream) -> None:
 
     A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
     That driver's file may have known no table for the late rows of such a one: it is made.
-
-    Raises:
-        TargetRecreatedError: One is gone.
-        RolledBackError: One was rolled back.
     """
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
     for name in stream.spec.target_names:
@@ -170,9 +165,6 @@ def forget_retired(stream: OpenStream) -> None:
 
     A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
     of its name, that would be taken for what was landed of it.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
     """
     anchored = stream.anchor.newest
     with parking_where_unable(stream) as on:
@@ -332,9 +324,6 @@ def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) 
         target: Claimed just now.
         claim_again: Commits another empty snapshot: the first one of a table has none before it, and beside an expiry
             of everything one claim says nothing.
-
-    Raises:
-        NoHistoryError: It is not, time and again.
     """
     if isinstance(target.catalog, MetastoreCatalog):
         return

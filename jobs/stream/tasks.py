@@ -217,9 +217,6 @@ def event_time_plan(
         columns: Its table's, under the schema by which the batch is decided on; None where each table
             has its own.
         now: When the batch is planned.
-
-    Raises:
-        FrazilError: The table does not have the column any more.
     """
     if (event_time := stream.spec.event_time) is None:
         return None

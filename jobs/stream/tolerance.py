@@ -207,11 +207,7 @@ class Breaker:
         self._seen: int = stop.sequence if stop is not None and self._forgives(stop) else -1
 
     def check(self, results: TaskResults) -> None:
-        """Stop the stream if too many records failed in the batch, or in the window with it.
-
-        Raises:
-            ToleranceError: They did.
-        """
+        """Stop the stream if too many records failed in the batch, or in the window with it."""
         counts = results.counts()
         try:
             newest = self._stream.anchor.newest

@@ -61,11 +61,7 @@ class WriterSchemas:
         self.known.add(learned)
 
     def refuse_remade(self) -> None:
-        """Raise if the registry was seen to be made anew.
-
-        Raises:
-            RegistryRemadeError: It was.
-        """
+        """Raise if the registry was seen to be made anew."""
         if self.remade is not None:
             raise self.remade
 

@@ -138,9 +138,6 @@ def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
 
     Args:
         spec: Its partition fields, by the field ids of `schema`.
-
-    Raises:
-        FrazilError: There are some.
     """
     if problems := [why for _, why in name_problems(schema, partition_names(schema, [spec]))]:
         raise FrazilError(
@@ -155,11 +152,7 @@ def _numbered(table: Table, name: str) -> Table:
 
 
 def refuse_format(metadata: TableMetadata, name: str) -> None:
-    """Refuse a table that frazil cannot commit to.
-
-    Raises:
-        FrazilError: It is of another format version than 2.
-    """
+    """Refuse a table that frazil cannot commit to."""
     if metadata.format_version < 2:
         # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
         raise FrazilError(
