@@ -83,8 +83,8 @@ class RolledBackError(StreamStopped):
     """Somebody rolled a target back to before the stream's last commit."""
 
 
-class TargetRecreatedError(StreamStopped):
-    """A target is not the table that the stream wrote before.
+class _TableStop(StreamStopped):
+    """A target stops the stream.
 
     Attributes:
         table: Its name.
@@ -93,22 +93,18 @@ class TargetRecreatedError(StreamStopped):
     def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
         super().__init__(message, fix=fix)
         self.table: str = table
+
+
+class TargetRecreatedError(_TableStop):
+    """A target is not the table that the stream wrote before."""
 
 
 class TableGoneError(TargetRecreatedError):
     """A target was dropped, or renamed."""
 
 
-class TableForbiddenError(StreamStopped):
-    """The catalog does not let this user load a target.
-
-    Attributes:
-        table: Its name.
-    """
-
-    def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
-        super().__init__(message, fix=fix)
-        self.table: str = table
+class TableForbiddenError(_TableStop):
+    """The catalog does not let this user load a target."""
 
 
 class TableDroppedError(FrazilError):

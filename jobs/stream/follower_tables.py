@@ -41,10 +41,9 @@ from jobs.steps import step
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
+from jobs.stream.row_table import ensure_table_of_rows
+from jobs.write.table_creation import refuse_format
 from jobs.write.table_remaking import as_made_property, is_as_made, late_rows_property
-from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 
@@ -61,17 +60,10 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
     Raises:
         SchemaChangeError: It cannot take the columns; the message names each.
     """
-    schema, settings = new_follower_schema(spec, own, name), spec.table_settings(name)
-    partitions = partition_spec(settings.partition_by, schema)
+    schema = new_follower_schema(spec, own, name)
     late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
-    table = ensure_table(
-        catalog,
-        name,
-        schema,
-        partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
-        location=settings.location,
-        order=sort_order(settings.sort_by, schema),
+    table, partitions = ensure_table_of_rows(
+        catalog, name, spec.table_settings(name), schema, as_made_property(spec.stream) | late
     )
     refuse_format(table.metadata, name)
     if is_as_made(table.metadata, spec.stream) and (

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
@@ -25,13 +22,12 @@ from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
 from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
+from jobs.stream.new_tables import FOREIGN, is_foreign
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.routed_tables import ensure_late_lane
 from jobs.stream.row_table import ensure_row_table
 
 log = logging.getLogger(__name__)
-
-_FOREIGN = "names a table of this stream: {name} is there, and is not"
 
 
 class LaneTables:
@@ -50,8 +46,8 @@ class LaneTables:
         """See which topics of a batch that was decided on name tables of somebody else; none is made any more."""
         if self._stream.spec.own_columns:
             for name, topics in self._missing(ranges).items():
-                if not self._of_file(name) and self._is_foreign(name):
-                    self._refused(sorted(topics), _FOREIGN.format(name=name))
+                if not self._of_file(name) and is_foreign(self._stream, name):
+                    self._refused(sorted(topics), FOREIGN.format(name=name))
 
     def ensure(self, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
         """Make the tables that a batch needs and that are not there.
@@ -105,8 +101,8 @@ class LaneTables:
         """
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
-        if not of_file and self._is_foreign(name):
-            self._refused(topics, _FOREIGN.format(name=name))
+        if not of_file and is_foreign(self._stream, name):
+            self._refused(topics, FOREIGN.format(name=name))
             return []
         try:
             there = catalog.table_exists(name)
@@ -132,14 +128,6 @@ class LaneTables:
 
     def _of_file(self, name: str) -> bool:
         return self._stream.spec.route is not None and name in self._stream.spec.route.table_names
-
-    def _is_foreign(self, name: str) -> bool:
-        """Whether a table of the name is there that was not made for the stream: none of Iceberg's, too."""
-        try:
-            found = existing_table(self._stream.anchor.catalog, name)
-        except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
-            return True
-        return found is not None and not belongs_to(found.metadata, self._stream.id)
 
     def _ensured(self, spec: StreamSpec, read: Ranges) -> Table:
         stream = self._stream

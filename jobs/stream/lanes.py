@@ -124,7 +124,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
 
 def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
-    """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time."""
+    """Refuse a table that lacks the column of the event time, or has it of another type."""
     if problems := event_time_problems_of(spec.event_time, table):
         raise FrazilError(
             f"stream {spec.stream}: event_time, in table {name}: {problems[0][1]}.",

@@ -37,7 +37,7 @@ from jobs.write.table_remaking import is_as_made
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
-_FOREIGN = "names a table of this stream: {name} is there, and is not"
+FOREIGN = "names a table of this stream: {name} is there, and is not"
 _DROPPED = "names a table that is dropped again and again: {name}"
 _LOOKS = 3
 _UNFIT = "names a table that holds the rows: {name} is there, and does not"
@@ -137,7 +137,7 @@ class NewTables:
         else:
             if found is not None:
                 self._passing.add(lacked.value)
-            return self._refused(lacked, (_FOREIGN if found is None else _DROPPED).format(name=name))
+            return self._refused(lacked, (FOREIGN if found is None else _DROPPED).format(name=name))
         target = stream.new_target(name)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
@@ -149,7 +149,7 @@ class NewTables:
         if found is None:
             return None
         if not belongs_to(found.metadata, stream.id):
-            return _FOREIGN.format(name=name)
+            return FOREIGN.format(name=name)
         if is_as_made(found.metadata, stream.id):
             return None
         if stream.spec.tables_follow:
@@ -162,3 +162,12 @@ class NewTables:
         """No record may stop the stream by what it says: those of the value follow `unmatched`."""
         log.warning("stream %s: the record at %s %s", self._stream.id, lacked.at, why)
         self._stream.refused_values[lacked.value] = why
+
+
+def is_foreign(stream: OpenStream, name: str) -> bool:
+    """Whether a table of the name is there that was not made for the stream, or that is none of Iceberg's."""
+    try:
+        found = existing_table(stream.anchor.catalog, name)
+    except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+        return True
+    return found is not None and not belongs_to(found.metadata, stream.id)

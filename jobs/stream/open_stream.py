@@ -159,7 +159,7 @@ class OpenStream(CommitSession):
         return self.targets[self.spec.coordinator]
 
     def refuse_taken_over(self) -> None:
-        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, perhaps no other table."""
+        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, and perhaps no other."""
         self.lease.verify()
         self.anchor.refuse_later_claim(self.epoch)
 

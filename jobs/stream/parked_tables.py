@@ -141,28 +141,32 @@ def _from(stream: OpenStream, target: Target, anchored: Stamp, position: Positio
     return make
 
 
-@contextlib.contextmanager
-def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Park, at the end of the block, the targets that turned out to take no commits within it.
-
-    Gives:
-        A block for what is done on one target; it ends where the target is unable, and is to be parked for that.
-
-    Raises:
-        TargetRecreatedError, TableForbiddenError, CommitDeniedError: Of a target that is not.
-    """
-    unable: dict[str, str] = {}
+def _noting(
+    stream: OpenStream, problems: tuple[type[StreamStopped], ...], unable: dict[str, str]
+) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+    """A block for what is done on one target; notes that the target is unable, if it is to be parked for that."""
 
     @contextlib.contextmanager
     def on(name: str) -> Iterator[None]:
         try:
             yield
-        except UNABLE as problem:
+        except problems as problem:
             if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
                 raise
             unable[name] = problem.message
 
-    yield on
+    return on
+
+
+@contextlib.contextmanager
+def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
+    """Park, at the end of the block, the targets that turned out to take no commits within it.
+
+    Gives:
+        A block for what is done on one target.
+    """
+    unable: dict[str, str] = {}
+    yield _noting(stream, UNABLE, unable)
     park(stream, unable)
 
 
@@ -195,25 +199,13 @@ def parked_where_refused(
         refused: What a table raises that refuses it.
 
     Gives:
-        A block for what is done on one table; it ends where the table refuses it, and is parked for that.
+        A block for what is done on one table.
 
     Raises:
-        TableUnableError: One does, and is parked; the stream is to be opened again.
-        StreamStopped: One does, and is not to be parked.
-        FencedError: One does, and another driver has taken the stream over.
+        TableUnableError: One was parked; the stream is to be opened again.
     """
     unable: dict[str, str] = {}
-
-    @contextlib.contextmanager
-    def on(name: str) -> Iterator[None]:
-        try:
-            yield
-        except refused as problem:
-            if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
-                raise
-            unable[name] = problem.message
-
-    yield on
+    yield _noting(stream, refused, unable)
     if unable:
         stream.lease.verify()
         park(stream, unable)

@@ -38,6 +38,9 @@ from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
 from jobs.write.file_access import refused_keys
 
+log = logging.getLogger(__name__)
+
+
 Result = TypeVar("Result")
 
 FIRST_DELAY = 0.3
@@ -224,9 +227,6 @@ def query_failure_text(problem: BaseException, limit: int = 600) -> str:
     if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
         text = f"{before.strip()} {raised[-1]}".strip()
     return text[:limit] + ("…" if len(text) > limit else "")
-
-
-log = logging.getLogger(__name__)
 
 
 def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Target], what: str) -> Result:

@@ -16,9 +16,7 @@ from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.stream.follower_tables import ensure_follower
-from jobs.stream.row_table import ensure_row_table
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.stream.row_table import ensure_row_table, ensure_table_of_rows
 from jobs.write.table_remaking import (
     as_made_property,
     differs,
@@ -27,7 +25,6 @@ from jobs.write.table_remaking import (
     made_for,
     made_for_late_rows,
 )
-from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 
@@ -139,17 +136,10 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     """
     if spec.tables_follow:
         return ensure_follower(spec, catalog, stream_table(catalog, spec, spec.table.name).metadata, name)
-    schema, settings = spec.table_schema_for(name), spec.table_settings(name)
-    partitions = partition_spec(settings.partition_by, schema)
+    schema = spec.table_schema_for(name)
     late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
-    table = ensure_table(
-        catalog,
-        name,
-        schema,
-        partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
-        location=settings.location,
-        order=sort_order(settings.sort_by, schema),
+    table, partitions = ensure_table_of_rows(
+        catalog, name, spec.table_settings(name), schema, as_made_property(spec.stream) | late
     )
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
         table = remade_table(table, spec.stream, schema, partitions)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -23,6 +24,7 @@ from jobs.formats.decoder_spec import undeclared_column
 from jobs.schema.decoded_columns import DecodedColumns, decoded_properties
 from jobs.schema.long_properties import properties_in_parts
 from jobs.spec.models import StreamSpec
+from jobs.spec.table import Table as TableSettings
 from jobs.spec.transform.passing import misfit_fix
 from jobs.spec.transform.shaping import first_decoded, key_fields
 from jobs.steps import step
@@ -31,6 +33,24 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
 from jobs.write.table_remaking import as_made_property, differs, is_as_made
 from jobs.write.table_sort_order import sort_order
+
+log = logging.getLogger(__name__)
+
+
+def ensure_table_of_rows(
+    catalog: Catalog, name: str, settings: TableSettings, schema: Schema, properties: Mapping[str, str]
+) -> tuple[Table, PartitionSpec]:
+    """A table of rows, created if it is not there, and the partition spec that a new one gets.
+
+    Args:
+        settings: Of the table, in the stream's file.
+        properties: Of a new table, beside those of its settings.
+    """
+    partitions = partition_spec(settings.partition_by, schema)
+    properties = create_table_properties(settings.properties, schema) | dict(properties)
+    order = sort_order(settings.sort_by, schema)
+    table = ensure_table(catalog, name, schema, partitions, properties, location=settings.location, order=order)
+    return table, partitions
 
 
 def ensure_row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
@@ -67,10 +87,8 @@ def ensure_row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewCo
             f"stream {spec.stream}: table {name} does not exist, and the stream's file does not declare its columns.",
             fix=f"frazil run {spec.stream}, which creates it",
         )
-    properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream) | kept
-    partitions = partition_spec(spec.table.partition_by, schema)
-    order = sort_order(spec.table.sort_by, schema)
-    table = ensure_table(catalog, name, schema, partitions, properties, location=spec.table.location, order=order)
+    kept |= as_made_property(spec.stream)
+    table, partitions = ensure_table_of_rows(catalog, name, spec.table, schema, kept)
     if (
         (declared or spec.shapes)
         and is_as_made(table.metadata, spec.stream)
@@ -99,9 +117,6 @@ def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
             f"stream {spec.stream}: table {spec.table.name} has a column that JSON does not fill: {column}.",
             fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
         )
-
-
-log = logging.getLogger(__name__)
 
 
 def table_by_file(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:

@@ -25,6 +25,8 @@ from jobs.stream.results import TaskResults
 from jobs.system.typed_json import decode_json
 from jobs.task.tally import Example, Tally
 
+log = logging.getLogger(__name__)
+
 
 class WindowToleranceError(ToleranceError):
     """Too many records failed within the window of several batches."""
@@ -155,8 +157,6 @@ def _described(example: Example) -> str:
         f"{example.error_class} in {example.stage}{detail}{field}{needs}"
     )
 
-
-log = logging.getLogger(__name__)
 
 _KEY = "window-stop.json"
 

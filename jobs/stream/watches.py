@@ -30,6 +30,9 @@ from jobs.system.threads import background_thread
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
+
 EVERY_SECONDS = 10.0
 # Workers that only wait for their next task use nothing; one that waits for Kafka uses more of a core than this.
 _AT_WORK = 0.003
@@ -130,9 +133,7 @@ class JvmWatch:
             self._work.made_progress(time.time())
 
 
-log = logging.getLogger(__name__)
-
-_EVERY_SECONDS = 60.0
+_HEALTH_SECONDS = 60.0
 
 
 class HealthWatch:
@@ -163,7 +164,7 @@ class HealthWatch:
 
     def red(self) -> bool:
         """Whether it is, and the file asks for it. A store that cannot be read changes nothing."""
-        due = self._looked_at is None or self._clock() - self._looked_at >= _EVERY_SECONDS
+        due = self._looked_at is None or self._clock() - self._looked_at >= _HEALTH_SECONDS
         if self._slower and due:
             self._looked_at = self._clock()
             with contextlib.suppress(OSError):

@@ -12,6 +12,9 @@ from pyiceberg.manifest import DataFile
 
 from jobs.spec.catalog_properties import STORE_PREFIXES
 
+log = logging.getLogger(__name__)
+
+
 UNTOLD_SECONDS = 600.0
 """After which keys are asked for anew of which nobody says when they end."""
 
@@ -91,9 +94,6 @@ def store_properties(properties: Mapping[str, object]) -> dict[str, str]:
     and cannot be sent anywhere, and the table's properties, in which a stream's stamps are.
     """
     return {key: str(value) for key, value in properties.items() if key.startswith(STORE_PREFIXES)}
-
-
-log = logging.getLogger(__name__)
 
 
 def delete_unreferenced(io: FileIO, files: Iterable[DataFile]) -> None:

@@ -22,6 +22,8 @@ from jobs.errors import FrazilError, first_line
 from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.write.file_access import KeyAge, keys_of
 
+log = logging.getLogger(__name__)
+
 
 class StoreFileIO(PyArrowFileIO):
     """PyIceberg's FileIO, whose client of S3 trusts the authorities in the file of ``s3.ssl.cabundle`` alone."""
@@ -40,8 +42,6 @@ class StoreFileIO(PyArrowFileIO):
         options = made.__reduce__()[1][0]
         return S3FileSystem(**{**options, "tls_ca_file_path": str(named)})
 
-
-log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 10.0
 """Between two attempts at renewal, for as long as the present keys may hold."""
