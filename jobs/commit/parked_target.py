@@ -69,12 +69,10 @@ def held_by_letters(
 
 
 def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: Iterable[str]) -> dict[str, int]:
-    """How many letters the places of parked tables have, by their own stamps, or the coordinator's if that says more.
-
-    It does where the dead letters were dropped, or rolled back, since.
+    """How many letters the places of parked tables have, by their stamps, or the coordinator's if that says more.
 
     Args:
-        anchored: The coordinator's newest stamp.
+        anchored: The coordinator's newest stamp, which says more once dead letters were dropped, or rolled back.
         names: Of the tables; of one that is not parked nothing is told.
     """
     told = anchored.held if anchored else {}
@@ -89,8 +87,8 @@ def past_their_letters(
 ) -> dict[str, Stamp | None]:
     """The newest stamps where tables that were parked stand behind what letters hold for them; a replay brings that.
 
-    For the coordinator that is gone, whose stamp told which were. A table that was unparked has been claimed since its
-    letters were made, so its own stamp is of a later driver than theirs.
+    For a coordinator that is gone, whose stamp told which were. A table that was unparked was claimed after its
+    letters.
 
     Args:
         stamps: Of the stream's tables, by name.

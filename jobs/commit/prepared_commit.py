@@ -54,13 +54,11 @@ class PreparedCommit:
 
 
 def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Exception) -> bool:
-    """Ask the catalog whether a commit is in the table, however it was answered; the table is loaded anew.
+    """Ask the catalog whether a commit is in the table, however it was answered; updates the table's metadata.
 
-    Also a plain refusal is looked up: a client or a proxy that repeats a request by itself reports the conflict of the
-    repetition with the commit of the first.
+    A plain refusal is looked up, too: it may be of a repeated request whose first copy has landed.
 
     Args:
-        table: Committed to; its metadata becomes what the catalog has now.
         is_in: Whether metadata of the table has the commit.
         problem: How the commit was answered.
 

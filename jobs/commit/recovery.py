@@ -30,10 +30,8 @@ def lacking_targets(
 ) -> tuple[str, ...] | None:
     """The targets to recover: those that lack the pending record's batch, in the order of their commits.
 
-    A record may be stale: a driver that slept through a take-over can still write one after its successor has looked
-    for them. What such a record holds has been read by others since, in other ranges or under another configuration, so
-    it counts only as a whole: either the anchor is where it was when the tasks were planned, or its newest batch is
-    this one.
+    A driver that slept through a take-over may write a record late. So a record counts as a whole or not at all: either
+    the anchor is where it was when the tasks were planned, or its newest batch is this one.
 
     Args:
         planned: The record's targets.

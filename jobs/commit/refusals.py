@@ -29,16 +29,15 @@ def refusal(
 ) -> Exception:
     """The error of a commit that has not landed.
 
-    A client, a proxy or a load balancer may send a request twice. One copy may be refused because the other is just
-    changing the table, or because credentials expired between the two. So a refusal says nothing about the other copy,
-    unless no network is between. The manifests of a commit that may still land stay; orphan removal takes them.
+    A client, a proxy or a load balancer may send a request twice, so a refusal says nothing of the other copy. The
+    manifests of a commit that may still land stay, and orphan removal takes them.
 
     Args:
         table: As the catalog has it now.
         clean_up: Deletes the commit's manifests; called only if the catalog works in this process and refused the
-            commit for the state of the table.
-        after_sequence: The table's last sequence number when the commit was made. A commit on another branch takes the
-            next one, and catalogs tell that as a fault of the commit.
+            commit.
+        after_sequence: The table's last sequence number when the commit was made; catalogs tell one that has moved on,
+            by a commit on another branch, as a fault of the commit.
     """
     conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
     outnumbered = after_sequence is not None and last_sequence(table.metadata) != after_sequence
@@ -62,8 +61,7 @@ def refusal(
 def missing_manifest(table: Table, missing: FileNotFoundError) -> Exception:
     """The error of a commit that was not made, since a manifest of the table's head is gone.
 
-    A head that a compaction has followed may expire, with its manifests, while a stream without records still takes it
-    for the head.
+    A head that a compaction has followed may expire while a stream without records still takes it for the head.
 
     Args:
         table: As it was read; its metadata becomes what the catalog has now.

@@ -201,8 +201,7 @@ def reset_stamps(
 def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[ResetMove]) -> int | None:
     """What the stream is complete through after a reset, milliseconds since 1970.
 
-    Going back lowers it to what was true where the stream goes on: what the newest earlier stamp said that stood no
-    further, or nothing. Passing over leaves it: the records passed over are then none of the stream's.
+    Going back lowers it to what the newest stamp said that stood no further, or to nothing. Passing over leaves it.
 
     Args:
         newest: The anchor's newest stamp.

@@ -99,9 +99,8 @@ def rollback(
 ) -> dict[str, Stamp]:
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
-    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
-    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say, and
-    its watermark is what they say, too: by the later one all that is to be landed again would be late.
+    Landing again lowers what other targets prove about the rolled back table, and no position of theirs, so nothing
+    comes twice. Until then the stream is as complete, and its watermark as far, as the kept stamps say.
 
     Args:
         config: The present configuration, under which the records are landed again.

@@ -56,18 +56,13 @@ def history_of(table: Table, stream: str) -> History:
 def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata] | None = None) -> History:
     """Read the stamps of `stream` along the ancestors of main, and the property.
 
-    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Claims may be lost; if the newest
-    ancestor with a stamp is older than the last stamp that is no claim, somebody moved the branch.
-
-    Where no ancestor that is left carries a stamp, it has to be shown that the head came after the stream's last one
-    (see `lineage`). Parents alone do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the
-    table's first. What cannot be shown counts as rolled back; not for replays and queues, which stamp so rarely that
-    it would be the rule, and whose rows tell; and not for stamps of earlier versions. No row tells of a publication,
-    but each batch on the branch notes the line of main.
+    Only ancestors count. Claims may be lost; if the newest ancestor with a stamp is older than the last stamp that is
+    no claim, somebody moved the branch. If no ancestor with a stamp is left, it has to be shown that the head came
+    after the last stamp (see `lineage`). What cannot be shown counts as rolled back, but for replays and queues, which
+    stamp rarely and whose rows tell, and for stamps of earlier versions.
 
     Args:
-        older: Older versions of the metadata, newest first. Without them, what cannot be shown is told as `doubt`
-            alone.
+        older: Older versions of the metadata, newest first. Without them, what cannot be shown is `doubt` alone.
     """
     recorded = _property_stamp(metadata, stream)
     along = list(ancestors(metadata))

@@ -118,19 +118,12 @@ class Target:
         return self.branch != MAIN_BRANCH and not self.table.metadata.snapshots
 
     def renew_access(self, *, refused: bool = False) -> bool:
-        """Take new credentials for the table's files from the catalog, if it is time.
+        """Take new credentials for the files from the catalog, if it is time; returns whether there are others now.
 
-        A catalog may hand out credentials that live for an hour or less, and a driver lives for months. Where it says
-        when they end, new ones are taken in the middle of their life.
+        A catalog may hand out credentials that live for an hour or less. New ones are taken in the middle of that life.
 
         Args:
             refused: The store takes those that are here no longer, whatever was said of their life.
-
-        Returns:
-            Whether there are others now.
-
-        Raises:
-            FrazilError: The table is gone, or this user may not load it any more.
         """
         if isinstance(self.table.io, RenewedFileIO):
             try:

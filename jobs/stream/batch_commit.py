@@ -164,11 +164,8 @@ class BatchCommit:
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files that the record names, unless another driver may have read it.
 
-        Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
-        without a later claim, read after the record is gone, proves that nobody commits from it any more.
-
-        Raises:
-            FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
+        Whoever takes the stream over claims the tables before it looks for records. So without a later claim, once the
+        record is removed, nobody commits from it any more.
         """
         stream = self._stream
         stream.folder.store.delete(record)

@@ -49,10 +49,9 @@ class ColumnRefusals:
     def without_columns_of_failing(
         self, found: Evolution, schema: Schema, refused: Iterable[RefusedChange]
     ) -> Evolution:
-        """Changes without columns that may be those of records which fail, from now on, by a field that gets none.
+        """Changes without columns that may be those of records which fail from now on, by a field that gets none.
 
-        The tasks run again, and then only records that land need columns. Once too many fields are refused for that,
-        the records are those that needs name.
+        The tasks run again, and then only records that land need columns.
 
         Args:
             refused: What of it records fail by.

@@ -45,27 +45,17 @@ def valid_through(
     before_ms: int | None,
     earlier: ObservedEnds | None = None,
 ) -> int | None:
-    """The time through which the stream is complete: every record that was in its topics by then is in its tables.
+    """The time through which every record of the topics is in the tables; milliseconds since 1970, None if unknown.
 
-    Per partition, the latest of these holds:
-
-    - now, if it was read to the end of all that is there. Behind the end of what is decided there may be records of
-      open transactions, which come later and are not of later;
-    - an earlier observation's time, if it was read past the end that the log had then;
-    - the time of its newest record, if the broker set it when it took the record: then no later record is older. A time
-      that a producer sets says nothing of other records;
-    - what held before.
-
-    The stream is as complete as its least complete partition, and never less than it was.
+    Per partition the latest of these counts: now, if it was read to the end of all that is there, open transactions
+    included; the time of an earlier look, if it was read past the end of then; the time of its newest record, if the
+    broker set it; what held before. The least complete partition decides, and the time never goes back.
 
     Args:
         end: The next offsets after the batch.
         now: The ends of the logs after the tasks had read.
         before_ms: What held before.
         earlier: The ends of the logs at an earlier time.
-
-    Returns:
-        Milliseconds since 1970, UTC, or None if nothing can be said.
     """
     appended: dict[TopicPartition, int] = {}
     for tally in tallies:

@@ -201,16 +201,13 @@ def named_rows(
 ) -> Schema | None:
     """The columns that hold the records of all writer schemas that a sample names; None where it names none.
 
-    The columns are those of `merged_columns`, the schema of most records first. Ids that the registry does not know,
-    and schemas that are none of the format, are left out: their records fail one by one.
+    They are those of `merged_columns`, the schema of most records first. Unknown ids and schemas of another format are
+    left out: their records fail one by one.
 
     Args:
         find: Gives the schema of an id; raises ValueProblem for one that is unknown.
         part: Of the records, whose schemas are meant.
         named: Where they name them.
-
-    Raises:
-        OSError: The registry cannot be asked.
     """
     found: list[Schema] = []
     counts: list[int] = []

@@ -24,9 +24,7 @@ NOTE = "route.recreate: dropped, and begun anew by the driver"
 
 
 def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
-    """Refuse a table that is gone, before any is made: one made anew would look like the one that was there.
-
-    One that is parked, or is to be, is left as it is.
+    """Refuse a table that is gone, before one is made in its place. One that is parked, or is to be, is left as it is.
 
     Args:
         spec: The stream, with all of its targets.

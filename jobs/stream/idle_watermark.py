@@ -28,8 +28,7 @@ SHORTEST_STEP_MS = 300_000
 class IdleWatermark:
     """Looks, between two batches, whether the watermark has to be moved on, and stamps it.
 
-    What is not stamped is no watermark: a later batch would judge its records by an earlier one. The stamp is a claim
-    of the driver's, with positions, rows and configuration as they are.
+    A later batch judges its records by stamped watermarks alone. The stamp is a claim with everything else as it is.
 
     Args:
         event_time: Of its file; without it nothing is ever done.

@@ -76,8 +76,8 @@ def _real(stream: OpenStream, name: str) -> Target:
 def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
     """Park targets of a stream that is claimed.
 
-    The place of each begins where the table stands, as far as that is known. A batch that it may lack is missing there,
-    and its tasks run again for its letters: of a table that is gone nobody can say whether it had them.
+    The place of each begins where the table stands, as far as known. A batch that it may lack is missing there, and its
+    tasks run again for its letters.
 
     Args:
         unable: Why each takes no commits.

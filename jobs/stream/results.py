@@ -61,13 +61,11 @@ class TaskResults:
         )
 
     def refuse_unaccounted(self, stream: str, ranges: Ranges, position: Positions, coordinator: str) -> None:
-        """Refuse a batch that does not add up, before anything of it is committed.
+        """Refuse a batch that does not add up: each record read landed, failed, is a tombstone or was filtered, once.
 
-        Every record that was read has landed, is a dead letter, is a tombstone or was filtered; and no partition has
-        more records than its range.
-
-        Raises:
-            UnaccountedRecordsError: One of the two is not so.
+        Args:
+            position: Of the coordinator.
+            coordinator: Name of its table.
         """
         read: dict[TopicPartition, int] = {}
         for tally in self.tallies:

@@ -32,17 +32,16 @@ log = logging.getLogger(__name__)
 def ensure_routed_tables(
     spec: StreamSpec, catalog: Catalog, without: Collection[str] = (), parkable: Collection[str] = ()
 ) -> None:
-    """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
+    """Create missing tables of a stream's route; dependent ones get what they lack of the table they follow.
 
-    Those that follow the stream's own table get what they lack of its columns, as one of late rows does of the table
-    whose late rows it has. Those that have columns of their own are there: they are made as their first records come.
+    Tables with columns of their own exist already: they are made as their first records come.
 
     Args:
         without: Tables that are left as they are.
         parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
 
     Raises:
-        FrazilError: One cannot hold them; the message names each column.
+        FrazilError: One cannot hold its rows; the message names each column.
     """
     for target in spec.targets:
         if target.role != "rows" or target.coordinator or target.name in without:
@@ -94,15 +93,12 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
 def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
     """Refuse a table for the late rows of one, if it has other rows.
 
-    Of a table that a topic names it has to be one that was made for its late rows. Of one that the file names it may be
-    anybody's, but none that the stream made for others: another topic's, say.
+    For a table that a topic names it has to be one that was made for its late rows. For one of the file it may be
+    anybody's, but none that the stream made for other rows.
 
     Args:
         there: The table of that name.
         timely: The table whose late rows it would have.
-
-    Raises:
-        FrazilError: It is somebody else's, or has the rows of another topic.
     """
     if spec.route is None or made_for_late_rows(there.metadata, spec.stream, timely):
         return

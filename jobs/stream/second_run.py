@@ -47,16 +47,12 @@ _MOST_GUIDS = 10
 def half_committed(
     ranges: Ranges, positions: Mapping[str, Positions], coordinator: str, start: Positions
 ) -> dict[TopicPartition, int] | None:
-    """Where the part of the log ends that the coordinator has and another target lacks; None without such a part.
+    """The end of the part of the log that the coordinator has and another target lacks; None without such a part.
 
-    It may end past the batch that Spark has planned, which is bounded anew after a restart: the next stamp of the
-    coordinator would say by which schema the next records were decided on, and not these. It is no larger than the
-    coordinator's newest batch, unless an operator had a target landed again from before that: then it is cut at the
-    batch's end.
+    It may lie past the batch that Spark has planned: the coordinator's next stamp would name another schema. Where an
+    operator has a target landed again from before the newest batch, it is cut at the planned end.
 
     Args:
-        positions: Where each target stands.
-        coordinator: The one that is committed first.
         start: Of the coordinator's newest batch.
 
     Returns:
@@ -196,18 +192,11 @@ def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, Target
 def tell_other_decisions(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
 ) -> int:
-    """Tell when letters that only the dead letters still lack are not as many as the coordinator's stamp says.
+    """Log an error if a second run makes other letters than the coordinator's stamp says; returns how many fewer.
 
-    That is left where the stamp is of a release that named no schema, or no names of columns, where the table has
-    dropped that schema, or its older metadata a mapping of very many names, or where the registry knows by now one of
-    more unknown ids than a stamp keeps: a record decodes that failed then. Its row is not written any more, as the
-    coordinator has passed it, and its letter is not made.
-
-    Args:
-        ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
-
-    Returns:
-        How many letters fewer there are; less than zero if there are more, of records that have landed as well.
+    That is left where a stamp of an earlier release names no schema, where the table has dropped the schema, or where
+    the registry knows by now one of more unknown ids than a stamp keeps. A record then decodes that failed; nobody
+    lands it.
     """
     if fewer := fewer_letters(stream, ranges, needs, results):
         made = results.letters(stream.spec.targets)
@@ -281,9 +270,8 @@ def as_before_it_was_parked(
 ) -> Made:
     """Run the tasks of a batch that the coordinator has, so that as many of its records fail as did the first time.
 
-    That is first tried as for any parked table: nobody knows what it holds. If the dead letters lack the batch, and
-    fewer records fail than the coordinator's stamp says, the table was parked since: then they are fitted to the
-    columns that it has, or that the file declares for it.
+    If the dead letters lack the batch, and fewer records fail than the coordinator's stamp says, a table was parked
+    since: then they are fitted to the columns that it has, or that the file declares for it.
 
     Args:
         run: Runs the tasks, by a plan of what the stream says then.

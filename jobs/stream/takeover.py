@@ -44,13 +44,9 @@ class MovedMeanwhileError(FrazilError):
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     """Commit an empty snapshot with this driver's epoch on the coordinator, and on whom an older driver may commit to.
 
-    A driver commits to the coordinator first, and begins a batch only when all targets have the one before. Once the
-    coordinator is claimed, it can therefore commit to no target but those that the coordinator's newest batch has rows
-    of. Any other is claimed by this driver's first commit there; but a branch of a table without snapshots, which
-    cannot begin with rows, begins with the claim. The first claim of all stamps the start.
-
-    Drivers, resets and answers all stamp the coordinator. So if its newest stamp is still the one that was read, the
-    other tables are as they were read, too.
+    Once the coordinator is claimed, an older driver can only commit to targets that the coordinator's newest batch has
+    rows of. Any other is claimed by this driver's first commit there, but for a branch of a table without snapshots.
+    The first claim of all stamps the start. If the coordinator's stamp is still the one that was read, all tables are.
 
     Raises:
         MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
@@ -316,14 +312,11 @@ class NoHistoryError(StreamStopped):
 
 
 def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) -> None:
-    """See that the snapshot before this driver's claim is still to be seen.
-
-    Where a client of PyIceberg's writes the metadata by itself, nothing is asked for.
+    """See that the snapshot before this driver's claim still exists, unless PyIceberg writes the metadata itself.
 
     Args:
         target: Claimed just now.
-        claim_again: Commits another empty snapshot: the first one of a table has none before it, and beside an expiry
-            of everything one claim says nothing.
+        claim_again: Commits another empty snapshot: the first one of a table has none before it.
     """
     if isinstance(target.catalog, MetastoreCatalog):
         return

@@ -35,9 +35,7 @@ class WindowToleranceError(ToleranceError):
 def check_tolerance(
     spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], earlier: Counts | None = None, *, proved: bool = True
 ) -> None:
-    """Stop the stream if its spec does not allow this many failed records.
-
-    Messages name records by their coordinates; what stands in them is in the dead letters only.
+    """Stop the stream if its spec does not allow this many failed records; messages name records by their coordinates.
 
     Args:
         counts: Of the batch; late records among its dead letters are not counted.
@@ -45,7 +43,7 @@ def check_tolerance(
         proved: Whether the stream has landed a record before.
 
     Raises:
-        ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
+        ToleranceError: Naming a failed record, or the three most frequent reasons with examples.
     """
     # A late record is none that failed: the stream's file says what becomes of it.
     late = sum(tally.reasons.get(LATE, 0) for tally in tallies)
@@ -188,11 +186,9 @@ class _Point:
 class Breaker:
     """Judges the batches of one open stream. The window is read from the stamps, so it survives every restart.
 
-    Counted are the batches whose snapshots are younger than the window, and the batch at hand. Of what the window
-    stopped the stream over nothing counts any more once an operator goes on: the batches that were committed by then
-    are left out when a continuous stream is started again (nothing but an operator starts it then), and when the
-    configuration has changed. A stream that is drained under the same configuration is judged by the whole window
-    again: a schedule is no operator.
+    Batches whose snapshots are younger than the window count, and the batch at hand. After a stop, those that were
+    committed by then are forgiven when a continuous stream is started again, or the configuration has changed. A drain
+    under the same configuration forgives nothing: a schedule is no operator.
 
     Args:
         stream: The stream; its anchor's stamps are read as it stands when a batch is checked.

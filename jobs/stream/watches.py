@@ -41,15 +41,13 @@ _AT_WORK = 0.003
 class JvmWatch:
     """Asks the JVM every ten seconds, in a thread of its own, which hangs where the JVM does.
 
-    What comes of it stands in the work log: a question that is not answered, and when the Python workers, in which
-    tasks run, were last seen to use the processor. They are seen only if they run on this host. Where they work for
-    other streams as well, it is the stream's own tasks that are seen to end.
+    The work log is told of a question without an answer, and of tasks at work: the Python workers of this host use the
+    processor; or, where they work for other streams as well, the stream's own tasks end.
 
     Args:
         ask: Asks the JVM something that costs nothing.
         local: Whether tasks run on this host.
         tasks_ended: Says something else after each task of the stream that has ended; None if the workers are its own.
-        every_seconds: Between two questions.
 
     Attributes:
         application: Spark's id of the session's.
@@ -234,8 +232,8 @@ _AGAIN_SECONDS = 60.0
 class RegistryWatch:
     """Compares in a thread of its own, so that a registry that is slow or away delays nothing.
 
-    One that was made anew is looked at twice, a minute apart: a registry that has just been started may not have read
-    all of its own schemas yet. What is found then is kept in `WriterSchemas.remade`; whoever lands records ends there.
+    One that looks recreated is looked at twice, a minute apart: it may not have read all of its schemas yet. The
+    finding is kept in `WriterSchemas.remade`; whoever lands records ends there.
 
     Args:
         every: Seconds from one comparison to the next; the first is as long after the opening, which compares itself.

@@ -82,8 +82,7 @@ class WriterSchemas:
     def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
         """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one of the stream.
 
-        It is, if it has a schema that the stream knows, or one of the stream's subjects: the records are bad then. It
-        is asked for every such batch, since what it had an hour ago says nothing of a registry that was made anew.
+        It is, if it has a schema that the stream knows, or one of the stream's subjects: then the records are bad.
 
         Raises:
             RegistryUnavailableError: It cannot be asked for them.

@@ -86,12 +86,11 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 class TaskResult(NamedTuple):
     """What the run of a task reports of one file, one Kafka partition, a need, a table to be made, or a writer schema.
 
-    Of a writer schema it is what the registry was asked for, `schema`, or an id that it did not know, `unmet`.
-
-    A task that left records `undecided` has written nothing and counted nothing: it says so, and what they need. One
-    that `failed` has its traceback for a payload.
+    A task that left records `undecided` has written and counted nothing. One that `failed` has its traceback for
+    payload.
 
     Attributes:
+        kind: `schema`: what the registry was asked for; `unmet`: an id that it did not know.
         target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
