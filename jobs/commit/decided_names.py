@@ -1,8 +1,7 @@
-"""Names by which a batch's records were matched with columns: what a stamp keeps of its table's name mapping.
+"""Decided names: the names beside their own by which a table's columns were matched with the records of a batch.
 
-A second run of the batch has to find the columns of the first one, whatever the mapping is by then. So the names that
-columns have beside their own, under the schema that the stamp names, are kept by field id. Most tables have none. Of
-very many a digest is kept, and the mapping is looked for in the older versions of the table's metadata.
+A stamp keeps them, so that whoever completes the batch matches alike. Of many names it keeps a digest; the names then
+stand in the table, or its older metadata.
 """
 
 from __future__ import annotations

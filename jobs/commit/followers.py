@@ -1,9 +1,6 @@
-"""Followers: the other tables of a route whose columns are those that the stream's own table says. Pure.
+"""Dependent tables of a stream: their columns are those of its own table, or of the table whose late rows they have.
 
-Of a stream whose file does not declare its columns, and whose rows say which table they are for, the own table is
-altered first, and each follower then has what it lacks of that, in a commit of its own. What a follower cannot take is
-refused before the own table has it. So it is with a table of late rows: where each table has columns of its own, of the
-stream as the rows of that one table are made, of which it is the own one.
+Pure. What a dependent table cannot take is refused before the table that it follows has it.
 """
 
 from __future__ import annotations

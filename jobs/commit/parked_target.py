@@ -1,8 +1,6 @@
-"""Parked target: the place of a table that takes no commits, held by letters of the records that are for it.
+"""Parked target: the place of a suspended table, held by dead letters of the records that are for it.
 
-The letters stand in the stream's dead-letter table, under a stamp id of their own. So the place has a position of its
-own, as any target has: which batches its letters are made of, a pending record, a claim or a second run of the tasks
-tell as for a table.
+The letters have a stamp id of their own, so the place has a position as any target has.
 """
 
 from __future__ import annotations

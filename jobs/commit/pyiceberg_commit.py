@@ -1,10 +1,7 @@
 """Commit of an operation through PyIceberg, once: with `snapshot_producers` all that touches its commit path.
 
-PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
-nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
-catalog once.
-
-Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`, beside what `snapshot_producers` relies on: the
+PyIceberg's public append rebases onto whatever head it finds. So updates and requirements are taken from its snapshot
+producer and handed to the catalog once. Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`: the
 snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements, updates)`;
 `Catalog._delete_old_metadata`.
 """

@@ -1,18 +1,11 @@
 """Reset of a stream's positions by an operator: pure decisions on stamps; nothing is committed here.
 
-A position stands in the stamps of every target, and each of them alone can hold it up: a target stands at the greatest
-of its own position, of the newest `start` on any target, and of the anchor's position where the anchor's newest batch
-had no rows for it. So a move takes three commits, and only the last one changes where the stream goes on:
+Each target's stamp can hold a position up (see `target_positions`). So a reset takes three commits, and only the last
+one moves the stream. Whoever is killed before it leaves the old positions in force, entirely.
 
-1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). It is true, and
-   no other target's own position is needed any more to know it.
-2. Every other target takes, per partition, the lower of the old and the new position. The anchor's `start` holds the
-   old one up on all of them.
-3. The anchor takes the new position, as `start` too. Nothing holds a lowered one up any more, and a raised one counts
-   on every target.
-
-Whoever is killed before the third leaves the old positions in force, entirely; whoever is killed after it leaves the
-new ones. To give the command again does the same in both cases.
+1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). 2. Every other
+target takes, per partition, the lower of the old and the new position. The anchor holds the old one up. 3. The anchor
+takes the new position, as `start` too. A raised position then counts on every target.
 """
 
 from __future__ import annotations

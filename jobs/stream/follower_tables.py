@@ -1,8 +1,6 @@
-"""Follower tables of a stream: made and altered as its own table is, where that one says the columns of all.
+"""Dependent tables of a stream: made and altered as the table is whose columns they have, or whose late rows.
 
-Where each table has columns of its own, one of late rows follows the table whose late rows it has. An opening brings
-each follower to what that one has, and so does each batch before its tasks run: whatever altered it, and whoever was
-killed before the others had it.
+An opening brings each to what that one has, and so does each batch before its tasks run, whatever has altered it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Lane tables of a stream: each made within the batch that brings the first records of its topics, with their columns.
+"""Tables with columns of their own: each made within the batch that brings the first records of its topics.
 
-Which topics a batch is of, and so which tables it needs, is known before its tasks run. A table is a target of the
-stream from the batch on whose stamp names it; one that was made for a batch that never landed is found, and taken, when
-the batch runs again. That of a table's late rows is made with it.
+Which tables a batch needs is known before its tasks run. The table of a table's late rows is made with it.
 """
 
 from __future__ import annotations

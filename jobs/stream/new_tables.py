@@ -1,8 +1,7 @@
 """New tables of a stream: made within the batch that brings the first record of a value that names one.
 
-The tasks of such a batch say which tables they lack, and write nothing. The driver makes those, and runs the tasks
-again. A table is a target of the stream from the batch on whose stamp names it; one that was made for a batch that
-never landed is found, and taken, when a record needs it.
+The tasks of such a batch say which tables they lack, and write nothing. A table is a target from the batch on whose
+stamp names it; one that was made for a batch that never landed is taken when a record needs it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Retry of what passes by itself: which errors mean that something is unavailable, and how a batch is tried again.
 
-Trying again in place, as Kafka Connect's ``errors.retry.*`` do, is the shortest of three waits. What a batch does
-before it records or commits anything is tried again here, for as long as the spec's ``errors.retry.timeout`` says, with
-the stream open and the query running. After that a running stream is opened anew and waits as long as it takes
-(`jobs.stream.runner`), and a drain ends with the error. What happens from the pending record on is never tried again
-here: there an outcome may be unknown, and the commit protocol finds out.
+What a batch does before it records or commits anything is tried again in place, for as long as `errors.retry.timeout`
+says. After that a running stream is opened anew (`jobs.stream.runner`), and a drain ends with the error. From the
+pending record on nothing is tried again here: the commit protocol finds out what has happened.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Second run of a batch that has landed in part: its records are decided on as they were the first time.
 
-The coordinator's stamp names the schema of the stream's table that decided which records are rows, the names that its
-columns had beside their own, and the ids of writer schemas that the registry did not know. If another target still
-lacks the batch, as its commit did not come about and the pending record is gone, its tasks run again. A table that was
-altered in between, or a schema that was registered, would let a record decode that failed then: the coordinator has
-passed it, and no letter would be made of it. So the part that the coordinator has is completed by itself, by its stamp.
+If a target lacks the batch, and the pending record is lost, its tasks run again, by what the coordinator's stamp names:
+the schema, the columns' names, and the ids of writer schemas that the registry did not know. Otherwise a record that
+failed then might decode now, and be in no table. Letters of a table that is suspended since are made likewise.
 """
 
 from __future__ import annotations

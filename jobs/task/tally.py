@@ -78,18 +78,13 @@ class Tally(msgspec.Struct):
         rows: Rows written, by target; one may have lacked other records than the coordinator.
         after: The offset behind the last record of the split, whoever lacked it; None without any.
         leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
-        appended_ms: Of that record, when the broker took it, milliseconds since 1970; None where it says the producer's
-            time.
-        reasons: Failed records by class.
-        examples: One failed record of each class.
+        appended_ms: Of that record, when the broker took it; None where the log says the producer's time.
+        reasons: Failed records by class, with an example of each in `examples`.
         causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
         unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
-        unknown_fields: Records by the path of a key that the schema does not name; `MOST_UNKNOWN` of them at most.
-        unknown_examples: One record for each, as far as one was found.
-        events: Event times of the rows, of a stream whose file names a column for them.
-        greatest_event_ms: The greatest that is believed, also of records that were too late to land.
-        warned: Rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka, by `UNTIMED`;
-            they are counted as landed.
+        unknown_fields: Records by the path of a key that the schema does not name, with examples in `unknown_examples`.
+        events: Event times of the rows; `greatest_event_ms` counts those that were too late to land, too.
+        warned: Landed rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka.
         elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
         failures: Failed records, whoever lacked them, of a stream with a route.
         fetched, fetched_bytes: Records that were read, whoever lacked them, and the bytes of what was read of them.
