@@ -1,8 +1,8 @@
 """FileIOs of a table's store: one that trusts the authorities of the settings, and one that renews its keys.
 
-PyIceberg has no property for authorities. Relied upon, and pinned by `tests/unit/write/test_renewed_file_io.py` and
-`test_store_file_io.py`: `PyArrowFileIO` makes its client of S3 by `_initialize_s3_fs`, and PyArrow's `__reduce__` gives
-its arguments; `fs_by_scheme` is asked for each file that is opened, and `_initialize_fs` makes a client.
+PyIceberg has no property for authorities. Relied upon, and pinned by `tests/unit/write/test_renewed_file_io.py`:
+`PyArrowFileIO` makes its client of S3 by `_initialize_s3_fs`, and PyArrow's `__reduce__` gives its arguments;
+`fs_by_scheme` is asked for each file that is opened, and `_initialize_fs` makes a client.
 """
 
 from __future__ import annotations

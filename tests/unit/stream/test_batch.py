@@ -154,3 +154,14 @@ def test_a_batch_that_does_not_add_up_is_not_committed(
     assert one.files == []
     one.land()
     assert one.rows == [{"id": each, "site": "eu"} for each in "abc"]
+
+
+def test_a_batch_tells_how_many_records_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = EvolvingStream(tmp_path, columns="id string")
+    kafka: Any = one.runner._kafka
+    monkeypatch.setattr(kafka, "ends", lambda partitions: LogEnds({one.at: 3}, {one.at: 3}, {}))
+    one.log += [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}']
+    frame: Any = None
+    done = one.runner.run(frame, 0, {one.at: 2})
+    assert (done.counts.landed, done.lag) == (2, {one.at: 1})
+    assert one.runner.run(frame, 1, {one.at: 3}).lag == {one.at: 0}
