@@ -13,19 +13,13 @@ from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.lane_stream import DEAD as LANE_DEAD
 from tests.helpers.lane_stream import OWN, LaneStream
 from tests.helpers.routed_stream import ROUTE, RoutedStream
+from tests.helpers.stories import AnyStream, Killed, audited, killed
 
-AnyStream = RoutedStream | LaneStream
-
-
-class Killed(BaseException):
-    """The driver's process was killed here."""
+__all__ = ["Killed", "audited", "killed"]
 
 
 CHANGES, DELETES, DEAD = "orders.changes", "orders.deletes", f"{SINK}_dead"
@@ -51,15 +45,6 @@ def unpark(one: AnyStream, table: str) -> None:
 
 def replayed(one: AnyStream) -> ReplayResult:
     return replay(one.spec, one.settings, one.catalog, ReplayRequest())
-
-
-def audited(one: AnyStream, *, gone: str | None = None) -> StreamAudit:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    spec = one.stream.spec if isinstance(one, LaneStream) else one.spec
-    found = audit(spec, one.settings, one.catalog, full=True)
-    problems = [each for each in found.problems if not (each.kind == "not_counted" and each.table == gone)]
-    assert not problems and not found.pending, (problems, found.pending)
-    return found
 
 
 def landed(*offsets: int) -> dict[str, list[int]]:
@@ -97,11 +82,6 @@ def head(one: RoutedStream, table: str) -> int:
 
 def roll_back(one: RoutedStream, table: str, to: int) -> None:
     one.catalog.load_table(table).manage_snapshots().set_current_snapshot(snapshot_id=to).commit()
-
-
-def killed(*_: Any, **__: Any) -> int:
-    """In the place of a target's commit."""
-    raise Killed
 
 
 def lane_offsets(one: LaneStream) -> dict[str, list[int]]:

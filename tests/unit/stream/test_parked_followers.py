@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.types import LongType
 
 from jobs.commit.errors import SchemaChangeError, TableUnableError
@@ -100,20 +98,6 @@ def test_the_own_table_evolves_while_one_that_is_gone_is_parked_and_it_catches_u
     audited(third)
 
 
-def test_one_that_is_gone_for_good_is_made_anew_with_the_own_tables_columns(opened: Opened) -> None:
-    one = begun(opened)
-    one.catalog.drop_table(DELETES)
-    after = opened(20)
-    after.produce("events", *SECOND)
-    after.land()
-    unpark(after, DELETES)
-    assert after.columns(DELETES) == {"id": "long", "type": "string"}, "those that the route chooses"
-    third = opened(40)
-    replayed(third)
-    assert offsets(third) == {CHANGES: [0, 2, 3, 5], UPDATES: [2, 5], DELETES: [1, 4], DEAD: [1, 4]}
-    audited(third)
-
-
 def test_one_that_values_name_is_parked_and_comes_home(opened: Opened) -> None:
     one = begun(opened, route := {**NAMED, "on_table_error": "park"})
     one.catalog.drop_table("lake.DEL")
@@ -185,46 +169,6 @@ def test_killed_while_it_is_parked_for_its_columns(opened: Opened, at: str, monk
     after.land()
     assert waiting(after, UPDATES) == [5] and offsets(after)[CHANGES] == [0, 2, 3, 5]
     audited(after)
-
-
-def test_one_whose_alteration_the_catalog_refuses_is_parked(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = SqlCatalog.commit_table
-
-    def refused(self: SqlCatalog, table: Any, *given: Any) -> Any:
-        if table.name() == ("lake", "updates"):
-            raise ForbiddenError("user frazil may not write")
-        return commit(self, table, *given)
-
-    one = begun(opened)
-    monkeypatch.setattr(SqlCatalog, "commit_table", refused)
-    one.produce("events", *SECOND)
-    with pytest.raises(TableUnableError, match=f"{UPDATES} takes no commits, and is parked"):
-        one.land(1)
-    after = opened(20)
-    after.land()
-    assert waiting(after, UPDATES) == [5] and offsets(after) == {
-        CHANGES: [0, 2, 3, 5],
-        DELETES: [1, 4],
-        UPDATES: [2],
-        DEAD: [5],
-    }
-    monkeypatch.setattr(SqlCatalog, "commit_table", commit)
-    unpark(after, UPDATES)
-    third = opened(40)
-    assert replayed(third).replayed == 1
-    audited(third)
-
-
-def test_without_park_it_stops_the_stream_as_ever(opened: Opened) -> None:
-    one = begun(opened, PLAIN)
-    changed_type(one, UPDATES)
-    with pytest.raises(SchemaChangeError, match=f"its further table {UPDATES} cannot take the columns"):
-        opened(5, PLAIN)
-    one.stream.targets[UPDATES].read()
-    one.produce("events", *SECOND)
-    with pytest.raises(SchemaChangeError, match="cannot take the columns"):
-        one.land(1)
-    assert parked(one) == set()
 
 
 def test_one_that_the_stream_does_not_know_yet_stops_it(opened: Opened) -> None:

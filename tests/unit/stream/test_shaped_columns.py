@@ -33,11 +33,6 @@ ROW = "struct<id: string, n: int, secret: string>"
 EVENTS = f"before {ROW}, after {ROW}, op string"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def created(**row: Any) -> dict[str, Any]:
     return {"op": "c", "before": None, "after": row}
 
