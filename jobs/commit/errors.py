@@ -187,11 +187,7 @@ class NothingToAcceptError(FrazilError):
 
 
 def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:
-    """The error that stops a stream whose batch does not add up.
-
-    Args:
-        difference: A clause that says what differs.
-    """
+    """The error that stops a stream whose batch does not add up."""
     return UnaccountedRecordsError(
         f"stream {stream}: the batch does not add up: {difference}. Nothing of it was committed, and no record is "
         "lost. This is a fault of frazil.",

@@ -42,11 +42,7 @@ class ExpiredChanges:
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def replaced(self, topics: Mapping[str, str]) -> list[str]:
-        """The topics that are others now, whose offsets say nothing of what is gone.
-
-        Args:
-            topics: Kafka's ids of the stream's topics now.
-        """
+        """The topics that are others now, whose offsets say nothing of what is gone."""
         return sorted(topic for topic, before in self.topics.items() if another_topic(before, topics.get(topic)))
 
     def to_json(self) -> str:

@@ -51,9 +51,6 @@ def leaders(spec: StreamSpec) -> tuple[str, ...]:
 def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
     """The columns of the rows that a follower gets, without those of Kafka's own.
 
-    Args:
-        own: Metadata of its own table.
-
     Raises:
         FrazilError: The own table has lost a column that the file chooses for the follower.
     """
@@ -70,11 +67,7 @@ def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
 
 
 def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
-    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file.
-
-    Args:
-        own: Metadata of its own table.
-    """
+    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file."""
     schema = spec.kafka_columns.added_to(follower_rows(spec, own, name))
     paths = spec.table.identifiers
     if not paths or any(identifier_problem(path, schema) for path in paths):
@@ -86,7 +79,6 @@ def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, nam
     """What a follower has to become to take the rows of its stream.
 
     Args:
-        own: Metadata of its own table.
         follower: Metadata of the follower.
 
     Returns:
@@ -108,7 +100,6 @@ def following_operation(
 
     Args:
         follower: Metadata of the follower, as they were judged on it by `following`.
-        changes: At least one.
         whose: Epoch and batch of a driver, or by whom, for the table's history.
     """
     after = changed_schema(follower.schema(), changes, follower.last_column_id, spec.kafka_columns.names)

@@ -60,11 +60,7 @@ def last_sequence(metadata: TableMetadata) -> int:
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
-    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more.
-
-    Args:
-        snapshot_id: None: main's head.
-    """
+    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if snapshot_id is None and (head := metadata.refs.get(MAIN_BRANCH)):
         snapshot_id = head.snapshot_id

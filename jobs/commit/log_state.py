@@ -82,12 +82,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
 
 
 def check_continuity(stream: str, position: Positions, departures: Positions) -> None:
-    """Refuse to go on when a log no longer holds what was read of it, though it may have grown past the position since.
-
-    Args:
-        position: Up to where it was read.
-        departures: Where a log is no longer the one that was read.
-    """
+    """Refuse to go on when a log no longer holds what was read of it, though it may have grown past the position since."""
     if not departures:
         return
     topic = min(departures).topic

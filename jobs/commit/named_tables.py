@@ -27,10 +27,6 @@ def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
 
     The coordinator's newest stamp tells them. A table that was made for a batch that has not landed is none yet, and is
     found by whoever needs it.
-
-    Args:
-        spec: As its file says.
-        catalog: Is asked for the coordinator, if tables become targets as records come; of another stream, nothing.
     """
     if not spec.grows:
         return spec
@@ -45,7 +41,6 @@ def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> Str
     """The stream with the tables that values have named, as its coordinator tells them, and without asking for any.
 
     Args:
-        spec: As its file says.
         coordinator: As it is; None if it is not there, or nobody could ask.
     """
     if coordinator is None or not spec.grows:

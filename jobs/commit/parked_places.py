@@ -23,7 +23,6 @@ def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict
     """The newest stamp of each target of a stream; of a parked one, that of its place among the letters.
 
     Args:
-        spec: The stream, with the tables that values have named.
         tables: The metadata of those that are there.
     """
     found = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
@@ -58,7 +57,6 @@ def told_lost(newest: Stamp, lost: Mapping[str, int]) -> Iterator[str]:
     """Sentences about lost letters, one for each table, with what can be done.
 
     Args:
-        newest: The coordinator's newest stamp.
         lost: By table, how many are gone.
     """
     for name, count in lost.items():

@@ -23,11 +23,7 @@ from jobs.spec.models import StreamSpec
 
 
 class ParkedTarget(Target):
-    """The target that stands for a parked table.
-
-    Args:
-        uuid: Under which the stream knows it.
-    """
+    """The target that stands for a parked table."""
 
     def __init__(self, catalog: Catalog, letters: str, stream: str, parked: str, uuid: str, **more: Any) -> None:
         super().__init__(catalog, letters, parked_id(stream, parked), **more)
@@ -51,9 +47,7 @@ def held_by_letters(
     """The targets whose place letters hold: those that are parked, or are to be; with the uuids that they are known by.
 
     Args:
-        spec: The stream, with all of its targets.
         known: Uuids by name, of the tables that the stream knows.
-        newest: The coordinator's newest stamp.
         parking: Whether those count as well that are gone, or another one, or that the catalog does not let this user
             load, and are parked for that.
     """
@@ -87,10 +81,6 @@ def past_their_letters(
 
     For a coordinator that is gone, whose stamp told which were. A table that was unparked was claimed after its
     letters.
-
-    Args:
-        stamps: Of the stream's tables, by name.
-        spec: The stream, with the tables that values have named.
     """
     letters, moved = targets.get(spec.dead_letter_table), dict(stamps)
     for name, place in parked_places(letters.table.metadata, spec.stream).items() if letters else ():
@@ -101,11 +91,7 @@ def past_their_letters(
 
 
 def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
-    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some.
-
-    Args:
-        uuid: Under which the stream knows it.
-    """
+    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some."""
     try:
         found = str(catalog.load_table(name).metadata.table_uuid)
     except NoSuchTableError:

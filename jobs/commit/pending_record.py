@@ -85,9 +85,6 @@ class Pending:
     def decode(content: bytes, metadata: Mapping[str, TableMetadata]) -> Pending:
         """The inverse of `encode`.
 
-        Args:
-            metadata: Of its targets, as far as they are there.
-
         Raises:
             FrazilError: The record was written by a version with another format.
         """

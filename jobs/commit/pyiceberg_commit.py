@@ -65,7 +65,6 @@ def commit_once(
         table: The table as loaded, or as a branch has it; its metadata is replaced by the new one on success.
         operation: What becomes of the table's files, or of its schema.
         summary: Entries of the snapshot's summary; a change of the schema makes none.
-        properties: Table properties set in the same commit.
         on_written: Called when the manifests are written and before the catalog is asked.
 
     Returns:

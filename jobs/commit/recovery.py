@@ -34,8 +34,6 @@ def lacking_targets(
     the anchor is where it was when the tasks were planned, or its newest batch is this one.
 
     Args:
-        planned: The record's targets.
-        stamps: The newest stamp of each of them, and of the anchor.
         anchor: The table that is stamped in every batch of the configuration that made the record.
 
     Returns:

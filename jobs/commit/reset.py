@@ -105,7 +105,6 @@ def reset_moves(
     """What each offset means that a reset is asked for.
 
     Args:
-        known: Where the stream stands.
         wanted: The new offsets, of partitions that exist.
 
     Raises:
@@ -197,7 +196,6 @@ def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Re
     Going back lowers it to what the newest stamp said that stood no further, or to nothing. Passing over leaves it.
 
     Args:
-        newest: The anchor's newest stamp.
         older: Earlier ones that are still kept, newest first.
     """
     lowered = {move.partition: move.after for move in made if move.again}

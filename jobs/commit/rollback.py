@@ -74,10 +74,6 @@ def refuse_unknown_publication(
 ) -> None:
     """See that it is known what main has of a branch that was dropped, before its records are landed again.
 
-    Args:
-        tables: Metadata of the tables, by name.
-        histories: Stamp histories of the same tables.
-
     Raises:
         FrazilError: Something of the branch was published, and nothing says which records that were.
     """
@@ -218,7 +214,6 @@ def restored_tables(stamps: NewestStamps, anchor: str, uuids: Mapping[str, str])
 
     Args:
         stamps: The newest stamp of each table, as its metadata have it.
-        uuids: Uuids of the tables, by name.
 
     Returns:
         By name, the sequence number of the commit that the table lacks.
@@ -257,11 +252,7 @@ def refuse_restored(stream: str, stamps: NewestStamps, anchor: str, uuids: Mappi
 
 
 def restored(stream: str, table: str, lost: Ranges) -> RolledBackError:
-    """The stop for a table that was restored from older metadata.
-
-    Args:
-        lost: Records that it had received, as far as known.
-    """
+    """The stop for a table that was restored from older metadata."""
     gone = f": the records {describe_ranges(lost)} may no longer be in it" if lost else ""
     return RolledBackError(
         f"stream {stream}: table {table} was restored from older metadata, and lacks commits that the stream has made "
@@ -274,12 +265,7 @@ def restored(stream: str, table: str, lost: Ranges) -> RolledBackError:
 def with_restored(
     histories: Mapping[str, History], anchor: str, uuids: Mapping[str, str]
 ) -> tuple[dict[str, History], tuple[str, ...]]:
-    """The histories of a stream's tables in which a restored table counts as rolled back; and which those are.
-
-    Args:
-        histories: By name, as the tables' metadata have them.
-        uuids: Uuids of the tables, by name.
-    """
+    """The histories of a stream's tables in which a restored table counts as rolled back; and which those are."""
     stamps = {name: past.newest for name, past in histories.items()}
     found = dict(histories)
     names = restored_tables(stamps, anchor, uuids)

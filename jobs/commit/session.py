@@ -71,7 +71,6 @@ class CommitSession:
         """What this session claims a table with.
 
         Args:
-            newest: The table's newest stamp.
             first: Where the table stands without one.
             stream: The id under which the table is stamped, if that is not the session's.
         """
@@ -93,11 +92,7 @@ class CommitSession:
         return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
 
     def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
-        """Commit an operator's decisions, each on exactly the table that was read, in this order.
-
-        Args:
-            note: Who decided, and why.
-        """
+        """Commit an operator's decisions, each on exactly the table that was read, in this order."""
         for name, stamp in stamps.items():
             target = self.targets[name]
             head = target.snapshot_id

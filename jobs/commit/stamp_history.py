@@ -90,11 +90,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
 
 
 def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> Stamp | None:
-    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells.
-
-    Args:
-        recorded: The stream's newest stamp.
-    """
+    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells."""
     publication = _property_stamp(metadata, stream + PUBLISH_PART)
     through = publication.published.get(recorded.branch, 0) if publication else 0
     stamps = {

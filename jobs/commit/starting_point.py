@@ -42,7 +42,6 @@ def starting_point(
     """Decide where to begin.
 
     Args:
-        known: The stream's positions by its stamps.
         anchor: The anchor's newest stamp: Kafka's topic ids and the log's known ends then.
         first_start: Where the spec's `start` points to; used when there is no stamp at all.
         subscribed: Whether the spec names a topic.

@@ -37,8 +37,6 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
 
     Args:
         table: One that is as made for the stream.
-        schema: Of a new table.
-        spec: Of a new table, by the ids of `schema`.
 
     Returns:
         The table as it is now: if somebody committed meanwhile, as he left it.

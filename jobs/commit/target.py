@@ -325,7 +325,6 @@ class Target:
 
         Args:
             stamp: Goes with it, in the snapshot's summary and as the stream's property.
-            more: Other properties of the table.
 
         Returns:
             The new snapshot's id.

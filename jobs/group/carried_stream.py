@@ -52,10 +52,7 @@ class CarriedStream:
     """One stream of a group, from when it is taken up until its last word.
 
     Args:
-        attempt: The launch that it is carried for.
         metrics_url: Where the metrics of all streams of the group are.
-        session: Its session in the group's Spark.
-        mirrors: Merges into its mirrors, if it has any.
     """
 
     def __init__(

@@ -50,13 +50,9 @@ class GroupDriver:
     """Carries the streams of a group until it is asked to end, or none has been left for a while.
 
     Args:
-        process: This process, as launches record it.
-        control: What is asked of the group as a whole.
-        metrics_url: Where the metrics of its streams are.
         on_secrets: Told of the secrets that its streams' files name, before anything is logged for one with another.
         on_ending: Called once it takes up no stream any more.
         timeouts: How long a batch may take once its stream is asked to end.
-        idle_seconds: How long it stays without a stream.
         started_with: The deployment's folder and settings file, as it was given them itself.
     """
 

@@ -52,9 +52,7 @@ class BatchRunner:
     """Runs the batches of one open stream, one after another.
 
     Args:
-        stream: The stream, whose positions follow every commit.
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
-        waits: Says what the batch at hand waits for.
 
     Attributes:
         waits: What the batch at hand waits for.

@@ -40,10 +40,6 @@ log = logging.getLogger(__name__)
 class BatchCommit:
     """Commits the batches of one open stream: to the coordinator first, then to the others, some of them together.
 
-    Args:
-        stream: The stream, whose positions follow every commit.
-        waits: Says what a commit waits for.
-
     Attributes:
         committed: The targets on which the last batch has landed.
     """
@@ -54,11 +50,7 @@ class BatchCommit:
         self.committed: set[str] = set()
 
     def pending(self, stamp: Stamp, ranges: Ranges, made: PreparedBatch, needs: dict[str, TargetNeed]) -> Pending:
-        """What is about to be committed.
-
-        Args:
-            stamp: What the stamps of the batch have in common.
-        """
+        """What is about to be committed."""
         stream, results, seen = self._stream, made.results, made.seen
         receiving = [
             target

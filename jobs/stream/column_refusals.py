@@ -32,11 +32,7 @@ class ColumnRefusals:
     changes: set[tuple[Change, Path]] = field(default_factory=set)
 
     def refuse_field(self, schema: Schema, path: Path, why: str) -> None:
-        """Refuse a column for a field.
-
-        Args:
-            why: The reason, as the end of a sentence.
-        """
+        """Refuse a column for a field."""
         self.fields |= dict.fromkeys(refused_places(schema, path), why)
 
     def limit(self) -> str | None:
@@ -52,9 +48,6 @@ class ColumnRefusals:
         """Changes without columns that may be those of records which fail from now on, by a field that gets none.
 
         The tasks run again, and then only records that land need columns.
-
-        Args:
-            refused: What of it records fail by.
         """
         additions = [each for each in refused if each.change == "add"]
         new = {field_place(schema, each.path) for each in additions} - self.fields.keys()
@@ -93,11 +86,7 @@ def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
 
 
 def field_place(schema: Schema, path: Path) -> str:
-    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map.
-
-    Args:
-        schema: The table's, which has what the column lies in.
-    """
+    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map."""
     columns, place = dict(columns_of(schema)), "$"
     for at, name in enumerate(path):
         above = columns.get(path[:at]) if at else None

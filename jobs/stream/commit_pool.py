@@ -46,9 +46,7 @@ def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MO
     from its commit; after any other error none is begun.
 
     Args:
-        names: Of the tables, in the order in which commits begin.
         commit: Commits to one; called in threads of the pool.
-        most: How many are under way together.
 
     Raises:
         BaseException: The gravest error: a takeover, then a stop, then any other. Stops of tables are told together.

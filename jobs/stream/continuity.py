@@ -43,9 +43,6 @@ class Continuity:
     def check(self, ends: LogEnds, results: TaskResults) -> None:
         """Refuse a batch whose records are not what follows on those before.
 
-        Args:
-            ends: Asked for after the tasks had read.
-
         Raises:
             TopicRecreatedError: The log was cut before the stream's position.
             KafkaUnavailableError: It was cut while the batch was read: to be read again.

@@ -103,7 +103,6 @@ def drain(
     Args:
         get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
         on_open: Called with the opened stream and how many records wait.
-        on_progress: Called after every batch.
 
     Raises:
         FrazilError: What stands in the way, and the next command.

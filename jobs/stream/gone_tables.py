@@ -27,7 +27,6 @@ def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], ne
     """Refuse a table that is gone, before one is made in its place. One that is parked, or is to be, is left as it is.
 
     Args:
-        spec: The stream, with all of its targets.
         written: The tables that the stream knows as its targets, by its coordinator and its lease.
         newest: The coordinator's newest stamp, where tables may be parked.
 

@@ -33,7 +33,6 @@ class IdleWatermark:
     Args:
         event_time: Of its file; without it nothing is ever done.
         work: Is told the watermark.
-        pause_seconds: Between two looks.
     """
 
     def __init__(

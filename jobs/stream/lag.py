@@ -49,7 +49,6 @@ class LagWatch:
 
     Args:
         kafka: A connection of its own.
-        bootstrap: The brokers, for messages.
         work: Knows the position, and takes the lag.
         hanging_seconds: A transaction that holds a partition up for longer is reported.
 

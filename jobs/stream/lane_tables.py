@@ -29,11 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class LaneTables:
-    """Makes the tables of a stream each of whose tables has columns of its own.
-
-    Args:
-        stream: The open stream, whose targets become more.
-    """
+    """Makes the tables of a stream each of whose tables has columns of its own."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -92,11 +88,7 @@ class LaneTables:
         return found
 
     def _made(self, name: str, read: Ranges) -> list[Target]:
-        """A table as a target, with that of its late rows; none for a reason that letters of its records tell.
-
-        Args:
-            read: What the batch reads of its topics.
-        """
+        """A table as a target, with that of its late rows; none for a reason that letters of its records tell."""
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
         if not of_file and is_foreign(self._stream, name):

@@ -58,11 +58,7 @@ def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
 def task_lanes(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], *, survey: bool
 ) -> tuple[Lane, ...]:
-    """The ways of a batch's topics, by the tables as they are, or were when it was decided on.
-
-    Args:
-        survey: Whether a task may leave records undecided.
-    """
+    """The ways of a batch's topics, by the tables as they are, or were when it was decided on."""
     if not stream.spec.own_columns:
         return ()
     decided = needs[stream.anchor.name].nothing
@@ -107,11 +103,7 @@ def _without_table(stream: OpenStream, topic: str, found: TopicTable) -> Lane:
 
 
 def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
-    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
-
-    Args:
-        spec: The stream as the table's rows are made.
-    """
+    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it."""
     if spec.decode.declares_all or not (spec.chain or spec.rules or spec.shapes):
         return
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))

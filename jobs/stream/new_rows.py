@@ -89,11 +89,7 @@ def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColum
 def lane_columns(
     spec: StreamSpec, name: str, settings: Settings, log: LogState, begin: Positions | None = None
 ) -> NewColumns:
-    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does.
-
-    Args:
-        begin: As of `new_columns`.
-    """
+    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does."""
     naming = naming_state(spec, {}, decided=False)
     found = topic_tables(spec, log.topics, {spec.table.name, name}, naming)
     topics = {topic for topic, each in found.items() if each.table == name}
@@ -123,11 +119,7 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
 
 
 def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
-    """Refuse to go on where the stream's file says something of columns that they are not.
-
-    Args:
-        problems: Each with its place in the file.
-    """
+    """Refuse to go on where the stream's file says something of columns that they are not."""
     if problems:
         file = f"streams/{spec.stream}.yaml"
         raise FrazilError(

@@ -45,9 +45,6 @@ _UNFIT = "names a table that holds the rows: {name} is there, and does not"
 class NewTables:
     """Lets the tasks of a batch run until there is a table for each value that is to have one.
 
-    Args:
-        stream: The open stream, whose targets become more.
-
     Attributes:
         seen: The tables that the batch at hand has made, as its tasks see them.
     """

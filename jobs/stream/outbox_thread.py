@@ -48,13 +48,7 @@ class OutboxState:
 
 
 class OutboxThread:
-    """Publishes letters whenever it is woken for new ones, from a thread of its own, and tries again where it failed.
-
-    Args:
-        outbox: What it publishes with.
-        on_change: Called with each new state, from the thread.
-        redact: Takes secrets out of a message.
-    """
+    """Publishes letters whenever it is woken for new ones, from a thread of its own, and tries again where it failed."""
 
     def __init__(
         self,

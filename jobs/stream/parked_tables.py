@@ -78,9 +78,6 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
 
     The place of each begins where the table stands, as far as known. A batch that it may lack is missing there, and its
     tasks run again for its letters.
-
-    Args:
-        unable: Why each takes no commits.
     """
     if not unable:
         return
@@ -194,9 +191,6 @@ def parked_where_refused(
 
     They are parked at once, and nothing of a batch is recorded yet: whoever opens the stream sees nothing wrong with
     such tables. One that is gone, or may not be read, is parked when the stream is opened again, as ever.
-
-    Args:
-        refused: What a table raises that refuses it.
 
     Gives:
         A block for what is done on one table.

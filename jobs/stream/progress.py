@@ -234,11 +234,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """The progress of a batch that waits for something; written by the threads that land it, read by the driver's own.
-
-    Args:
-        long_seconds: What answers sooner is merely slow.
-    """
+    """The progress of a batch that waits for something; written by the threads that land it, read by the driver's own."""
 
     def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._long_seconds: float = long_seconds
@@ -249,11 +245,7 @@ class BatchWaits:
 
     @contextlib.contextmanager
     def asking(self, whom: str) -> Iterator[None]:
-        """Within the block somebody is asked who may take long to answer; several may be, each by a thread.
-
-        Args:
-            whom: Who, and what for.
-        """
+        """Within the block somebody is asked who may take long to answer; several may be, each by a thread."""
         asked = object()
         with self._guard:
             self._asked[asked] = whom, self._clock(), datetime.now(UTC)

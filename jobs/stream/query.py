@@ -100,7 +100,6 @@ class StreamQuery:
     Args:
         bound: How many records a batch may read; None: as the file says. It is told of every batch.
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
-        poll_seconds: How often its end is looked for.
         on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
         on_batch: Told what a batch did, and where the stream stands then.
     """

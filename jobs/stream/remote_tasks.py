@@ -22,9 +22,6 @@ _OF_THE_DRIVER = frozenset({"errors", "source"})
 def carried_settings(spec: StreamSpec, settings: Settings, reader: Mapping[str, Any]) -> Carried:
     """What the tasks of a stream are given, as it is now: certificates are renewed while a driver runs.
 
-    Args:
-        reader: Options of the tasks' consumers.
-
     Raises:
         FrazilError: A variable is not set, or a file cannot be read.
     """

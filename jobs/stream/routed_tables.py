@@ -37,7 +37,6 @@ def ensure_routed_tables(
     Tables with columns of their own exist already: they are made as their first records come.
 
     Args:
-        without: Tables that are left as they are.
         parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
 
     Raises:
@@ -72,7 +71,6 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
 
     Args:
         spec: A stream each of whose tables has columns of its own.
-        timely: The table whose late rows it has; it is there.
 
     Raises:
         FrazilError: It cannot be made, or cannot take the columns; or a table of that name was made for other rows.

@@ -43,11 +43,7 @@ CHANGES_LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
 class SchemaEvolution:
-    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get.
-
-    Args:
-        stream: The open stream; its table is read anew with each change.
-    """
+    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get."""
 
     def __init__(self, stream: OpenStream, table: str) -> None:
         self._stream: OpenStream = stream

@@ -31,11 +31,7 @@ _MOST_RUNS = 20
 
 
 class SchemaRuns:
-    """Runs the tasks of batches, again after each change of a table that their records need.
-
-    Args:
-        stream: The open stream; its tables are read anew with each change.
-    """
+    """Runs the tasks of batches, again after each change of a table that their records need."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream

@@ -50,9 +50,6 @@ def half_committed(
     It may lie past the batch that Spark has planned: the coordinator's next stamp would name another schema. Where an
     operator has a target landed again from before the newest batch, it is cut at the planned end.
 
-    Args:
-        start: Of the coordinator's newest batch.
-
     Returns:
         The next offset after it of every partition of the batch, also of those without such a part.
     """
@@ -241,9 +238,6 @@ def failed_before(
 ) -> dict[TopicPartition, frozenset[int]]:
     """The records that are ordinary letters of the batch already: whoever completes it elsewhere leaves them out.
 
-    Args:
-        read: Gives the offsets of a batch's letters; see `batch_letters`.
-
     Returns:
         Their offsets; nothing where no table is parked, or where nobody has decided on the batch before.
     """
@@ -270,9 +264,6 @@ def as_before_it_was_parked(
 
     If the dead letters lack the batch, and fewer records fail than the coordinator's stamp says, a table was parked
     since: then they are fitted to the columns that it has, or that the file declares for it.
-
-    Args:
-        run: Runs the tasks, by a plan of what the stream says then.
     """
     seen, results = run()
     # Also one that has the batch itself: what it could not hold is a letter, and in no other table.

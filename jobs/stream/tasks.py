@@ -155,11 +155,7 @@ def python_traceback(text: str) -> str:
 def slice_plan(
     stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], *, survey: bool = False
 ) -> TaskPlan:
-    """What each task of a batch is told.
-
-    Args:
-        survey: A task may leave its records undecided once they need a change of the table.
-    """
+    """What each task of a batch is told."""
     spec, rows = stream.spec, table_as_decided(stream, needs)
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})

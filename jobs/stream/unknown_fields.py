@@ -133,11 +133,7 @@ def read_unknown_fields(store: StateStore, config: str | None = None) -> Unknown
 
 
 class UnknownFieldsRecord:
-    """The document of a stream, for the process that holds the stream's lease.
-
-    Args:
-        config: The configuration that it runs under.
-    """
+    """The document of a stream, for the process that holds the stream's lease."""
 
     def __init__(self, store: StateStore, config: str) -> None:
         self._store: StateStore = store

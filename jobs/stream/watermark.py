@@ -93,7 +93,6 @@ def passed_bounds(
     letters of the others would be lost.
 
     Args:
-        newest: The coordinator's newest stamp.
         stamps: Those of its batches that are still kept, newest first.
         event_time: The block of the stream's file.
     """

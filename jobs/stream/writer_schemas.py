@@ -44,11 +44,7 @@ class WriterSchemas:
     remade: RegistryRemadeError | None = None
 
     def lookup(self, refused: frozenset[SchemaId] = frozenset()) -> RegistryLookup:
-        """What the tasks of a batch take along.
-
-        Args:
-            refused: Ids that count as unknown.
-        """
+        """What the tasks of a batch take along."""
         return RegistryLookup(self.connection, self.known.schemas, refused)
 
     def learn(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:
@@ -124,9 +120,6 @@ def _has(client: RegistryClient, subject: str) -> bool:
 
 def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] = ()) -> WriterSchemas | None:
     """The writer schemas of a stream whose lease is held; None of one whose records need no registry.
-
-    Args:
-        topics: That there are of those that it reads.
 
     Raises:
         RegistryRemadeError: The registry has other schemas by the ids that the stream knows.

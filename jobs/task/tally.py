@@ -126,7 +126,6 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
     """Count what became of a block's records.
 
     Args:
-        tally: Of the block's partition; counted on.
         wanted: Which of its records the coordinator has not yet read.
     """
     if not wanted.any():
@@ -154,11 +153,7 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
 
 
 def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> None:
-    """Count the event times of a block's rows.
-
-    Args:
-        tally: Of the block's partition; counted on.
-    """
+    """Count the event times of a block's rows."""
     tally.events += counts
     tally.greatest_event_ms = greatest_of(tally.greatest_event_ms, greatest_ms)
 

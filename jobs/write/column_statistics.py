@@ -114,9 +114,6 @@ def statistics_of(
 ) -> ColumnStatistics:
     """Read the statistics of a finished file.
 
-    Args:
-        columns: `leaves` of its schema.
-
     Raises:
         ValueError: The file has other columns than the schema.
     """

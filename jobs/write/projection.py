@@ -35,11 +35,7 @@ class ProjectionError(FrazilError):
 
 
 class UnfitValueError(ProjectionError):
-    """A value that a column of the table cannot hold, though it holds others of that type.
-
-    Args:
-        error_class: Stable name of the reason.
-    """
+    """A value that a column of the table cannot hold, though it holds others of that type."""
 
     def __init__(self, error_class: str, path: str, message: str) -> None:
         super().__init__(message)

@@ -25,11 +25,7 @@ _SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-
 
 
 def uuid_properties(schema: Schema, given: Collection[str] = ()) -> dict[str, str]:
-    """The table properties by which compaction in Spark writes uuid columns as frazil does.
-
-    Args:
-        given: Properties that the table has: what they say of a column stays.
-    """
+    """The table properties by which compaction in Spark writes uuid columns as frazil does."""
     ids = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, UUIDType)]
     names = [schema.find_column_name(field_id) for field_id in ids]
     wanted = [f"{switch}.{name}" for name in names for switch in _SWITCHES]
@@ -61,9 +57,6 @@ _PROPERTIES = {
 
 def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUMNS) -> dict[str, str]:
     """Properties of a new table: frazil's, and over them the spec's.
-
-    Args:
-        extra: The spec's.
 
     Raises:
         FrazilError: The spec asks for another format version, or another format of files.
@@ -102,7 +95,6 @@ def ensure_table(
         schema: Of a new table; the catalog gives it new field ids.
         spec: Of a new table, by the field ids of `schema`.
         properties: Of a new table, such as `create_table_properties` makes.
-        location: Of a new table; the catalog's choice without it.
         order: Of a new table, by the field ids of `schema`.
 
     Returns:
@@ -134,11 +126,7 @@ def ensure_table(
 
 
 def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
-    """Refuse columns of a new table on whose names' account it could not be read or written.
-
-    Args:
-        spec: Its partition fields, by the field ids of `schema`.
-    """
+    """Refuse columns of a new table on whose names' account it could not be read or written."""
     if problems := [why for _, why in name_problems(schema, partition_names(schema, [spec]))]:
         raise FrazilError(
             f"table {name} cannot be made: {'; '.join(problems)}.",
