@@ -28,12 +28,7 @@ from jobs.errors import FrazilError
 
 
 class TableOnBranch(Table):
-    """A table as a branch has it; what is set as its metadata, by a refresh or a commit, is seen from there as well.
-
-    Attributes:
-        branch: The branch.
-        whole: The table's own metadata.
-    """
+    """A table as a branch has it; what is set as its metadata, by a refresh or a commit, is seen from there as well."""
 
     def __init__(self, table: Table, branch: str) -> None:
         self.branch: str = branch

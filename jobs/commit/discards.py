@@ -33,15 +33,10 @@ class Discard:
     """One interval that was discarded, or is about to be.
 
     Attributes:
-        id: Of the discard.
-        branch: The branch.
         after: The interval's snapshots have greater sequence numbers than this one.
         until: The interval's last sequence number.
-        rows: Of the interval.
         ranges: The offsets that its batches read, by partition.
         at: When it was decided, to the microsecond: its letters were first seen then, and no others.
-        by: Who decided.
-        why: The reason.
         reasons: What was wrong with the interval, a sentence each.
         letters: Dead letters that it wrote; None while it is unfinished.
     """
@@ -111,7 +106,6 @@ class Discards:
     """The discards of a stream, oldest first.
 
     Attributes:
-        stream: The stream.
         each: Those that are remembered; the last one may be unfinished.
         forgotten: Older ones, as `Discard.forgotten`, while their branch may have the rows. What earlier versions wrote
             has none.

@@ -84,11 +84,7 @@ class RolledBackError(StreamStopped):
 
 
 class _TableStop(StreamStopped):
-    """A target stops the stream.
-
-    Attributes:
-        table: Its name.
-    """
+    """A target stops the stream."""
 
     def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -134,8 +130,6 @@ class HalfCommitted:
     Attributes:
         have: Targets that committed it.
         lack: Targets that had to and did not.
-        config: The configuration it was decided under.
-        ranges: Per partition, the records in question.
     """
 
     have: tuple[str, ...]
@@ -145,11 +139,7 @@ class HalfCommitted:
 
 
 class HalfCommittedError(StreamStopped):
-    """A batch is on some targets only, its pending record is lost, and the configuration has changed since.
-
-    Attributes:
-        half: The batch.
-    """
+    """A batch is on some targets only, its pending record is lost, and the configuration has changed since."""
 
     def __init__(self, message: str, half: HalfCommitted, *, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)

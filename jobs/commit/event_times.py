@@ -107,7 +107,6 @@ class EventTimes:
         bound_ms: The watermark before the stamped batch, by which its records were judged.
         partitions: How far the events of each have come.
         first_ms: The least event time of all rows.
-        batch: Of the batch alone.
     """
 
     column: str

@@ -82,7 +82,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
 
 
 def check_continuity(stream: str, position: Positions, departures: Positions) -> None:
-    """Refuse to go on when a log no longer holds what was read of it, though it may have grown past the position since."""
+    """Refuse to go on when a log no longer holds what was read of it, however far it has grown since."""
     if not departures:
         return
     topic = min(departures).topic

@@ -36,7 +36,6 @@ class OpeningColumns:
     Attributes:
         metadata: The table's, with the decoded columns that it keeps from now on.
         decoded: Those, where the table does not keep them yet; else None.
-        changes: Of its columns.
         refused: Why it would still not take the rows, as sentences.
         problems: What the file says of columns that are not so, each with its place; nothing else is looked at then.
     """

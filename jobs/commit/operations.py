@@ -31,7 +31,6 @@ class ReplaceFiles:
     """The commit operation by which data files of main's head make room for others.
 
     Attributes:
-        removed: Files of the head.
         added: What comes in their place, of the table's current partition spec.
     """
 
@@ -45,7 +44,6 @@ class SnapshotAgain:
 
     Attributes:
         files: What it adds, of the table's current partition spec.
-        summary: What its summary says.
     """
 
     files: Sequence[DataFile]

@@ -26,7 +26,6 @@ class AnotherLog:
     """An answer of an operator behind which offsets of a topic begin anew.
 
     Attributes:
-        topic: Its name.
         said: What had happened to it, after its name.
         sequence: Of the changelog's snapshot with the answer.
     """

@@ -39,10 +39,7 @@ class PreparedCommit:
     """A commit before the catalog is asked.
 
     Attributes:
-        updates: What it changes.
-        requirements: What it asserts.
         is_in: Whether metadata of the table has it.
-        clean_up: Deletes what was written for it.
         id_in: What it is called in metadata that has it: of a snapshot, or of a schema.
     """
 

@@ -54,8 +54,6 @@ class Proposal(Generic[T]):
     Attributes:
         answer: For whoever asked, once it has landed.
         operation: None if there is nothing to commit.
-        stamp: Goes with the operation.
-        summary: More entries of the snapshot's summary.
         properties: Of the table, set in the same commit.
     """
 

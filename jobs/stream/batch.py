@@ -53,9 +53,6 @@ class BatchRunner:
 
     Args:
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
-
-    Attributes:
-        waits: What the batch at hand waits for.
     """
 
     def __init__(

@@ -40,8 +40,6 @@ class Drained:
 
     Attributes:
         counts: Records of this drain.
-        batches: The batches that committed something, in order.
-        positions: Where the stream stands.
         snapshots: The targets' newest; None where there is none.
         lag: Records per partition that came after the drain had begun.
         undecided: Records per partition of transactions that were open, behind those.

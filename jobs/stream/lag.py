@@ -32,9 +32,7 @@ class _Query:
     """What a query knows, and what was seen since it began.
 
     Attributes:
-        reads: The topics that it reads.
         under: The leader epochs under which it began.
-        there: Topics that there are.
         leaders: The leader epochs of now.
     """
 

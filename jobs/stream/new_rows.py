@@ -51,7 +51,6 @@ class NewColumns:
     """Columns of a new table that are not declared.
 
     Attributes:
-        rows: Those of values.
         key: Those in the struct of the key, empty where records have no keys; None where the file declares the key's
             columns, or names no key.
     """

@@ -39,12 +39,10 @@ class OpenStream(CommitSession):
     """A stream that this process may commit to.
 
     Attributes:
-        folder: What it keeps outside its tables.
         log: Its topics as they were looked at last.
         former: The newest stamps of tables that the stream wrote under an earlier configuration.
         recovered: How many batches of earlier drivers were committed from their pending records.
         positions: Where each target stands; follows every commit.
-        begin: Where reading begins.
         refused: What tables do not take, by their names.
         unsurveyed: Tables that no survey is made for, as the last one has led to nothing.
         refused_values: Values that name no table, as it is another's, with what they would have to be.

@@ -234,7 +234,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """The progress of a batch that waits for something; written by the threads that land it, read by the driver's own."""
+    """What a batch waits for; written by the threads that land it, read by the driver's own."""
 
     def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._long_seconds: float = long_seconds

@@ -229,7 +229,6 @@ class BatchDone:
         undecided: Offsets per partition behind that end: records of transactions that are open.
         watermark_ms: The stream's watermark then, milliseconds since 1970; None where its file names no event time.
         events: Event times of its records, and how many came behind the watermark before it, and by how much.
-        files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
         warned: Landed rows that broke a rule which only warns, by the rule's name.

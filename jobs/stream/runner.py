@@ -61,11 +61,7 @@ SHARED_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SharedDriver:
-    """What a stream has of the driver that carries it together with others.
-
-    Attributes:
-        metrics_url: Where the metrics of all of them are.
-    """
+    """What a stream has of the driver that carries it together with others."""
 
     metrics_url: str
 
@@ -82,7 +78,6 @@ class StreamRunner:
 
     Attributes:
         finished: Everything was read, and the stream reads only when it is asked to.
-        query: The newest query, once there was one.
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class SchemaProposal(msgspec.Struct, frozen=True):
         rename: The command that gives another column this name instead, of a new one that looks like it; else empty.
         at: A record that needs it.
         since: When it was met first, seconds since 1970.
-        command: Makes the change.
     """
 
     digest: str

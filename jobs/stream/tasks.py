@@ -58,8 +58,6 @@ class PreparedBatch:
     """A batch whose tasks have run, before anything of it is recorded.
 
     Attributes:
-        seen: The tables as the tasks saw them.
-        results: What the tasks wrote and counted.
         tasks_ended: When, of the monotonic clock.
         ends: The logs' ends after that.
         seen_ms: Before they were asked for, milliseconds since 1970.

@@ -164,7 +164,6 @@ class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         sequence: Iceberg's sequence number of the stream's newest commit on its table then.
-        generation: The configuration that it stopped under.
         table: The uuid of that table; one that was made anew counts its sequence numbers from 1 again.
     """
 

@@ -48,9 +48,6 @@ class JvmWatch:
         ask: Asks the JVM something that costs nothing.
         local: Whether tasks run on this host.
         tasks_ended: Says something else after each task of the stream that has ended; None if the workers are its own.
-
-    Attributes:
-        application: Spark's id of the session's.
     """
 
     def __init__(

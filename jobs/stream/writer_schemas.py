@@ -30,8 +30,6 @@ class WriterSchemas:
     """The writer schemas of an open stream, for the process that holds its lease.
 
     Attributes:
-        connection: Of the registry.
-        known: What is kept of it.
         quick: A client of it that gives up within seconds, made anew and closed by whoever asks.
         subjects: Those whose schemas the stream's records have, as far as its file and its topics say.
         remade: Set once it was seen to be made anew while the stream was open.

@@ -37,7 +37,6 @@ class EventTimePlan:
     """What a task is told of its stream's event time; times in milliseconds since 1970.
 
     Attributes:
-        spec: The block of the stream's file.
         bound_ms: The watermark before the batch; None where nothing is late.
         ahead_ms: A later event time than this is not believed.
         passed: Of records that the coordinator is past, and another target may not be, the bounds of their batches.

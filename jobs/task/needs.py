@@ -64,12 +64,7 @@ def decoded_need(payload: str) -> RecordNeed:
 
 
 class UnnamedTable(msgspec.Struct, frozen=True):
-    """A table that is to be made.
-
-    Attributes:
-        value: Names it.
-        at: Its first record.
-    """
+    """A table that is to be made."""
 
     value: str
     at: Coordinates

@@ -92,7 +92,6 @@ class TaskResult(NamedTuple):
     Attributes:
         kind: `schema`: what the registry was asked for; `unmet`: an id that it did not know.
         target: Of a file or a need, the target it is for; else nothing.
-        payload: JSON.
     """
 
     kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided", "failed"]

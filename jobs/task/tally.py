@@ -61,11 +61,7 @@ class UnknownExample(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct):
-    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct.
-
-    Attributes:
-        example: One of them.
-    """
+    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct."""
 
     example: Example
     count: int = 0

@@ -24,11 +24,8 @@ class Way(NamedTuple):
 
     Attributes:
         table: Where their rows go; the coordinator's of those of which none has a row.
-        pipeline: They pass it.
-        resolved: What values become.
         columns: Those of the rows that are not from the value.
         late: Where those of their rows go that come late; None where these go where others go.
-        decoded: Whether they are decoded at all.
     """
 
     table: str

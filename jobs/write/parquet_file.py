@@ -156,10 +156,6 @@ class FileSizing:
 
     Args:
         memory_budget: Bytes of Arrow that a task may keep; a row group takes at most a quarter of them.
-
-    Attributes:
-        group_bytes: Most bytes of Arrow in a row group.
-        group_rows: Most rows in a row group.
     """
 
     def __init__(self, metadata: TableMetadata, memory_budget: int) -> None:
