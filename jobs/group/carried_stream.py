@@ -85,7 +85,7 @@ class CarriedStream:
         try:
             every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
             given = (folder.store, spec.stream, generation(spec, settings), attempt, driver_log(folder.root))
-            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, self._beside, every)
+            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, self._mirrors.ensure, every)
             self._heartbeat.change(group=group)
             self._thread: threading.Thread = background_thread(self._carry, spec.stream)
         finally:
@@ -134,9 +134,6 @@ class CarriedStream:
     def join(self, seconds: float) -> None:
         """Wait for its end, for so long."""
         self._thread.join(seconds)
-
-    def _beside(self) -> None:
-        self._mirrors.ensure()
 
     def _carry(self) -> None:
         secrets = tuple(secrets_in(self._spec))

@@ -19,7 +19,7 @@ from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
-from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
+from jobs.stream.new_rows import SchemaAwaitedError, new_columns
 from jobs.stream.new_tables import FOREIGN, is_foreign
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.routed_tables import ensure_late_lane
@@ -100,7 +100,7 @@ class LaneTables:
             late = spec.late_table and ensure_late_lane(stream.spec, catalog, name) and spec.late_table
         except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
             log.warning("stream %s: table %s is not made yet: %s", stream.id, name, awaited.message)
-            stream.unmade[name] = _reason(awaited)
+            stream.unmade[name] = awaited.message.rstrip(".").partition(": ")[2]
             return []
         except FrazilError as problem:
             if type(problem) is not FrazilError and (of_file or type(problem) is not SchemaChangeError):
@@ -124,7 +124,9 @@ class LaneTables:
         latest = {p: max(stream.log.latest.get(p, end), end) for p, (_, end) in read.items()}
         ids = {p.topic: stream.log.topics.get(p.topic, "") for p in read}
         log_state = LogState(ids, {p: start for p, (start, _) in read.items()}, latest)
-        return ensure_row_table(spec, stream.anchor.catalog, lambda: first_columns(spec, stream, log_state))
+        return ensure_row_table(
+            spec, stream.anchor.catalog, lambda: new_columns(spec, stream.settings, log_state, log_state.earliest)
+        )
 
     def _refused(self, topics: list[str], why: str) -> None:
         """No topic may stop the stream by its name, or what it holds: its records follow `unmatched`."""
@@ -134,12 +136,3 @@ class LaneTables:
             log.warning("stream %s: the records of topic %s have none that %s", self._stream.id, topic, why)
             if value is not None:
                 self._stream.refused_values[value] = why
-
-
-def first_columns(spec: StreamSpec, stream: OpenStream, log_state: LogState) -> NewColumns:
-    """The columns of a new table: of its topics' newest schemas in a registry, or of the batch's first records."""
-    return new_columns(spec, stream.settings, log_state, log_state.earliest)
-
-
-def _reason(awaited: FrazilError) -> str:
-    return awaited.message.rstrip(".").partition(": ")[2]

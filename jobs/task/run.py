@@ -30,7 +30,6 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import Routed, stream_pipeline
 from jobs.pipeline.route import Destinations
-from jobs.pipeline.stages import Fit
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block, late_rows
 from jobs.task.needs import TaskNeeds, UnnamedTables
@@ -162,7 +161,7 @@ class _Split:
 
     def _routed(self, lane: Lane | None) -> Routed:
         """The tables of the rows, or of those of a lane with a table of late rows."""
-        plan, fits = self._plan, {name: _fit(sink) for name, sink in self._sinks.items()}
+        plan, fits = self._plan, {name: sink.fit for name, sink in self._sinks.items()}
         if lane is not None:
             return Destinations(lane.table or self._coordinator, late=lane.late, which=self._late), fits, None
         which = self._late if plan.late_table else None
@@ -222,12 +221,9 @@ class _Split:
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
-            self._set_aside(fetched, failures, way)
+            self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen, way))
         if self._plan.several or lanes:
             keep_within_budget(self._sinks.values())
-
-    def _set_aside(self, fetched: FetchedBlock, failures: list[Failure], way: Way) -> None:
-        self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen, way))
 
     def _letters(
         self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, way: Way, *, waits: bool = False
@@ -320,7 +316,3 @@ class _Split:
 
     def _sink_of(self, role: Role) -> Sink:
         return next(sink for sink in self._sinks.values() if sink.target.role == role)
-
-
-def _fit(sink: Sink) -> Fit:
-    return lambda rows: sink.fit(rows)
