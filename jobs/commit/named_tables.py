@@ -23,10 +23,10 @@ from jobs.write.table_remaking import made_for
 
 
 def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
-    """The stream with all of its targets, also those that its file does not name.
+    """The stream with all of its targets, as its coordinator's newest stamp names them, beside those of the file.
 
-    The coordinator's newest stamp tells them. A table that was made for a batch that has not landed is none yet, and is
-    found by whoever needs it.
+    A table that was made for a batch that has not landed is none yet. The catalog is asked only where tables become
+    targets as records come.
     """
     if not spec.grows:
         return spec

@@ -106,8 +106,8 @@ class RowDelta:
 class ChangeSchema:
     """The commit operation by which a table gets another schema; its files and its head stay as they are.
 
-    Where the schema is the one that the table has, properties alone are set, with a snapshot without files: the next
-    commit of whoever has read them before is refused.
+    Where the schema stays, properties alone are set, with a snapshot without files, so that whoever read before is
+    refused.
 
     Attributes:
         schema: The new one, with the field ids of the table's own where a column stays.

@@ -48,7 +48,6 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
 
     Raises:
         RecordsAwaitedError: There is no record, or none with a value that needs a column.
-        KafkaUnavailableError: Nothing came within the time-out for requests.
     """
     sample = first_sample(spec, settings, log, begin)
     rows = _enveloped(spec, sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)

@@ -47,13 +47,13 @@ log = logging.getLogger(__name__)
 
 
 def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str) -> Table:
-    """Create a follower if it is not there, and else give it what it lacks of the own table's columns, in one commit.
+    """Create a dependent table, or give it what it lacks of the columns of the table that it follows, in one commit.
 
     One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
 
     Args:
         spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
-        own: Metadata of the stream's own table.
+        own: Metadata of the table that is followed.
 
     Raises:
         SchemaChangeError: It cannot take the columns; the message names each.

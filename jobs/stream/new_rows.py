@@ -106,7 +106,6 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
         SchemaAwaitedError: The registry has no such subject yet, nor a schema that the first records name.
         RecordsAwaitedError: No record is there to infer them from.
         FrazilError: There is no schema to go by.
-        OSError: The registry cannot be asked.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
     rows = _of_values(spec, settings, log, topics, begin)

@@ -228,8 +228,6 @@ def ensure_tables(
 ) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
-    A table of the stream without rows, as frazil made it, is made as the spec declares now.
-
     Args:
         new: Gives the columns of a new table, of a stream whose file does not declare them.
         without: Tables of its route that are left as they are.

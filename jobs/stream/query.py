@@ -94,8 +94,8 @@ class _BatchEnded(Exception):
 class StreamQuery:
     """One query, from its start to its end.
 
-    Spark's checkpoint is scratch: the query begins at `stream.begin`, and where it ends the stamps say. So it can be
-    ended by refusing its next batch, and nothing has to be stopped in the middle of one.
+    Spark's checkpoint is scratch: the query begins at `stream.begin`, and the stamps say where it ends. So it is ended
+    by refusing its next batch.
 
     Args:
         bound: How many records a batch may read; None: as the file says. It is told of every batch.

@@ -223,14 +223,12 @@ class BatchDone:
 
     Attributes:
         counts: Its records; zero if the targets had them all.
-        task_seconds: Reading, decoding and writing files.
-        commit_seconds: From the pending record to the last commit.
-        lag: Records per partition between the new position and the log's end.
-        undecided: Offsets per partition behind that end: records of transactions that are open.
-        watermark_ms: The stream's watermark then, milliseconds since 1970; None where its file names no event time.
+        task_seconds: Reading, decoding and writing files; `commit_seconds`: from the pending record to the last commit.
+        lag: Records per partition between the new position and the log's end; `undecided`: of open transactions behind
+            it.
+        watermark_ms: The stream's watermark then; None where its file names no event time.
         events: Event times of its records, and how many came behind the watermark before it, and by how much.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
-        causes: Why records failed, see `TaskResults.causes`.
         warned: Landed rows that broke a rule which only warns, by the rule's name.
         parked: Letters that were made for tables that are parked, by the table.
         unknown_fields: Keys that the schema does not declare, by path.

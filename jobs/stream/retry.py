@@ -15,11 +15,10 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
-from jobs.commit.target import Target
 from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.redaction import redacted
@@ -35,6 +34,9 @@ from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
 from jobs.write.file_access import refused_keys
+
+if TYPE_CHECKING:
+    from jobs.commit.target import Target
 
 log = logging.getLogger(__name__)
 

@@ -122,11 +122,9 @@ def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
 def table_by_file(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
     """The table of a stream whose file does not declare all columns, altered as its steps and `evolve` ask for.
 
-    One commit does it, on exactly the head and the schema that it was decided on. A table without rows, as frazil made
-    it, keeps its columns here: it is made anew as `shaped_schema` says.
+    A table without rows, as frazil made it, keeps its columns here: it is made anew as `shaped_schema` says.
 
     Args:
-        spec: The stream, whose table is there.
         new: Gives the columns of values, and of keys, of a stream that has not landed anything yet.
 
     Raises:

@@ -69,8 +69,8 @@ class SharedDriver:
 class StreamRunner:
     """Runs one stream until it is asked to end.
 
-    Kafka, the catalog or a disk that is away is waited for, with growing pauses: the stream is then opened anew, as
-    after a crash, only with the JVM still warm.
+    If Kafka, the catalog or a disk is unavailable, the stream is opened anew after growing pauses, with the JVM still
+    warm.
 
     Args:
         get_spark: The session, the same each time; called when there is something to read.

@@ -89,7 +89,6 @@ def run_tasks(
 
     Raises:
         ExecutorsLostError, ApplicationEndedError: The cluster took away what the tasks ran on.
-        FrazilError: Tasks on other machines wrote into folders that are not the driver's.
         PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
     """
     from py4j.protocol import Py4JJavaError
@@ -203,13 +202,10 @@ def slice_plan(
 def event_time_plan(
     stream: OpenStream, columns: Schema | None, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
 ) -> EventTimePlan | None:
-    """By what the tasks of a batch judge which records are late; None where the stream's file names no event time.
-
-    The stamps alone say so: whoever runs the batch again decides the same, of each record.
+    """By what the tasks of a batch judge which records are late, by the stamps alone; None without an event time.
 
     Args:
-        columns: Its table's, under the schema by which the batch is decided on; None where each table
-            has its own.
+        columns: Its table's, under the schema by which the batch is decided on; None where each table has its own.
         now: When the batch is planned.
     """
     if (event_time := stream.spec.event_time) is None:

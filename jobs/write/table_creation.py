@@ -88,17 +88,12 @@ def ensure_table(
     location: str | None = None,
     order: SortOrder = UNSORTED_SORT_ORDER,
 ) -> Table:
-    """Load a table, or create it and its namespace. Of several that try at once, all get the same table.
+    """Load a table, or create it and its namespace. Of several that try at once, all get the same table, as it is.
 
     Args:
         name: Full name, such as `orders.payments`.
-        schema: Of a new table; the catalog gives it new field ids.
-        spec: Of a new table, by the field ids of `schema`.
+        schema, spec, order: Of a new table; the ids of `spec` and `order` are those of `schema`.
         properties: Of a new table, such as `create_table_properties` makes.
-        order: Of a new table, by the field ids of `schema`.
-
-    Returns:
-        The table as it is; one that was there already may differ from what is asked for.
 
     Raises:
         FrazilError: The name has no namespace, or the table is of another format version than 2, or would be one that
