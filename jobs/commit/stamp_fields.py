@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -44,22 +45,10 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.landed if role == "rows" else self.dead
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read + other.read,
-            self.landed + other.landed,
-            self.dead + other.dead,
-            self.tombstones + other.tombstones,
-            self.filtered + other.filtered,
-        )
+        return Counts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read - other.read,
-            self.landed - other.landed,
-            self.dead - other.dead,
-            self.tombstones - other.tombstones,
-            self.filtered - other.filtered,
-        )
+        return Counts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,7 @@ class TaskResults:
         """
         if self.undecided:
             raise AssertionError("results that are undecided are dropped before anything is counted")
-        return Counts(
-            read=sum(tally.read for tally in self.tallies),
-            landed=sum(tally.landed for tally in self.tallies),
-            dead=sum(tally.dead for tally in self.tallies),
-            tombstones=sum(tally.tombstones for tally in self.tallies),
-            filtered=sum(tally.filtered for tally in self.tallies),
-        )
+        return sum((tally.counts for tally in self.tallies), Counts())
 
     def refuse_unaccounted(self, stream: str, ranges: Ranges, position: Positions, coordinator: str) -> None:
         """Refuse a batch that does not add up: each record read landed, failed, is a tombstone or was filtered, once.
@@ -118,10 +112,7 @@ class TaskResults:
         elsewhere: dict[TopicPartition, int] = {}
         for tally in self.tallies:
             partition = TopicPartition(tally.topic, tally.partition)
-            if target.coordinator:
-                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones, tally.filtered)
-            else:
-                counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
+            counts = tally.counts if target.coordinator else Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts
             if target.coordinator:
                 elsewhere[partition] = elsewhere.get(partition, 0) + tally.elsewhere

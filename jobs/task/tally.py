@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.commit.event_times import NO_EVENTS, EventCounts, greatest_of
+from jobs.commit.stamp_fields import Counts
 from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
@@ -110,6 +111,11 @@ class Tally(msgspec.Struct):
     failures: int = 0
     fetched: int = 0
     fetched_bytes: int = 0
+
+    @property
+    def counts(self) -> Counts:
+        """The records by what became of them."""
+        return Counts(self.read, self.landed, self.dead, self.tombstones, self.filtered)
 
 
 _INDEX = re.compile(r"\[\d+\]")
