@@ -89,7 +89,7 @@ def client_properties(catalog: CatalogSettings) -> dict[str, Any]:
     """The properties as PyIceberg takes them, with their secrets."""
     properties: dict[str, Any] = catalog.revealed()
     if STORE_AUTHORITIES in properties and OWN_CLASS not in properties:
-        properties["py-io-impl"] = "jobs.write.store_file_io.StoreFileIO"
+        properties["py-io-impl"] = "jobs.write.renewed_file_io.StoreFileIO"
     if catalog.kind == "rest":
         return nested_tls(properties)
     if catalog.kind == "sql" and not str(properties.get("uri", "")).startswith("sqlite"):

@@ -20,8 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from requests import Response, Session
 
 from jobs.write.file_access import keys_of
-from jobs.write.renewed_file_io import RenewedFileIO
-from jobs.write.store_file_io import StoreFileIO
+from jobs.write.renewed_file_io import RenewedFileIO, StoreFileIO
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0

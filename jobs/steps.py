@@ -225,12 +225,6 @@ STEPS: dict[str, Step] = {
     "outbox_after_commit": Step(
         "outbox", "Letters and position are decided in Kafka, and nothing else knows; the group is asked at the start."
     ),
-    "stopped_before_commit": Step(
-        "outbox", "The topic holds the record that stops the stream, in an open transaction; it is put there anew."
-    ),
-    "stopped_after_commit": Step(
-        "outbox", "The record is in the topic, and nobody was told of the stop; the group tells the next one."
-    ),
     "maintain_after_lock": Step(
         "maintenance",
         "The table's lock is held, nothing is changed; the lock counts no more with its process.",

@@ -108,11 +108,9 @@ def recreated_topic(
 ) -> NewStamps:
     """Answer to a topic that was deleted and created again: read the new one from its beginning.
 
-    A topic that is still the same one, and whose log was cut, is read on from where it departs from what was read, or
-    where that is not known from its end: what it holds before has landed. A topic without an id may be another one,
-    whatever the epochs say of where it departs, so it is read from its beginning: that loses nothing.
-    A topic that was retired and is back is the one that it was. Through when the stream is complete is not known until
-    its next batch: the other log may hold records of any time. The watermark stays, so some of them may be late.
+    If it still is the same topic, and its log was cut, it is read on from where it departs, or from its end. A topic
+    without an id is read from its beginning, which loses nothing. The stream counts as complete through no time until
+    its next batch; the watermark stays.
 
     Args:
         latest: The ends of the logs.

@@ -28,12 +28,7 @@ from jobs.errors import FrazilError
 
 
 class TableOnBranch(Table):
-    """A table as a branch has it; what is set as its metadata, by a refresh or a commit, is seen from there as well.
-
-    Attributes:
-        branch: The branch.
-        whole: The table's own metadata.
-    """
+    """A table as a branch has it; what is set as its metadata, by a refresh or a commit, is seen from there as well."""
 
     def __init__(self, table: Table, branch: str) -> None:
         self.branch: str = branch
@@ -75,11 +70,7 @@ class WritesBranches(Protocol):
 
 
 def stream_table(catalog: Catalog, stream: WritesBranches, name: str) -> Table:
-    """A table of a stream, as the branch that the stream writes has it.
-
-    Raises:
-        NoSuchTableError: It is not there.
-    """
+    """A table of a stream, as the branch that the stream writes has it."""
     return on_branch(catalog.load_table(name), stream.branch_of(name))
 
 
@@ -140,7 +131,6 @@ def to_branch(
     Args:
         table: As it was read.
         updates: Of main, which stands for the branch.
-        requirements: Likewise.
     """
     if not isinstance(table, TableOnBranch):
         return tuple(updates), tuple(requirements)

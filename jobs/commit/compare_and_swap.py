@@ -26,9 +26,6 @@ class Backoff:
     """The pauses between the attempts at one commit, which grow, and differ by chance among those who meet.
 
     Args:
-        sleep: Waits so many seconds.
-        clock: Seconds.
-        chance: A number from 0 to 1.
         most: Attempts that may be refused.
         failing_seconds: How long a catalog may fail otherwise.
     """
@@ -76,11 +73,9 @@ def compare_and_swap(
     """Attempt a commit until it lands, or until there is nothing to commit any more.
 
     Args:
-        table: Its name.
         attempt: Reads the table, decides, and commits on exactly what was read; called again from the reading on.
             Raises HeadMovedError if it was refused.
         given_up: Makes the error after too many refusals, of what the catalog said.
-        backoff: Between the attempts.
 
     Returns:
         What the attempt that was not refused gave.

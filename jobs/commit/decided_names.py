@@ -1,8 +1,7 @@
-"""Names by which a batch's records were matched with columns: what a stamp keeps of its table's name mapping.
+"""Decided names: the names beside their own by which a table's columns were matched with the records of a batch.
 
-A second run of the batch has to find the columns of the first one, whatever the mapping is by then. So the names that
-columns have beside their own, under the schema that the stamp names, are kept by field id. Most tables have none. Of
-very many a digest is kept, and the mapping is looked for in the older versions of the table's metadata.
+A stamp keeps them, so that whoever completes the batch matches alike. Of many names it keeps a digest; the names then
+stand in the table, or its older metadata.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ def decided_names(schema: Schema, mapping: str | None) -> DecidedNames:
     """The further names that columns of a table have, or their digest if they are long.
 
     Args:
-        schema: The table's.
         mapping: Its name mapping, as the property's text; None without one.
 
     Raises:
@@ -47,9 +45,7 @@ def decided_properties(
     Where the stamp has a digest that no mapping goes with any more, they stay as they are.
 
     Args:
-        names: Of the stamp.
         schema: The one that the stamp names.
-        properties: Of the table, as it is now.
         older: Those that it had, the newest first; asked for only where a digest is looked for.
     """
     if isinstance(names, str):

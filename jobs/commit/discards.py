@@ -33,15 +33,10 @@ class Discard:
     """One interval that was discarded, or is about to be.
 
     Attributes:
-        id: Of the discard.
-        branch: The branch.
         after: The interval's snapshots have greater sequence numbers than this one.
         until: The interval's last sequence number.
-        rows: Of the interval.
         ranges: The offsets that its batches read, by partition.
         at: When it was decided, to the microsecond: its letters were first seen then, and no others.
-        by: Who decided.
-        why: The reason.
         reasons: What was wrong with the interval, a sentence each.
         letters: Dead letters that it wrote; None while it is unfinished.
     """
@@ -111,7 +106,6 @@ class Discards:
     """The discards of a stream, oldest first.
 
     Attributes:
-        stream: The stream.
         each: Those that are remembered; the last one may be unfinished.
         forgotten: Older ones, as `Discard.forgotten`, while their branch may have the rows. What earlier versions wrote
             has none.
@@ -124,11 +118,6 @@ class Discards:
     @classmethod
     def of(cls, properties: Mapping[str, str], stream: str, table: str = "") -> Self:
         """Those that a table's properties tell of.
-
-        Args:
-            properties: Of the stream's table.
-            stream: The stream.
-            table: Its name, for errors.
 
         Raises:
             FrazilError: They are of another version, or damaged.
@@ -179,11 +168,7 @@ class Discards:
         return replace(self, each=every[-MOST_KEPT:], forgotten=tuple(forgotten))
 
     def refuse_unfinished(self) -> None:
-        """See that nothing is about to be discarded.
-
-        Raises:
-            FrazilError: Something is, and not all of it is done.
-        """
+        """See that nothing is about to be discarded."""
         if (one := self.unfinished) is not None:
             raise FrazilError(
                 f"stream {self.stream}: {one.by} has decided to discard {one.rows:,} rows of branch {one.branch} "

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from jobs.commit.offsets import Ranges
 from jobs.errors import FrazilError, StreamStopped
-
-if TYPE_CHECKING:
-    from jobs.commit.recovery import HalfCommitted
 
 _BEGUN = "the stream's own table from its `start`, any other with what comes from then on"
 
@@ -85,32 +83,24 @@ class RolledBackError(StreamStopped):
     """Somebody rolled a target back to before the stream's last commit."""
 
 
-class TargetRecreatedError(StreamStopped):
-    """A target is not the table that the stream wrote before.
-
-    Attributes:
-        table: Its name.
-    """
+class _TableStop(StreamStopped):
+    """A target stops the stream."""
 
     def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
         super().__init__(message, fix=fix)
         self.table: str = table
+
+
+class TargetRecreatedError(_TableStop):
+    """A target is not the table that the stream wrote before."""
 
 
 class TableGoneError(TargetRecreatedError):
     """A target was dropped, or renamed."""
 
 
-class TableForbiddenError(StreamStopped):
-    """The catalog does not let this user load a target.
-
-    Attributes:
-        table: Its name.
-    """
-
-    def __init__(self, message: str, *, fix: str | None = None, table: str = "") -> None:
-        super().__init__(message, fix=fix)
-        self.table: str = table
+class TableForbiddenError(_TableStop):
+    """The catalog does not let this user load a target."""
 
 
 class TableDroppedError(FrazilError):
@@ -133,12 +123,23 @@ class OffsetsLostError(StreamStopped):
     """Kafka's retention removed records before they were read."""
 
 
-class HalfCommittedError(StreamStopped):
-    """A batch is on some targets only, its pending record is lost, and the configuration has changed since.
+@dataclass(frozen=True, slots=True)
+class HalfCommitted:
+    """A batch that some targets have and others lack, which recovery has to finish.
 
     Attributes:
-        half: The batch.
+        have: Targets that committed it.
+        lack: Targets that had to and did not.
     """
+
+    have: tuple[str, ...]
+    lack: tuple[str, ...]
+    config: str
+    ranges: Ranges
+
+
+class HalfCommittedError(StreamStopped):
+    """A batch is on some targets only, its pending record is lost, and the configuration has changed since."""
 
     def __init__(self, message: str, half: HalfCommitted, *, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
@@ -176,12 +177,7 @@ class NothingToAcceptError(FrazilError):
 
 
 def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:
-    """The error that stops a stream whose batch does not add up.
-
-    Args:
-        stream: Id of the stream.
-        difference: A clause that says what differs.
-    """
+    """The error that stops a stream whose batch does not add up."""
     return UnaccountedRecordsError(
         f"stream {stream}: the batch does not add up: {difference}. Nothing of it was committed, and no record is "
         "lost. This is a fault of frazil.",
@@ -204,8 +200,6 @@ def damaged_property(stream: str, table: str, name: str, problem: Exception, mea
 
     Args:
         table: Its name; empty where that is not known.
-        name: Of the property.
-        problem: Why it cannot be read.
         meaning: A sentence, what it means to remove it.
     """
     whose, why = f"table {table}" if table else "its table", f"{type(problem).__name__}: {problem}"
@@ -240,13 +234,9 @@ def refuse_recreated(
     """Check that tables are the ones that the stream wrote before.
 
     Args:
-        stream: The stream's id.
         before: Uuids by name, of the tables that the stream knows.
         now: The same, of the tables as they are.
         empty: The names of those that were made for the stream and have no rows.
-
-    Raises:
-        TargetRecreatedError: One is not.
     """
     for name, uuid in now.items():
         if before.get(name, uuid) != uuid:

@@ -107,7 +107,6 @@ class EventTimes:
         bound_ms: The watermark before the stamped batch, by which its records were judged.
         partitions: How far the events of each have come.
         first_ms: The least event time of all rows.
-        batch: Of the batch alone.
     """
 
     column: str
@@ -208,11 +207,7 @@ def greatest_of(*times: int | None) -> int | None:
 
 
 def as_datetime(at_ms: int | None) -> datetime | None:
-    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999.
-
-    Args:
-        at_ms: Milliseconds since 1970.
-    """
+    """An event time as people are told it, in UTC; None without one, and beyond the years 1 to 9999."""
     try:
         return None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
     except OverflowError:

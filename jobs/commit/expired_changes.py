@@ -42,11 +42,7 @@ class ExpiredChanges:
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def replaced(self, topics: Mapping[str, str]) -> list[str]:
-        """The topics that are others now, whose offsets say nothing of what is gone.
-
-        Args:
-            topics: Kafka's ids of the stream's topics now.
-        """
+        """The topics that are others now, whose offsets say nothing of what is gone."""
         return sorted(topic for topic, before in self.topics.items() if another_topic(before, topics.get(topic)))
 
     def to_json(self) -> str:
@@ -57,14 +53,7 @@ class ExpiredChanges:
 
 
 def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges | None:
-    """What a changelog's properties say; None as long as all changes are there.
-
-    Args:
-        table: Its name, for messages.
-
-    Raises:
-        FrazilError: Somebody has changed the property.
-    """
+    """What a changelog's properties say; None as long as all changes are there."""
     try:
         text = whole_property(properties, EXPIRED_CHANGES)
         if text is None:
@@ -81,11 +70,6 @@ def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges
 
 
 def stream_topics(properties: Mapping[str, str], stream: str) -> Mapping[str, str]:
-    """Kafka's ids of a stream's topics, as its newest stamp on a table says them; of the anchor's alone it does.
-
-    Args:
-        properties: The table's.
-        stream: The stream's id.
-    """
+    """Kafka's ids of a stream's topics, as its newest stamp on a table says them; of the anchor's alone it does."""
     text = whole_property(properties, property_key(stream))
     return Stamp.from_json(text, properties).topics if text else {}

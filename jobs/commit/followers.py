@@ -1,32 +1,29 @@
-"""Followers: the other tables of a route whose columns are those that the stream's own table says. Pure.
+"""Dependent tables of a stream: their columns are those of its own table, or of the table whose late rows they have.
 
-Of a stream whose file does not declare its columns, and whose rows say which table they are for, the own table is
-altered first, and each follower then has what it lacks of that, in a commit of its own. What a follower cannot take is
-refused before the own table has it. So it is with a table of late rows: where each table has columns of its own, of the
-stream as the rows of that one table are made, of which it is the own one.
+Pure. What a dependent table cannot take is refused before the table that it follows has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
+from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
-from jobs.commit.schema_operation import schema_operation
+from jobs.commit.schema_operation import schema_operation, with_operation
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
-from jobs.schema.evolution import Evolution, Fitting, fitting
+from jobs.schema.evolution import Evolution, Fitting, fitting, judged
 from jobs.schema.identifier_fields import identifier_problem, with_identifier_fields
-from jobs.schema.needs import Coordinates
+from jobs.schema.needs import Coordinates, EvolutionPolicy, Path, RecordNeed
 from jobs.schema.schema_change import RefusedChange, SchemaChange, changed_schema
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
+from jobs.spec.transform.shaping import evolving_rules, evolving_schema, followed
 from jobs.transform.columns import TransformProblem
 
 _NOWHERE = Coordinates("", 0, 0)
@@ -51,11 +48,6 @@ def leaders(spec: StreamSpec) -> tuple[str, ...]:
 def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
     """The columns of the rows that a follower gets, without those of Kafka's own.
 
-    Args:
-        spec: The stream.
-        own: Metadata of its own table.
-        name: Of the follower.
-
     Raises:
         FrazilError: The own table has lost a column that the file chooses for the follower.
     """
@@ -72,16 +64,7 @@ def follower_rows(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
 
 
 def new_follower_schema(spec: StreamSpec, own: TableMetadata, name: str) -> Schema:
-    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file.
-
-    Args:
-        spec: The stream.
-        own: Metadata of its own table.
-        name: Of the follower.
-
-    Raises:
-        FrazilError: As `follower_rows`.
-    """
+    """The schema of a new follower: the rows' columns as the own table has them, with the identifiers of the file."""
     schema = spec.kafka_columns.added_to(follower_rows(spec, own, name))
     paths = spec.table.identifiers
     if not paths or any(identifier_problem(path, schema) for path in paths):
@@ -93,16 +76,10 @@ def following(spec: StreamSpec, own: TableMetadata, follower: TableMetadata, nam
     """What a follower has to become to take the rows of its stream.
 
     Args:
-        spec: The stream.
-        own: Metadata of its own table.
         follower: Metadata of the follower.
-        name: Of the follower.
 
     Returns:
         Refused with what stands in the way, also if Kafka's columns do.
-
-    Raises:
-        FrazilError: As `follower_rows`.
     """
     rows, table = follower_rows(spec, own, name), follower.schema()
     kafka = spec.kafka_columns
@@ -119,9 +96,7 @@ def following_operation(
     """The commit that makes these changes of a follower.
 
     Args:
-        spec: The stream.
         follower: Metadata of the follower, as they were judged on it by `following`.
-        changes: At least one.
         whose: Epoch and batch of a driver, or by whom, for the table's history.
     """
     after = changed_schema(follower.schema(), changes, follower.last_column_id, spec.kafka_columns.names)
@@ -135,9 +110,7 @@ def followable(
 
     Args:
         spec: A stream whose tables follow its own one.
-        found: What becomes of needs of the own table's columns.
         own: Its metadata, as it was judged.
-        followers: Metadata of the tables that follow it, by name.
     """
 
     def problem_of(changes: Iterable[SchemaChange]) -> str | None:
@@ -163,3 +136,37 @@ def _problems(spec: StreamSpec, own: TableMetadata, followers: Mapping[str, Tabl
     for name, metadata in followers.items():
         if refused := following(spec, own, metadata, name).refused:
             yield f"table {name}, which has the same columns, cannot take it: {'; '.join(refused)}"
+
+
+def needed_changes(
+    spec: StreamSpec,
+    needs: Iterable[RecordNeed],
+    metadata: TableMetadata,
+    *,
+    policy: EvolutionPolicy | None = None,
+    added_lately: int = 0,
+    always: Container[Path] = (),
+    followers: Mapping[str, TableMetadata] | None = None,
+) -> Evolution:
+    """What becomes of needs of a table's columns; of a stream with steps, of its decoded columns.
+
+    Args:
+        policy: What becomes of each kind of change; None for the stream's.
+        added_lately: How many columns were added within the last hour.
+        always: Columns that are added whatever the policy says.
+        followers: Metadata of the tables that have the table's columns, by name; None: they are not asked.
+    """
+    if spec.shapes:
+        # The table's columns are those behind the steps, which name them.
+        needs = [each._replace(former=None) for each in needs]
+    found = judged(
+        needs,
+        evolving_schema(spec, metadata),
+        policy or spec.evolution,
+        added_lately=added_lately,
+        json=spec.decode.format == "json",
+        always=always,
+        **evolving_rules(spec, metadata),
+    )
+    found = followed(spec, found, metadata)
+    return found if followers is None else followable(spec, found, metadata, followers)

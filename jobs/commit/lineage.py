@@ -60,11 +60,7 @@ def last_sequence(metadata: TableMetadata) -> int:
 
 
 def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
-    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more.
-
-    Args:
-        snapshot_id: None: main's head.
-    """
+    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     if snapshot_id is None and (head := metadata.refs.get(MAIN_BRANCH)):
         snapshot_id = head.snapshot_id
@@ -101,11 +97,7 @@ def line_at_head(metadata: TableMetadata) -> Line | None:
 
 
 def older_versions(table: Table) -> Iterator[TableMetadata]:
-    """The former versions of the table's metadata that are still there, newest first.
-
-    Raises:
-        OSError: The storage does not answer.
-    """
+    """The former versions of the table's metadata that are still there, newest first."""
     for entry in reversed(table.metadata.metadata_log):
         try:
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))

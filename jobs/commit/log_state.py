@@ -55,11 +55,7 @@ def undecided(latest: Positions, watermarks: Positions) -> dict[TopicPartition, 
 
 
 def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on when a topic of the same name is another topic.
-
-    Raises:
-        TopicRecreatedError: Naming the first such topic.
-    """
+    """Refuse to go on when a topic of the same name is another topic."""
     for topic, identity in before.items():
         if another_topic(identity, now.get(topic)):
             raise TopicRecreatedError(
@@ -73,12 +69,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
     """Refuse topics of which nobody could tell that they were deleted and created again: no id, no leader epochs.
 
     Args:
-        stream: The stream's id.
-        log: The subscribed topics now.
         before: Topics that the stream has read already, with what it could know of them.
-
-    Raises:
-        FrazilError: Naming them.
     """
     told = {partition.topic for partition in log.leader_epochs}
     found = [topic for topic in without_id(log.topics) if topic not in before and topic not in told]
@@ -91,15 +82,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
 
 
 def check_continuity(stream: str, position: Positions, departures: Positions) -> None:
-    """Refuse to go on when a log no longer holds what was read of it, though it may have grown past the position since.
-
-    Args:
-        position: Up to where it was read.
-        departures: Where a log is no longer the one that was read.
-
-    Raises:
-        TopicRecreatedError: Naming the first such topic, and all of its partitions.
-    """
+    """Refuse to go on when a log no longer holds what was read of it, however far it has grown since."""
     if not departures:
         return
     topic = min(departures).topic

@@ -23,14 +23,10 @@ from jobs.write.table_remaking import made_for
 
 
 def with_named_tables(spec: StreamSpec, catalog: Catalog) -> StreamSpec:
-    """The stream with all of its targets, also those that its file does not name.
+    """The stream with all of its targets, as its coordinator's newest stamp names them, beside those of the file.
 
-    The coordinator's newest stamp tells them. A table that was made for a batch that has not landed is none yet, and is
-    found by whoever needs it.
-
-    Args:
-        spec: As its file says.
-        catalog: Is asked for the coordinator, if tables become targets as records come; of another stream, nothing.
+    A table that was made for a batch that has not landed is none yet. The catalog is asked only where tables become
+    targets as records come.
     """
     if not spec.grows:
         return spec
@@ -45,7 +41,6 @@ def with_told_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> Str
     """The stream with the tables that values have named, as its coordinator tells them, and without asking for any.
 
     Args:
-        spec: As its file says.
         coordinator: As it is; None if it is not there, or nobody could ask.
     """
     if coordinator is None or not spec.grows:

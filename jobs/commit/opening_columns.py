@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.operations import ChangeSchema
@@ -28,7 +29,7 @@ from jobs.schema.evolution import Fitting
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.base import Location
 from jobs.spec.models import StreamSpec
-from jobs.spec.transform.shaping import can_be_taken, fitting_table
+from jobs.spec.transform.shaping import can_be_taken, changed_columns, evolving_schema, fitting_table
 
 _MOST_DOUBTFUL = 6
 
@@ -40,7 +41,6 @@ class OpeningColumns:
     Attributes:
         metadata: The table's, with the decoded columns that it keeps from now on.
         decoded: Those, where the table does not keep them yet; else None.
-        changes: Of its columns.
         refused: Why it would still not take the rows, as sentences.
         problems: What the file says of columns that are not so, each with its place; nothing else is looked at then.
     """
@@ -66,7 +66,6 @@ def opening_columns(
     """What becomes of the table of a stream whose file does not declare all columns.
 
     Args:
-        spec: The stream.
         metadata: Of its table, which is there.
         new: Gives the decoded columns of a stream that has not landed anything yet, as with a new table; None: they
             are those of the table.
@@ -183,3 +182,44 @@ def _has_made(spec: StreamSpec, metadata: TableMetadata) -> bool:
 def _stamp(properties: Mapping[str, str], stream: str) -> Stamp | None:
     text = whole_property(properties, property_key(stream))
     return Stamp.from_json(text) if text else None
+
+
+def columns_operation(
+    spec: StreamSpec,
+    metadata: TableMetadata,
+    changes: tuple[SchemaChange, ...],
+    decided: str | None = None,
+    **whose: Any,
+) -> ChangeSchema:
+    """The change of a table's schema, with what its properties say from then on.
+
+    Args:
+        metadata: The table's, as it was judged.
+        changes: Judged before, of the columns that `evolving_schema` gives.
+        decided: The digest of the decoded columns that the coordinator's newest stamp names of a table that has columns
+            of its own: they stay with the table, as those of its own newest stamp do.
+        whose: Epoch, batch and example of a driver, or by whom, for the table's history.
+    """
+    before, made = metadata.schema(), changed_columns(spec, metadata, changes)
+    grown = (made.decoded.rows, evolving_schema(spec, metadata)) if made.decoded else (made.schema, before)
+    properties: dict[str, str] = {}
+    if made.decoded is not None:
+        stamped = (stamped_digest(metadata.properties, spec.stream), decided)
+        known, under_way = (metadata.properties, spec.stream, made.decoded), "by" in whose
+        properties = decoded_properties(*known, *stamped, under_way=under_way)
+    return schema_operation(
+        spec.stream,
+        metadata,
+        made.schema,
+        made.changes,
+        made.told,
+        properties=properties,
+        same_schema=not made.changes,
+        added=_size(grown[0]) - _size(grown[1]),
+        **whose,
+    )
+
+
+def _size(schema: Schema) -> int:
+    """How many columns there are, nested ones counted."""
+    return len(index_by_id(schema))

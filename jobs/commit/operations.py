@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import TableUpdate
@@ -30,7 +31,6 @@ class ReplaceFiles:
     """The commit operation by which data files of main's head make room for others.
 
     Attributes:
-        removed: Files of the head.
         added: What comes in their place, of the table's current partition spec.
     """
 
@@ -44,7 +44,6 @@ class SnapshotAgain:
 
     Attributes:
         files: What it adds, of the table's current partition spec.
-        summary: What its summary says.
     """
 
     files: Sequence[DataFile]
@@ -107,8 +106,8 @@ class RowDelta:
 class ChangeSchema:
     """The commit operation by which a table gets another schema; its files and its head stay as they are.
 
-    Where the schema is the one that the table has, properties alone are set, with a snapshot without files: the next
-    commit of whoever has read them before is refused.
+    Where the schema stays, properties alone are set, with a snapshot without files, so that whoever read before is
+    refused.
 
     Attributes:
         schema: The new one, with the field ids of the table's own where a column stays.
@@ -122,3 +121,12 @@ class ChangeSchema:
 
 
 Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | RowDelta | ChangeSchema
+
+
+HIVE_LIMIT = 4_000
+_HIVE = "pyiceberg.catalog.hive"
+
+
+def property_limit(catalog: Catalog) -> int | None:
+    """How many bytes a property of a table may have in this catalog before it is too long; None for any number."""
+    return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None

@@ -26,7 +26,6 @@ class AnotherLog:
     """An answer of an operator behind which offsets of a topic begin anew.
 
     Attributes:
-        topic: Its name.
         said: What had happened to it, after its name.
         sequence: Of the changelog's snapshot with the answer.
     """
@@ -40,8 +39,6 @@ def other_logs(metadata: TableMetadata, stream: str, sequence: int) -> list[Anot
     """The topics with records that came again after an operator's answer, newest first.
 
     Args:
-        metadata: The changelog's.
-        stream: The stream's id.
         sequence: Snapshots after this sequence number are looked at.
     """
     line = list(ancestors(metadata))
@@ -67,12 +64,7 @@ def other_logs(metadata: TableMetadata, stream: str, sequence: int) -> list[Anot
 
 
 def other_logs_property(stamp: Stamp, properties: Mapping[str, str]) -> dict[str, str]:
-    """What a table is to remember of an answer beyond its snapshot; nothing of all other stamps.
-
-    Args:
-        stamp: With its sequence number.
-        properties: The table's, now.
-    """
+    """What a table is to remember of an answer beyond its snapshot; nothing of all other stamps."""
     begun = {topic: (answer, stamp.sequence) for topic, answer in _begun(stamp)}
     if not begun:
         return {}

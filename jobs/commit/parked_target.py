@@ -1,8 +1,6 @@
-"""Parked target: the place of a table that takes no commits, held by letters of the records that are for it.
+"""Parked target: the place of a suspended table, held by dead letters of the records that are for it.
 
-The letters stand in the stream's dead-letter table, under a stamp id of their own. So the place has a position of its
-own, as any target has: which batches its letters are made of, a pending record, a claim or a second run of the tasks
-tell as for a table.
+The letters have a stamp id of their own, so the place has a position as any target has.
 """
 
 from __future__ import annotations
@@ -25,16 +23,7 @@ from jobs.spec.models import StreamSpec
 
 
 class ParkedTarget(Target):
-    """The target that stands for a parked table.
-
-    Args:
-        catalog: Where the dead letters are.
-        letters: Their table.
-        stream: The stream's id.
-        parked: The table's name.
-        uuid: Under which the stream knows it.
-        more: As of `Target`.
-    """
+    """The target that stands for a parked table."""
 
     def __init__(self, catalog: Catalog, letters: str, stream: str, parked: str, uuid: str, **more: Any) -> None:
         super().__init__(catalog, letters, parked_id(stream, parked), **more)
@@ -58,10 +47,7 @@ def held_by_letters(
     """The targets whose place letters hold: those that are parked, or are to be; with the uuids that they are known by.
 
     Args:
-        spec: The stream, with all of its targets.
-        catalog: Where they are.
         known: Uuids by name, of the tables that the stream knows.
-        newest: The coordinator's newest stamp.
         parking: Whether those count as well that are gone, or another one, or that the catalog does not let this user
             load, and are parked for that.
     """
@@ -75,13 +61,10 @@ def held_by_letters(
 
 
 def letters_held(targets: Mapping[str, Target], anchored: Stamp | None, names: Iterable[str]) -> dict[str, int]:
-    """How many letters the places of parked tables have, by their own stamps, or the coordinator's if that says more.
-
-    It does where the dead letters were dropped, or rolled back, since.
+    """How many letters the places of parked tables have, by their stamps, or the coordinator's if that says more.
 
     Args:
-        targets: Of the stream, read.
-        anchored: The coordinator's newest stamp.
+        anchored: The coordinator's newest stamp, which says more once dead letters were dropped, or rolled back.
         names: Of the tables; of one that is not parked nothing is told.
     """
     told = anchored.held if anchored else {}
@@ -96,13 +79,8 @@ def past_their_letters(
 ) -> dict[str, Stamp | None]:
     """The newest stamps where tables that were parked stand behind what letters hold for them; a replay brings that.
 
-    For the coordinator that is gone, whose stamp told which were. A table that was unparked has been claimed since its
-    letters were made, so its own stamp is of a later driver than theirs.
-
-    Args:
-        stamps: Of the stream's tables, by name.
-        spec: The stream, with the tables that values have named.
-        targets: Its tables that are there.
+    For a coordinator that is gone, whose stamp told which were. A table that was unparked was claimed after its
+    letters.
     """
     letters, moved = targets.get(spec.dead_letter_table), dict(stamps)
     for name, place in parked_places(letters.table.metadata, spec.stream).items() if letters else ():
@@ -113,13 +91,7 @@ def past_their_letters(
 
 
 def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
-    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some.
-
-    Args:
-        catalog: Where it is.
-        name: Its name.
-        uuid: Under which the stream knows it.
-    """
+    """Why a table takes no commits that a stream knows, as far as loading it tells; None if it may take some."""
     try:
         found = str(catalog.load_table(name).metadata.table_uuid)
     except NoSuchTableError:
@@ -132,11 +104,7 @@ def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
 
 
 def parked_target(spec: StreamSpec, catalog: Catalog, name: str, uuid: str) -> ParkedTarget:
-    """The target that stands for a parked table, read.
-
-    Raises:
-        RolledBackError: The dead letters were rolled back.
-    """
+    """The target that stands for a parked table, read."""
     target = ParkedTarget(catalog, spec.dead_letter_table, spec.stream, name, uuid)
     target.read()
     return target

@@ -31,8 +31,6 @@ class PendingTarget:
     Attributes:
         position: Where it stood when the tasks were planned, of the batch's partitions.
         stamp: Its stamp, the totals still to be carried forward.
-        files: What the tasks wrote for it.
-        seen: The table as they saw it.
         unreadable: The table is gone, or has the partition spec no longer that the files were written for, so they can
             be read from the record no more, and fit it no more.
     """
@@ -84,10 +82,6 @@ class Pending:
     @staticmethod
     def decode(content: bytes, metadata: Mapping[str, TableMetadata]) -> Pending:
         """The inverse of `encode`.
-
-        Args:
-            content: The record.
-            metadata: Of its targets, as far as they are there.
 
         Raises:
             FrazilError: The record was written by a version with another format.

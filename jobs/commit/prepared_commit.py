@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from jobs.commit.errors import CommitUnknownError
+from jobs.commit.operations import ChangeSchema, property_limit
 from jobs.commit.refusals import is_denied, is_forbidden
+from jobs.schema.decoded_columns import properties_in_parts, whole_property
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +39,7 @@ class PreparedCommit:
     """A commit before the catalog is asked.
 
     Attributes:
-        updates: What it changes.
-        requirements: What it asserts.
         is_in: Whether metadata of the table has it.
-        clean_up: Deletes what was written for it.
         id_in: What it is called in metadata that has it: of a snapshot, or of a schema.
     """
 
@@ -40,13 +51,11 @@ class PreparedCommit:
 
 
 def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Exception) -> bool:
-    """Ask the catalog whether a commit is in the table, however it was answered; the table is loaded anew.
+    """Ask the catalog whether a commit is in the table, however it was answered; updates the table's metadata.
 
-    Also a plain refusal is looked up: a client or a proxy that repeats a request by itself reports the conflict of the
-    repetition with the commit of the first.
+    A plain refusal is looked up, too: it may be of a repeated request whose first copy has landed.
 
     Args:
-        table: Committed to; its metadata becomes what the catalog has now.
         is_in: Whether metadata of the table has the commit.
         problem: How the commit was answered.
 
@@ -81,3 +90,36 @@ def landed(table: Table, is_in: Callable[[TableMetadata], bool], problem: Except
     table.metadata = fresh.metadata
     table.metadata_location = fresh.metadata_location
     return there
+
+
+def schema_commit(table: Table, change: ChangeSchema) -> PreparedCommit:
+    """The commit that gives a table another schema, asserting head, schema, partition spec and identity as read."""
+    metadata = table.metadata
+    schema = change.schema.model_copy(update={"schema_id": max(each.schema_id for each in metadata.schemas) + 1})
+    head = metadata.current_snapshot()
+
+    def is_in(now: TableMetadata) -> bool:
+        return any(change.token in _whole(now.properties, name) for name in change.properties)
+
+    return PreparedCommit(
+        (
+            AddSchemaUpdate.model_validate({"schema": schema}),
+            SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
+            SetPropertiesUpdate(updates=properties_in_parts(change.properties, property_limit(table.catalog))),
+        ),
+        (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": head.snapshot_id if head else None}),
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+        ),
+        is_in,
+        clean_up=lambda: None,
+        id_in=lambda now: now.current_schema_id,
+    )
+
+
+def _whole(properties: Mapping[str, str], name: str) -> str:
+    with contextlib.suppress(ValueError):
+        return whole_property(properties, name) or ""
+    return ""

@@ -54,8 +54,6 @@ class Proposal(Generic[T]):
     Attributes:
         answer: For whoever asked, once it has landed.
         operation: None if there is nothing to commit.
-        stamp: Goes with the operation.
-        summary: More entries of the snapshot's summary.
         properties: Of the table, set in the same commit.
     """
 
@@ -91,11 +89,8 @@ def batch(
     """Propose the files of a batch, as long as they fit the table and are what it still needs.
 
     Args:
-        table: Its name.
         stamp: The batch's stamp; its position is raised to what the target already has.
         files: The data files that the tasks wrote for this target.
-        seen: The table as the tasks saw it.
-        ranges: The batch's ranges.
         position: Where the target stood when the tasks were planned.
 
     Returns:

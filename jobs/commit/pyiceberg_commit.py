@@ -1,10 +1,7 @@
 """Commit of an operation through PyIceberg, once: with `snapshot_producers` all that touches its commit path.
 
-PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
-nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
-catalog once.
-
-Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`, beside what `snapshot_producers` relies on: the
+PyIceberg's public append rebases onto whatever head it finds. So updates and requirements are taken from its snapshot
+producer and handed to the catalog once. Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`: the
 snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements, updates)`;
 `Catalog._delete_old_metadata`.
 """
@@ -35,11 +32,18 @@ from pyiceberg.table.update import (
 
 from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
 from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
-from jobs.commit.operations import Append, ChangeSchema, Operation, PublishBranch, RemakeBranch, ReplaceFiles, RowDelta
-from jobs.commit.prepared_commit import PreparedCommit, landed
-from jobs.commit.property_limit import property_limit
+from jobs.commit.operations import (
+    Append,
+    ChangeSchema,
+    Operation,
+    PublishBranch,
+    RemakeBranch,
+    ReplaceFiles,
+    RowDelta,
+    property_limit,
+)
+from jobs.commit.prepared_commit import PreparedCommit, landed, schema_commit
 from jobs.commit.refusals import missing_manifest, refusal
-from jobs.commit.schema_commit import schema_commit
 from jobs.commit.snapshot_producers import ExactMergeAppend, UnchangedTransaction, producer_of
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.schema.decoded_columns import properties_in_parts
@@ -61,7 +65,6 @@ def commit_once(
         table: The table as loaded, or as a branch has it; its metadata is replaced by the new one on success.
         operation: What becomes of the table's files, or of its schema.
         summary: Entries of the snapshot's summary; a change of the schema makes none.
-        properties: Table properties set in the same commit.
         on_written: Called when the manifests are written and before the catalog is asked.
 
     Returns:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from jobs.commit.errors import HalfCommitted
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition, pointwise_max
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import NewestStamps, need, target_positions
@@ -30,15 +30,10 @@ def lacking_targets(
 ) -> tuple[str, ...] | None:
     """The targets to recover: those that lack the pending record's batch, in the order of their commits.
 
-    A record may be stale: a driver that slept through a take-over can still write one after its successor has looked
-    for them. What such a record holds has been read by others since, in other ranges or under another configuration, so
-    it counts only as a whole: either the anchor is where it was when the tasks were planned, or its newest batch is
-    this one.
+    A driver that slept through a take-over may write a record late. So a record counts as a whole or not at all: either
+    the anchor is where it was when the tasks were planned, or its newest batch is this one.
 
     Args:
-        batch: The record's ranges.
-        planned: The record's targets.
-        stamps: The newest stamp of each of them, and of the anchor.
         anchor: The table that is stamped in every batch of the configuration that made the record.
 
     Returns:
@@ -80,23 +75,6 @@ def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> b
 def _same(rows: int, planned: int, stamp: Stamp) -> bool:
     """Whether a target's rows are those that were planned; a stamp may say no more than that there are some."""
     return bool(rows) == bool(planned) if stamp.in_bitmaps else rows == planned
-
-
-@dataclass(frozen=True, slots=True)
-class HalfCommitted:
-    """A batch that some targets have and others lack, which recovery has to finish.
-
-    Attributes:
-        have: Targets that committed it.
-        lack: Targets that had to and did not.
-        config: The configuration it was decided under.
-        ranges: Per partition, the records in question.
-    """
-
-    have: tuple[str, ...]
-    lack: tuple[str, ...]
-    config: str
-    ranges: Ranges
 
 
 def half_committed(stamps: NewestStamps, anchor: str) -> HalfCommitted | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
 
-from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError
+from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError, TableForbiddenError
 from jobs.commit.lineage import last_sequence
 from jobs.errors import first_line
 
@@ -27,18 +29,15 @@ def refusal(
 ) -> Exception:
     """The error of a commit that has not landed.
 
-    A client, a proxy or a load balancer may send a request twice. One copy may be refused because the other is just
-    changing the table, or because credentials expired between the two. So a refusal says nothing about the other copy,
-    unless no network is between. The manifests of a commit that may still land stay; orphan removal takes them.
+    A client, a proxy or a load balancer may send a request twice, so a refusal says nothing of the other copy. The
+    manifests of a commit that may still land stay, and orphan removal takes them.
 
     Args:
         table: As the catalog has it now.
-        requirements: What the commit asserted.
-        problem: What the catalog's client raised.
         clean_up: Deletes the commit's manifests; called only if the catalog works in this process and refused the
-            commit for the state of the table.
-        after_sequence: The table's last sequence number when the commit was made. A commit on another branch takes the
-            next one, and catalogs tell that as a fault of the commit.
+            commit.
+        after_sequence: The table's last sequence number when the commit was made; catalogs tell one that has moved on,
+            by a commit on another branch, as a fault of the commit.
     """
     conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
     outnumbered = after_sequence is not None and last_sequence(table.metadata) != after_sequence
@@ -62,12 +61,10 @@ def refusal(
 def missing_manifest(table: Table, missing: FileNotFoundError) -> Exception:
     """The error of a commit that was not made, since a manifest of the table's head is gone.
 
-    A head that a compaction has followed may expire, with its manifests, while a stream without records still takes it
-    for the head.
+    A head that a compaction has followed may expire while a stream without records still takes it for the head.
 
     Args:
         table: As it was read; its metadata becomes what the catalog has now.
-        missing: The file.
 
     Returns:
         `HeadMovedError`, or the problem itself if the table's head is still the one that was read.
@@ -122,3 +119,39 @@ def _is_one(problem: BaseException, kinds: Collection[tuple[str, str]], codes: C
     response = getattr(problem, "response", None)
     error = response.get("Error") if isinstance(response, dict) else None
     return isinstance(error, dict) and error.get("Code") in codes
+
+
+@contextlib.contextmanager
+def permitted(stream: str, table: str) -> Iterator[None]:
+    """Tell, of what is asked of a catalog about one table within the block, that it may not be asked."""
+    try:
+        yield
+    except Exception as problem:
+        if not is_forbidden(problem):
+            raise
+        raise TableForbiddenError(
+            f"stream {stream}: the catalog does not let table {table} be read: {type(problem).__name__}: "
+            f"{first_line(problem)}.",
+            fix=f"let the user that frazil has in the catalog read and write {table}; then start again",
+            table=table,
+        ) from problem
+
+
+def is_there(catalog: Catalog, table: str) -> bool:
+    """Whether there is a table of a name; one that this user may not read is not gone."""
+    try:
+        return catalog.table_exists(table)
+    except Exception as problem:
+        if is_forbidden(problem):
+            return True
+        raise
+
+
+def is_readable(catalog: Catalog, table: str) -> bool:
+    """Whether there is a table of a name that this user may read."""
+    try:
+        return catalog.table_exists(table)
+    except Exception as problem:
+        if is_forbidden(problem):
+            return False
+        raise

@@ -27,7 +27,6 @@ class Reissued(msgspec.Struct, frozen=True):
 
     Attributes:
         snapshot: The id of the one that was committed first.
-        seq: Its sequence number.
         at_ms: When it was committed, milliseconds since 1970.
         published: Whether main had its rows when the branch was remade, so that it has only the stamp.
     """
@@ -65,7 +64,6 @@ class Remade:
         base: The id of main's head, on which the branch stands since.
         base_sequence: Its sequence number.
         first: The sequence number of the first snapshot that was issued again.
-        last: That of the last one.
         at_ms: When, milliseconds since 1970.
         published: By stream, the sequence number through which main had the branch.
     """
@@ -95,11 +93,7 @@ def remade_property(branch: str) -> str:
 
 
 def last_remade(metadata: TableMetadata, branch: str) -> Remade | None:
-    """The last time that a branch was remade; None if it never was.
-
-    Raises:
-        FrazilError: Another version wrote it.
-    """
+    """The last time that a branch was remade; None if it never was."""
     text = metadata.properties.get(remade_property(branch))
     if not text:
         return None

@@ -1,18 +1,11 @@
 """Reset of a stream's positions by an operator: pure decisions on stamps; nothing is committed here.
 
-A position stands in the stamps of every target, and each of them alone can hold it up: a target stands at the greatest
-of its own position, of the newest `start` on any target, and of the anchor's position where the anchor's newest batch
-had no rows for it. So a move takes three commits, and only the last one changes where the stream goes on:
+Each target's stamp can hold a position up (see `target_positions`). So a reset takes three commits, and only the last
+one moves the stream. Whoever is killed before it leaves the old positions in force, entirely.
 
-1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). It is true, and
-   no other target's own position is needed any more to know it.
-2. Every other target takes, per partition, the lower of the old and the new position. The anchor's `start` holds the
-   old one up on all of them.
-3. The anchor takes the new position, as `start` too. Nothing holds a lowered one up any more, and a raised one counts
-   on every target.
-
-Whoever is killed before the third leaves the old positions in force, entirely; whoever is killed after it leaves the
-new ones. To give the command again does the same in both cases.
+1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). 2. Every other
+target takes, per partition, the lower of the old and the new position. The anchor holds the old one up. 3. The anchor
+takes the new position, as `start` too. A raised position then counts on every target.
 """
 
 from __future__ import annotations
@@ -79,7 +72,6 @@ def complete_positions(
     """Where a stream stands that is to be reset, if all its targets stand there.
 
     Args:
-        stamps: The newest stamp of every target.
         former: Of tables that the stream wrote under an earlier configuration.
 
     Raises:
@@ -113,8 +105,6 @@ def reset_moves(
     """What each offset means that a reset is asked for.
 
     Args:
-        known: Where the stream stands.
-        log: The subscribed topics now.
         wanted: The new offsets, of partitions that exist.
 
     Raises:
@@ -160,10 +150,8 @@ def reset_stamps(
 
     Args:
         stamps: The newest stamp of every target, all complete up to `known`.
-        made: The moves.
         valid_through_ms: What the stream is complete through at the new position.
         note: Who, why and what.
-        epoch: Of whoever commits them.
     """
     made = tuple(made)
     after = {move.partition: move.after for move in made}
@@ -205,11 +193,9 @@ def reset_stamps(
 def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[ResetMove]) -> int | None:
     """What the stream is complete through after a reset, milliseconds since 1970.
 
-    Going back lowers it to what was true where the stream goes on: what the newest earlier stamp said that stood no
-    further, or nothing. Passing over leaves it: the records passed over are then none of the stream's.
+    Going back lowers it to what the newest stamp said that stood no further, or to nothing. Passing over leaves it.
 
     Args:
-        newest: The anchor's newest stamp.
         older: Earlier ones that are still kept, newest first.
     """
     lowered = {move.partition: move.after for move in made if move.again}

@@ -21,7 +21,6 @@ class Retired(NamedTuple):
     """A retired topic, one that is gone.
 
     Attributes:
-        identity: Kafka's id of it.
         at_ms: When it was retired, milliseconds since 1970.
         positions: Where the stream stood, by partition; all of it had been read.
     """

@@ -11,12 +11,13 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import described
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
-from jobs.commit.offsets import OffsetRange, Positions, describe_ranges
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, describe_ranges, pointwise_max
 from jobs.commit.publications import published_through
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import NewestStamps, target_positions
 from jobs.errors import FrazilError
 
 
@@ -73,10 +74,6 @@ def refuse_unknown_publication(
 ) -> None:
     """See that it is known what main has of a branch that was dropped, before its records are landed again.
 
-    Args:
-        tables: Metadata of the tables, by name.
-        histories: Stamp histories of the same tables.
-
     Raises:
         FrazilError: Something of the branch was published, and nothing says which records that were.
     """
@@ -98,9 +95,8 @@ def rollback(
 ) -> dict[str, Stamp]:
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
-    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
-    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say, and
-    its watermark is what they say, too: by the later one all that is to be landed again would be late.
+    Landing again lowers what other targets prove about the rolled back table, and no position of theirs, so nothing
+    comes twice. Until then the stream is as complete, and its watermark as far, as the kept stamps say.
 
     Args:
         config: The present configuration, under which the records are landed again.
@@ -211,3 +207,86 @@ def _landed_by(stamp: Stamp | None, topic: str, each: Retired) -> Retired:
     elif stamp is not None and topic in stamp.retired and stamp.retired[topic].identity == each.identity:
         known = stamp.retired[topic].positions
     return each._replace(positions={number: min(at, known.get(number, 0)) for number, at in each.positions.items()})
+
+
+def restored_tables(stamps: NewestStamps, anchor: str, uuids: Mapping[str, str]) -> dict[str, int]:
+    """The tables that lack a commit of the stream which another table knows.
+
+    Args:
+        stamps: The newest stamp of each table, as its metadata have it.
+
+    Returns:
+        By name, the sequence number of the commit that the table lacks.
+    """
+    anchored = stamps.get(anchor)
+    recorded = dict(anchored.sequences or {}) if anchored else {}
+    for name, stamp in stamps.items():
+        if name != anchor and stamp is not None and stamp.coordinator is not None:
+            uuid, sequence = stamp.coordinator
+            recorded[uuid] = max(sequence, recorded.get(uuid, 0))
+    found: dict[str, int] = {}
+    for name, stamp in stamps.items():
+        known, has = recorded.get(uuids.get(name, ""), 0), _last_move(stamp)
+        if has is not None and has < known:
+            found[name] = known
+    return found
+
+
+def lost_ranges(stamps: NewestStamps, anchor: str, table: str) -> Ranges:
+    """The records that a restored table had received, as far as the other tables tell."""
+    stamp = stamps.get(table)
+    has = stamp.position if stamp else {}
+    if table == anchor:
+        # Every other table commits a batch after the coordinator.
+        others = [each for name, each in stamps.items() if name != anchor and each is not None]
+        stood = pointwise_max(positions for each in others for positions in (each.start, each.position))
+    else:
+        stood = target_positions(stamps, anchor)[table]
+    return {p: OffsetRange(has.get(p, 0), at) for p, at in sorted(stood.items()) if at > has.get(p, 0)}
+
+
+def refuse_restored(stream: str, stamps: NewestStamps, anchor: str, uuids: Mapping[str, str]) -> None:
+    """See that every table has the commits that the others know; arguments as of `restored_tables`."""
+    for name in restored_tables(stamps, anchor, uuids):
+        raise restored(stream, name, lost_ranges(stamps, anchor, name))
+
+
+def restored(stream: str, table: str, lost: Ranges) -> RolledBackError:
+    """The stop for a table that was restored from older metadata."""
+    gone = f": the records {describe_ranges(lost)} may no longer be in it" if lost else ""
+    return RolledBackError(
+        f"stream {stream}: table {table} was restored from older metadata, and lacks commits that the stream has made "
+        f"to it{gone}.",
+        fix=f"put the newest metadata of {table} back; or `frazil accept {stream} --rollback reland` to land those "
+        f"records again, or `frazil accept {stream} --rollback keep` to leave them out",
+    )
+
+
+def with_restored(
+    histories: Mapping[str, History], anchor: str, uuids: Mapping[str, str]
+) -> tuple[dict[str, History], tuple[str, ...]]:
+    """The histories of a stream's tables in which a restored table counts as rolled back; and which those are."""
+    stamps = {name: past.newest for name, past in histories.items()}
+    found = dict(histories)
+    names = restored_tables(stamps, anchor, uuids)
+    for name, sequence in names.items():
+        past, kept, removed = histories[name], stamps[name], dict(lost_ranges(stamps, anchor, name))
+        pattern = (kept or next(stamp for stamp in stamps.values() if stamp is not None)).decided(None)
+        newest = replace(
+            pattern,
+            position={**(kept.position if kept else {}), **{p: range_.end for p, range_ in removed.items()}},
+            sequence=sequence,
+            moved=sequence,
+        )
+        # If it was rolled back since, the records of both are gone.
+        for p, range_ in past.removed.items():
+            both = removed.get(p, range_)
+            removed[p] = OffsetRange(min(range_.start, both.start), max(range_.end, both.end))
+        found[name] = History(
+            newest, past.stamped_ancestor if past.rolled_back else kept, removed, rolled_back=True, doubt=past.doubt
+        )
+    return found, tuple(names)
+
+
+def _last_move(stamp: Stamp | None) -> int | None:
+    return stamp.last_move if stamp is not None else 0

@@ -26,10 +26,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         schema: The id of the schema that it made.
         snapshot: The table's head when it was made; what came before has the columns of before.
         at_ms: When, milliseconds since 1970.
-        stream: Whose records needed it.
         changes: Sentences, such as `add column a long`; of many the first.
         epoch: The driver's; -1 where somebody asked for the change.
-        batch: Of the driver.
         example: Topic, partition and offset of a record that needs it.
         by: Who asked for it, if somebody did.
         added: How many columns came, nested ones counted.

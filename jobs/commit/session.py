@@ -60,11 +60,7 @@ class CommitSession:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lease for the length of the block, with an epoch above every one that a table knows.
-
-        Raises:
-            LeaseHeldError: Another process holds it.
-        """
+        """Hold the lease for the length of the block, with an epoch above every one that a table knows."""
         self.epoch = self.lease.acquire(above=max((each.greatest_epoch() for each in self.targets.values()), default=0))
         try:
             yield
@@ -75,7 +71,6 @@ class CommitSession:
         """What this session claims a table with.
 
         Args:
-            newest: The table's newest stamp.
             first: Where the table stands without one.
             stream: The id under which the table is stamped, if that is not the session's.
         """
@@ -97,12 +92,7 @@ class CommitSession:
         return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
 
     def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
-        """Commit an operator's decisions, each on exactly the table that was read, in this order.
-
-        Args:
-            stamps: By table.
-            note: Who decided, and why.
-        """
+        """Commit an operator's decisions, each on exactly the table that was read, in this order."""
         for name, stamp in stamps.items():
             target = self.targets[name]
             head = target.snapshot_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -44,22 +45,10 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.landed if role == "rows" else self.dead
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read + other.read,
-            self.landed + other.landed,
-            self.dead + other.dead,
-            self.tombstones + other.tombstones,
-            self.filtered + other.filtered,
-        )
+        return Counts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read - other.read,
-            self.landed - other.landed,
-            self.dead - other.dead,
-            self.tombstones - other.tombstones,
-            self.filtered - other.filtered,
-        )
+        return Counts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +86,15 @@ class Decision:
 
 
 class LastRead(NamedTuple):
-    """A stamp's field of a partition's last read record, as far as it tells a log that goes on from one that was cut.
+    """A stamp's field of a partition's last read record, which tells a log that goes on from one that was cut.
 
-    Each time a partition gets a leader, Kafka counts its epoch on, and every record keeps the epoch of the leader that
-    took it. A log that does not hold this epoch up to here any more has lost what was read, even if it has grown past
-    the position since.
+    Each record keeps the epoch of the leader that took it. A log that does not hold this epoch up to here has lost what
+    was read, even if it has grown past the position since.
 
     Attributes:
         position: The stream's position that this belongs to; at any other it says nothing.
-        after: The offset behind the record; below the position where what follows is no record for the stream:
-            the mark of a transaction, aborted records, holes of compaction.
+        after: The offset behind the record; below the position where only marks of transactions, aborted records, or
+            holes of compaction follow.
         epoch: The leader's epoch of the record.
     """
 

@@ -49,29 +49,20 @@ class History:
 
 
 def history_of(table: Table, stream: str) -> History:
-    """As `history`, and where the present metadata do not show it, the older versions of them are read as well.
-
-    Raises:
-        OSError: They are needed, and the storage does not answer.
-    """
+    """As `history`, and where the present metadata do not show it, the older versions of them are read as well."""
     return history(table.metadata, stream, older_versions(table))
 
 
 def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata] | None = None) -> History:
     """Read the stamps of `stream` along the ancestors of main, and the property.
 
-    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Claims may be lost; if the newest
-    ancestor with a stamp is older than the last stamp that is no claim, somebody moved the branch.
-
-    Where no ancestor that is left carries a stamp, it has to be shown that the head came after the stream's last one
-    (see `lineage`). Parents alone do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the
-    table's first. What cannot be shown counts as rolled back; not for replays and queues, which stamp so rarely that
-    it would be the rule, and whose rows tell; and not for stamps of earlier versions. No row tells of a publication,
-    but each batch on the branch notes the line of main.
+    Only ancestors count. Claims may be lost; if the newest ancestor with a stamp is older than the last stamp that is
+    no claim, somebody moved the branch. If no ancestor with a stamp is left, it has to be shown that the head came
+    after the last stamp (see `lineage`). What cannot be shown counts as rolled back, but for replays and queues, which
+    stamp rarely and whose rows tell, and for stamps of earlier versions.
 
     Args:
-        older: Older versions of the metadata, newest first. Without them, what cannot be shown is told as `doubt`
-            alone.
+        older: Older versions of the metadata, newest first. Without them, what cannot be shown is `doubt` alone.
     """
     recorded = _property_stamp(metadata, stream)
     along = list(ancestors(metadata))
@@ -99,11 +90,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
 
 
 def _published_stamp(metadata: TableMetadata, stream: str, recorded: Stamp) -> Stamp | None:
-    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells.
-
-    Args:
-        recorded: The stream's newest stamp.
-    """
+    """The stream's stamp as main has it, of a branch that is gone; None if nothing was published, or nothing tells."""
     publication = _property_stamp(metadata, stream + PUBLISH_PART)
     through = publication.published.get(recorded.branch, 0) if publication else 0
     stamps = {

@@ -61,74 +61,55 @@ def sequences_key(stream: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One commit of one stream on one target.
+    """One commit of one stream on one target. Fields without which stamps of earlier versions are read have defaults.
+
+    "Anchor" fields stand on the coordinator alone. Fields marked (kept) are of a batch and stay with the claims after
+    it.
 
     Attributes:
         kind: `batch` for records, `claim` for a driver that takes the target over, `accept` for an operator's decision.
         batch: Spark's batch number; it starts again at 0 with every epoch.
         epoch: Grows with every driver that takes the stream over.
+        config: The configuration that makes the rows; `generation`: what the driver ran under, see
+            `jobs.spec.generation`.
         start: Per partition, where the batch began; every target is complete up to here.
         position: Per partition, where this target stands.
         ends: The known end of the log, of partitions that were not read to their end.
-        valid_through_ms: Every record with an older timestamp is in; milliseconds since 1970, UTC.
-        rows: Rows of this batch per target; tells a recovery which targets had to be committed. Read from a stamp that
-            holds bitmaps, 1 for whichever number.
-        failed: With `batch`: its dead letters. Stays with a claim, as `rows` does. Stamps of earlier versions, of
-            streams with two targets, and of a batch that the anchor stood ahead of in a partition, have none.
-        counts: Records of this batch, counted where this target had not yet read them; on the dead letters, `read` and
-            `dead` are the rows it received.
-        totals: The sum of `counts` over the life of the target.
-        targets: On the anchor: the table uuid of each target.
-        topics: On the anchor: Kafka's id of each topic.
-        note: Who accepted something, and why; only with `accept`.
-        generation: The configuration the driver ran under, see `jobs.spec.generation`; `config` is what makes rows.
+        valid_through_ms: Every record with an older timestamp is in; times are milliseconds since 1970, UTC.
+        rows: Rows of the batch per target (kept); tells a recovery which targets had to be committed. 1 for whichever
+            number where it was read from bitmaps.
+        failed: Dead letters of the batch (kept). None with two targets, or if the anchor stood ahead of the batch.
+        counts: Records of the batch, counted where this target had not yet read them; on the dead letters, `read` and
+            `dead` are the rows it received. `parts`: per partition. `totals`: over the life of the target.
+        targets: Anchor: the table uuid of each target. `topics`: Kafka's id of each topic.
+        note: Who accepted something, and why; only with `accept`. `decision`: what was decided about this table's
+            records.
         sequence: Iceberg's sequence number of the stamped snapshot; set by the commit.
-        parts: With `batch`: `counts` per partition, of those whose range was not empty on this target; together they
-            are `counts`. Stamps of earlier versions have none.
-        decision: With `accept`: what was decided about this table's records. Stamps of earlier versions have none.
         moved: The sequence number of the stream's last stamp on this table that is no claim, itself included, 0 if
-            there is none: claims may be lost, that one not. Set by the commit; None in stamps of earlier versions.
-        last_reads: On the anchor: the last record read of each partition, where the leader epochs of its log are known.
-            One of another position than the stamp's does not count. Stamps of earlier versions have none.
-        retired: On the anchor: topics that are gone, in case they come back. Stamps of earlier versions have none.
-        schema_id: With `batch`: the schema of the stream's table that the records were decided on by, so that whoever
-            completes the batch on another target decides alike. Stays with a claim, as `rows` does. Stamps of earlier
-            versions have none.
-        names: On the anchor, with `batch`: the further names of columns, by which its records were matched with them;
-            kept as `schema_id` is. Stamps of earlier versions have none.
-        schemas: On the anchor, with `batch`, of a stream each of whose tables has columns of its own: as `schema_id`,
-            of the tables that the batch had records for, by name; of no other was anything decided. Kept as
-            `schema_id` is.
-        further_names: Likewise as `names`, of those of these tables that have any.
-        decoded_of: Likewise as `decoded`.
-        unknown_ids: On the anchor, with `batch`: ids of writer schemas, numbers or GUIDs, that its records named and
-            the registry did not know; so many that a stamp stays small. Kept as `schema_id` is.
-        decoded: On the anchor, with `batch`: the digest of the decoded columns that its table keeps, of a stream whose
-            steps change columns that no file declares; on each table that has columns of its own likewise. Kept as
-            `schema_id` is.
+            there is none. Set by the commit.
+        last_reads: Anchor: the last record read of each partition; one of another position than the stamp's does not
+            count.
+        retired: Anchor: topics that are gone, in case they come back.
+        schema_id: The schema of the stream's table by which the records were decided (kept).
+        names: Anchor: the further names of columns by which records were matched (kept).
+        schemas, further_names, decoded_of: Anchor: as `schema_id`, `names` and `decoded`, by table, where each has
+            columns of its own and the batch had records for it (kept).
+        unknown_ids: Anchor: ids of writer schemas, numbers or GUIDs, that the registry did not know; the smallest
+            (kept).
+        decoded: The digest of the decoded columns that the table keeps, where steps change columns that no file
+            declares (kept).
         branch: Of the table, that it was committed to; empty for main. Set by the commit.
-        event_time: On the anchor, of a stream whose file names a column for it: the watermark, and what it comes from.
-            Stamps of earlier versions have none.
-        published: Of publications: by branch, the sequence number through which main has it. Stamps of earlier versions
-            have none.
-        landed: With publications, the stream's positions in what main has of its branch. Stamps of earlier versions
-            have none.
-        before_ms: With `batch`, on the anchor, of a gated stream: every record with an older timestamp
-            was in before the batch, by its driver's word; milliseconds since 1970. A stream that stood at the end of
-            its topics was complete for longer than `valid_through_ms` of the stamp before says.
-        batch_ms: With `batch`, on the anchor, of a stream whose expressions ask for it: the time of the batch that
-            now() gave, so that whoever completes it elsewhere gives the same; milliseconds since 1970. Kept as
-            `schema_id` is.
-        parked: On the anchor: the targets whose place letters hold, and since when; milliseconds since 1970. Read
-            without the table's properties, those of a stamp that holds bitmaps are not told.
-        held: On the anchor: how many letters the place of each of them has, once all targets have the batch; read
-            likewise. Stamps of earlier versions have none.
-        sequences: On the anchor, kept as a table property beside the stamp: by uuid of every other target, the sequence
-            number of the stream's newest commit there that is no claim. None: the property stays as it is.
-        coordinator: On every other target, with `batch`: uuid of the coordinator, and the sequence number of its
-            newest commit that is no claim. Stamps of earlier versions have neither.
-        mirror: Of a mirror: through which snapshot of the changelog it is true, and what its next merge has to know,
-            see `jobs.mirror.mirror_stamp`; stays with a claim, as `rows` does.
+        event_time: Anchor: the watermark, and what it comes from.
+        published: Of publications: by branch, the sequence number through which main has it. `landed`: the stream's
+            positions in what main has.
+        before_ms: Anchor, of a gated stream: as `valid_through_ms` before the batch, by its driver's word.
+        batch_ms: Anchor: the time of the batch that now() gave, where expressions ask for it (kept).
+        parked: Anchor: the suspended targets, and since when. `held`: how many letters each has. Neither is known of
+            bitmaps without the table's properties.
+        sequences: Anchor, as a table property beside the stamp: by uuid of every other target, the sequence number of
+            the stream's newest commit there that is no claim. None: the property stays as it is.
+        coordinator: On every other target: uuid of the coordinator, and its newest commit that is no claim.
+        mirror: Of a mirror: see `jobs.mirror.mirror_stamp` (kept).
     """
 
     stream: str

@@ -42,10 +42,7 @@ def starting_point(
     """Decide where to begin.
 
     Args:
-        stream: The stream's id, for messages.
-        known: The stream's positions by its stamps.
         anchor: The anchor's newest stamp: Kafka's topic ids and the log's known ends then.
-        log: The subscribed topics now.
         first_start: Where the spec's `start` points to; used when there is no stamp at all.
         subscribed: Whether the spec names a topic.
         reached: Where the target that is furthest stands; beyond `known` while a batch is half committed.

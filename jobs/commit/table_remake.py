@@ -26,9 +26,8 @@ from pyiceberg.table.update import (
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.write.table_creation import refuse_names
+from jobs.write.table_creation import refuse_names, uuid_properties
 from jobs.write.table_remaking import as_made_property, is_as_made
-from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +37,9 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
 
     Args:
         table: One that is as made for the stream.
-        schema: Of a new table.
-        spec: Of a new table, by the ids of `schema`.
 
     Returns:
         The table as it is now: if somebody committed meanwhile, as he left it.
-
-    Raises:
-        FrazilError: Engines would not read it.
     """
     name = ".".join(table.name())
     refuse_names(name, schema, spec)

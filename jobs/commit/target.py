@@ -5,40 +5,43 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TypeVar
 
+import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit import proposals, stamp_history
 from jobs.commit.branch import on_branch
-from jobs.commit.commit_steps import pass_written
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.errors import (
     CommitRefusedError,
     FencedError,
     HeadMovedError,
+    RolledBackError,
     table_gone,
     table_recreated,
 )
-from jobs.commit.former_branch import claim_former_branch, former_branch
 from jobs.commit.offsets import OffsetRange, Positions, Ranges
-from jobs.commit.operations import Append, Operation
+from jobs.commit.operations import Append, Operation, PublishBranch, RemakeBranch, ReplaceFiles
+from jobs.commit.other_logs import other_logs_property
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.restored import restored
-from jobs.commit.rollback import rolled_back
-from jobs.commit.stamp_properties import stamp_properties
-from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.commit.table_access import permitted
+from jobs.commit.refusals import permitted
+from jobs.commit.rollback import restored, rolled_back
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key, sequences_key
+from jobs.commit.target_directory import TargetDirectory, directory_key, used_places
 from jobs.errors import FrazilError
-from jobs.schema.decoded_columns import decoded_digest
+from jobs.schema.decoded_columns import decoded_digest, whole_property
 from jobs.schema.name_matching import NAME_MAPPING
+from jobs.steps import step
 from jobs.write.file_access import KeyAge, keys_of
 from jobs.write.renewed_file_io import RenewedFileIO
 
@@ -56,9 +59,7 @@ class Target:
     """One table that a stream commits to.
 
     Args:
-        catalog: Where it is; the table is loaded anew only when somebody else has committed.
         name: Its full name, such as `orders.payments`.
-        stream: The stream's id.
         backoff: Between the attempts at a commit.
         commit_once: Commits an operation on exactly the table that was read.
         branch: Of the table, to which the stream commits.
@@ -116,19 +117,12 @@ class Target:
         return self.branch != MAIN_BRANCH and not self.table.metadata.snapshots
 
     def renew_access(self, *, refused: bool = False) -> bool:
-        """Take new credentials for the table's files from the catalog, if it is time.
+        """Take new credentials for the files from the catalog, if it is time; returns whether there are others now.
 
-        A catalog may hand out credentials that live for an hour or less, and a driver lives for months. Where it says
-        when they end, new ones are taken in the middle of their life.
+        A catalog may hand out credentials that live for an hour or less. New ones are taken in the middle of that life.
 
         Args:
             refused: The store takes those that are here no longer, whatever was said of their life.
-
-        Returns:
-            Whether there are others now.
-
-        Raises:
-            FrazilError: The table is gone, or this user may not load it any more.
         """
         if isinstance(self.table.io, RenewedFileIO):
             try:
@@ -208,11 +202,7 @@ class Target:
         return stamp_history.greatest_epoch(self.table.metadata, self.stream)
 
     def refuse_later_claim(self, epoch: int) -> None:
-        """Ask the catalog whether a later driver has been here.
-
-        Raises:
-            FencedError: One has.
-        """
+        """Ask the catalog whether a later driver has been here."""
         try:
             theirs = stamp_history.greatest_epoch(self._loaded().metadata, self.stream)
         except NoSuchTableError:
@@ -224,17 +214,32 @@ class Target:
         """Commit an empty snapshot under `epoch`, so that no driver of an older epoch can commit after it.
 
         Args:
-            epoch: This driver's epoch.
             make: Makes the claim from the newest stamp; called again when the head moved.
             again: This driver has claimed the table before; the claim takes the place of what its stamp says.
 
         Raises:
             FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
         """
-        if former := former_branch(self.table.metadata, self.stream, self.branch):
-            other = Target(self.catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
-            again = claim_former_branch(other, proposals.claim(make), epoch) or again
+        again = self._claim_former_branch(make, epoch) or again
         return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
+
+    def _claim_former_branch(self, make: Callable[[Stamp | None], Stamp], epoch: int) -> bool:
+        """Claim the branch that the stream wrote before, where an older driver may still commit to its head.
+
+        Returns:
+            Whether there is one and it is claimed; one that was rolled back is left alone.
+        """
+        metadata = self.table.metadata
+        former = stamp_history.written_branch(metadata, self.stream) or self.branch
+        if former == self.branch or former not in metadata.refs:
+            return False
+        other = Target(self.catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
+        try:
+            other.swap(proposals.claim(make), epoch=epoch, below=epoch)
+        except RolledBackError:
+            return False
+        step("after_former_branch_claim")
+        return True
 
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
@@ -284,7 +289,6 @@ class Target:
 
         Args:
             propose: Called with what was read, and again when the head moved.
-            epoch: Of whoever commits.
             below: The newest stamp's epoch has to be less; without it, no greater than `epoch`.
             known: What was read last is tried first.
             check: Called before each attempt; raises if this process must not commit any more.
@@ -294,7 +298,6 @@ class Target:
             The answer of the proposal that landed, or that has nothing to commit.
 
         Raises:
-            FencedError: A driver of a later epoch was here.
             CommitRefusedError: The catalog refused again and again, unless `given_up` says otherwise.
         """
 
@@ -320,10 +323,7 @@ class Target:
         """Commit an operation on exactly the table that was read, once.
 
         Args:
-            operation: What becomes of the table's files.
             stamp: Goes with it, in the snapshot's summary and as the stream's property.
-            summary: More entries of the summary.
-            more: Other properties of the table.
 
         Returns:
             The new snapshot's id.
@@ -370,3 +370,55 @@ class Target:
         self, said: str, fix: str = "if others write to the table, let them finish; then start the stream again"
     ) -> FrazilError:
         return CommitRefusedError(f"stream {self.owner}: {said}", fix=fix)
+
+
+def stamp_properties(
+    stamp: Stamp, table: Mapping[str, str], snapshots: Sequence[Snapshot] | None = None
+) -> tuple[str, dict[str, str]]:
+    """The text of a stamp, and the properties that go with it.
+
+    These are itself, the directory if that lacks a target, the other tables' sequence numbers, and what the table is to
+    remember of an answer.
+
+    Args:
+        snapshots: The table's snapshots, on all branches, whose stamps use places of the directory. Without them
+            all places are used.
+    """
+    directory = TargetDirectory.of(table, stamp.stream)
+    properties: dict[str, str] = {}
+    if stamp.in_bitmaps:
+        full = directory.with_targets(stamp.targets, stamp.rows, partial(_used_places, stamp.stream, table, snapshots))
+        if full is not directory:
+            directory, properties[directory_key(stamp.stream)] = full, full.to_json()
+    text = stamp.to_json(directory)
+    if stamp.sequences is not None:
+        properties[sequences_key(stamp.stream)] = msgspec.json.encode(dict(stamp.sequences)).decode()
+    properties |= other_logs_property(stamp, table)
+    return text, properties | {property_key(stamp.stream): text}
+
+
+def _used_places(stream: str, table: Mapping[str, str], snapshots: Sequence[Snapshot] | None) -> int:
+    if snapshots is None:
+        return -1
+    texts = [whole_property(table, property_key(stream)) or ""]
+    texts += [each.summary.additional_properties.get(SUMMARY_KEY, "") for each in snapshots if each.summary]
+    return reduce(or_, map(used_places, texts), 0)
+
+
+def pass_written(operation: Operation, stamp: Stamp | None) -> None:
+    """Pass the step of a commit whose manifests are written."""
+    if isinstance(operation, ReplaceFiles):
+        step("inside_life_change")
+    elif isinstance(operation, RemakeBranch):
+        step("inside_remake")
+    elif isinstance(operation, PublishBranch):
+        step("mirror_before_publish")
+    elif stamp and stamp.kind == "claim":
+        step("inside_claim")
+    elif stamp and stamp.kind == "accept":
+        step("inside_answer")
+    elif isinstance(operation, Append) and operation.beside:
+        step("inside_publish" if operation.files else "inside_hold")
+    elif stamp and stamp.kind == "batch":
+        # Only the anchor's stamps name the stream's tables.
+        step("inside_anchor_commit" if stamp.targets else "inside_dead_letters_commit")

@@ -65,11 +65,7 @@ def need(batch: Ranges, position: Positions) -> TargetNeed:
 
 
 def of_known_topics(stamps: NewestStamps, anchor: str) -> dict[str, Stamp | None]:
-    """The newest stamps without topics that the anchor's does not know: they are retired, wherever they still stand.
-
-    Args:
-        anchor: The target whose stamp tells.
-    """
+    """The newest stamps without topics that the anchor's does not know: they are retired, wherever they still stand."""
     anchored = stamps.get(anchor)
     return {name: stamp.known_to(anchored) if stamp and name != anchor else stamp for name, stamp in stamps.items()}
 

@@ -52,14 +52,7 @@ class CarriedStream:
     """One stream of a group, from when it is taken up until its last word.
 
     Args:
-        spec: As it was launched.
-        settings: Of the deployment.
-        folder: The stream's.
-        attempt: The launch that it is carried for.
-        group: The group's name.
         metrics_url: Where the metrics of all streams of the group are.
-        session: Its session in the group's Spark.
-        mirrors: Merges into its mirrors, if it has any.
     """
 
     def __init__(
@@ -92,7 +85,7 @@ class CarriedStream:
         try:
             every = SHARED_HEARTBEAT_SECONDS if folder.store.shared else HEARTBEAT_SECONDS
             given = (folder.store, spec.stream, generation(spec, settings), attempt, driver_log(folder.root))
-            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, self._beside, every)
+            self._heartbeat: HeartbeatThread = HeartbeatThread(*given, self._mirrors.ensure, every)
             self._heartbeat.change(group=group)
             self._thread: threading.Thread = background_thread(self._carry, spec.stream)
         finally:
@@ -141,9 +134,6 @@ class CarriedStream:
     def join(self, seconds: float) -> None:
         """Wait for its end, for so long."""
         self._thread.join(seconds)
-
-    def _beside(self) -> None:
-        self._mirrors.ensure()
 
     def _carry(self) -> None:
         secrets = tuple(secrets_in(self._spec))

@@ -42,7 +42,6 @@ class MemberDocuments:
     """What stands in the folders of a group's streams.
 
     Args:
-        group: The group.
         process: The group's driver, which is this process, as launches record it.
     """
 
@@ -111,11 +110,7 @@ class MemberDocuments:
         return launch
 
     def note(self, folder: StreamFolder, launch: Launch) -> None:
-        """Record this process as that of a stream's launch.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Record this process as that of a stream's launch."""
         note = msgspec.structs.replace(
             self._process,
             attempt=launch.attempt,
@@ -126,11 +121,7 @@ class MemberDocuments:
         write_launched_process(folder.store, note)
 
     def say(self, member: Member, state: State, error: LastError | None = None) -> None:
-        """Write a last word on a stream that is not taken up.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Write a last word on a stream that is not taken up."""
         folder, launch, beat = stream_folder(self._settings, member.stream), member.launch, member.heartbeat
         if error is not None:
             log.error("stream %s: %s", member.stream, error.message)

@@ -50,15 +50,9 @@ class GroupDriver:
     """Carries the streams of a group until it is asked to end, or none has been left for a while.
 
     Args:
-        group: The group.
-        process: This process, as launches record it.
-        control: What is asked of the group as a whole.
-        session: Its Spark.
-        metrics_url: Where the metrics of its streams are.
         on_secrets: Told of the secrets that its streams' files name, before anything is logged for one with another.
         on_ending: Called once it takes up no stream any more.
         timeouts: How long a batch may take once its stream is asked to end.
-        idle_seconds: How long it stays without a stream.
         started_with: The deployment's folder and settings file, as it was given them itself.
     """
 
@@ -233,11 +227,7 @@ class GroupDriver:
         )
 
     def _refuse_other_secrets(self, spec: StreamSpec) -> None:
-        """Raise if a stream names other secrets in its file than those that are carried.
-
-        Raises:
-            FrazilError: It does.
-        """
+        """Raise if a stream names other secrets in its file than those that are carried."""
         own = frozenset(secrets_in(spec))
         if self._streams and own != self._secrets:
             names = ", ".join(sorted(str(each) for each in own ^ self._secrets))

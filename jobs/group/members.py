@@ -30,7 +30,6 @@ class Member:
     """A stream whose newest launch names the group.
 
     Attributes:
-        control: What its operator wants.
         heartbeat: The newest, of whatever attempt.
         driven: A driver carries it, as far as can be seen, or something else lands its records.
     """

@@ -20,7 +20,7 @@ from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_he
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions, by_topic, from_topics
-from jobs.commit.property_limit import property_limit
+from jobs.commit.operations import property_limit
 from jobs.maintain.table_properties import READER_PREFIX
 from jobs.schema.decoded_columns import properties_in_parts, whole_property
 

@@ -15,9 +15,9 @@ from pyiceberg.transforms import BucketTransform
 
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CommitRefusedError
-from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.schema_history import new_record, with_record
+from jobs.commit.schema_operation import changed_mapping
 from jobs.commit.stamps import PROPERTY_PREFIX, property_key
 from jobs.errors import FrazilError
 from jobs.expression.problem import ExpressionProblem
@@ -32,8 +32,7 @@ from jobs.schema.identifier_fields import identifier_problem, optional_columns, 
 from jobs.schema.schema_change import SchemaChange, changed_schema
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
-from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.uuid_columns import uuid_properties
+from jobs.write.table_creation import create_table_properties, ensure_table, uuid_properties
 
 CHANGE_PREFIX = "_change_"
 KEY_COLUMN = "_change_key"

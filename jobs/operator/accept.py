@@ -13,18 +13,16 @@ from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.errors import NothingToAcceptError, table_gone
 from jobs.commit.log_state import LogState
-from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.named_tables import former_named_tables, with_named_tables
 from jobs.commit.offsets import pointwise_max
-from jobs.commit.parked_places import parked_places
+from jobs.commit.parked_places import lost_letters, parked_places, told_lost
 from jobs.commit.parked_target import ParkedTarget, past_their_letters
 from jobs.commit.pending_record import Pending
-from jobs.commit.restored import with_restored
-from jobs.commit.rollback import refuse_unknown_publication, rollback
+from jobs.commit.refusals import is_readable
+from jobs.commit.rollback import refuse_unknown_publication, rollback, with_restored
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_access import is_readable
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need, of_known_topics
 from jobs.errors import FrazilError

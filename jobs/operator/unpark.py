@@ -10,10 +10,10 @@ from pyiceberg.catalog import Catalog
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import NothingToAcceptError, RolledBackError, SchemaChangeError
 from jobs.commit.recovery import half_committed
+from jobs.commit.refusals import permitted
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_access import permitted
 from jobs.commit.target import Target
 from jobs.commit.target_positions import NewestStamps, of_known_topics, target_positions
 from jobs.errors import FrazilError, StreamStopped

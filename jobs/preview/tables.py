@@ -13,12 +13,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 
 from jobs.catalog import find_table
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
-from jobs.commit.followers import following, following_operation, new_follower_schema
-from jobs.commit.needed_changes import needed_changes
-from jobs.commit.opening_columns import opening_columns, opening_operation
+from jobs.commit.followers import following, following_operation, needed_changes, new_follower_schema
+from jobs.commit.opening_columns import columns_operation, opening_columns, opening_operation
 from jobs.commit.schema_history import added_within_hour
+from jobs.commit.schema_operation import with_operation
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.pipeline.route_naming import is_full
@@ -32,12 +30,12 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.targets import TargetSpec, named_table
 from jobs.spec.transform.shaping import changed_columns, evolving_schema, first_decoded
 from jobs.stream.column_refusals import ColumnRefusals
-from jobs.stream.followed_file import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.new_rows import NewColumns, refuse_misnamed
+from jobs.stream.row_table import new_decoded, refuse_unfollowed, shaped_schema
 from jobs.stream.schema_evolution import CHANGES_LEFT, ROUNDS
 from jobs.system.typed_json import decode_json
+from jobs.task.needs import UnnamedTable, merged_tables
 from jobs.task.run import TaskResult
-from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, refuse_format, refuse_names
 from jobs.write.table_remaking import differs, is_as_made

@@ -42,7 +42,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.steps import step
-from jobs.stream.settled_time import settled_through
+from jobs.stream.completeness import settled_through
 
 T = TypeVar("T")
 

@@ -22,7 +22,6 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.branch import begin_property
-from jobs.commit.commit_steps import pass_written
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.lineage import ancestors, last_sequence
 from jobs.commit.operations import RemakeBranch, SnapshotAgain
@@ -30,6 +29,7 @@ from jobs.commit.publications import publications
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.reissue import REISSUED_KEY, Reissued, Remade, as_landed, reissued, remade_property
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
+from jobs.commit.target import pass_written
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, gate_property
 from jobs.publish.interval import PART_MARK, Interval, branch_begin, interval_entries

@@ -27,7 +27,7 @@ from jobs.spec.settings import Settings
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.steps import step
-from jobs.write.unreferenced_files import delete_unreferenced
+from jobs.write.file_access import delete_unreferenced
 
 # The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).
 BATCHES = TopicPartition("replay", 0)

@@ -10,13 +10,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.branch import stream_table
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
-from jobs.commit.needed_changes import needed_changes
+from jobs.commit.followers import needed_changes
 from jobs.commit.opening_columns import (
     OpeningColumns,
+    columns_operation,
     has_landed,
     keeps_decoded,
     opening_columns,
@@ -24,7 +23,7 @@ from jobs.commit.opening_columns import (
 )
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.schema_operation import schema_operation
+from jobs.commit.schema_operation import schema_operation, with_operation
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
 from jobs.schema.difference import RenamedColumn, renamed_schema

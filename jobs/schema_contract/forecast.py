@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.needed_changes import needed_changes
+from jobs.commit.followers import needed_changes
 from jobs.formats.conform_values import conversion
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS

@@ -167,7 +167,7 @@ class DeadLetterTopic(SpecModel):
         partitions: Of a topic that frazil creates; 1 without it.
         replication_factor: Of a topic that frazil creates; has to be said with ``create``.
         publish: Whether letters that are older than the topic are published as well (``all``) or not (``new``).
-        stops: Whether a stream with ``tolerance: none`` puts the record there that stopped it, as Connect does.
+        stops: Has no effect any more; files that have it stay valid.
         kafka: Where it is, if not in the Kafka of the settings.
     """
 

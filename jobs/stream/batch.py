@@ -18,21 +18,18 @@ from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
-from jobs.stream.batch_commit import BatchCommit
-from jobs.stream.batch_stamps import batch_stamp
-from jobs.stream.breaker import Breaker
+from jobs.stream.batch_commit import BatchCommit, batch_stamp
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
 from jobs.stream.lane_tables import LaneTables
 from jobs.stream.new_tables import NewTables
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.parked_decisions import as_before_it_was_parked
 from jobs.stream.progress import BatchWaits
-from jobs.stream.refused_keys import once_more_with_new_keys
 from jobs.stream.results import BatchDone, TaskResults, drop_files
-from jobs.stream.retry import error_text, with_retries
+from jobs.stream.retry import error_text, once_more_with_new_keys, with_retries
 from jobs.stream.schema_runs import SchemaRuns
 from jobs.stream.second_run import (
+    as_before_it_was_parked,
     decided_schemas,
     half_committed,
     refuse_other_failures,
@@ -40,8 +37,8 @@ from jobs.stream.second_run import (
     time_as_decided,
     unknown_as_decided,
 )
-from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
+from jobs.stream.tolerance import Breaker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,13 +52,7 @@ class BatchRunner:
     """Runs the batches of one open stream, one after another.
 
     Args:
-        stream: The stream, whose positions follow every commit.
-        kafka: For identities and log ends.
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
-        waits: Says what the batch at hand waits for.
-
-    Attributes:
-        waits: What the batch at hand waits for.
     """
 
     def __init__(
@@ -94,7 +85,6 @@ class BatchRunner:
 
         Args:
             frame: The batch, as Spark has planned it; its rows are not asked for.
-            batch: Spark's number of it.
             end: The next offsets after it, of every partition.
 
         Raises:
@@ -276,10 +266,10 @@ class BatchRunner:
         try:
             self._breaker.check(results)
         except ToleranceError as stop:
-            if message := publish_stopped_record(self._stream, results):
-                raise type(stop)(
-                    f"{stop.message} {message}", fix=stop.fix, failed=stop.failed, read=stop.read
-                ) from None
+            topic, tolerance = self._stream.spec.errors.topic, self._stream.spec.errors.tolerance
+            if topic is not None and topic.stops and tolerance == "none":
+                said = f"{stop.message} It is not put into topic {topic.name}: topic.stops has no effect any more."
+                raise type(stop)(said, fix=stop.fix, failed=stop.failed, read=stop.read) from None
             raise
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:

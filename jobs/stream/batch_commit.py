@@ -6,32 +6,39 @@ import logging
 import threading
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from jobs.commit.decided_names import decided_names
+from jobs.commit.event_times import EventTimes
+from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, Ranges, pointwise_max
-from jobs.commit.parked_target import ParkedTarget
+from jobs.commit.parked_target import ParkedTarget, letters_held
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.retired_topics import Retired, remembered_topics
+from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_directory import MOST_NAMED
 from jobs.commit.target_positions import TargetNeed
+from jobs.spec.targets import TargetSpec
 from jobs.state.store import NotWrittenError
 from jobs.steps import step
-from jobs.stream.batch_stamps import target_stamp
 from jobs.stream.commit_pool import commit_each
+from jobs.stream.completeness import ObservedEnds, valid_through
+from jobs.stream.lanes import tables_of_topics
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import UNABLE, unable_error
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults, drop_files
+from jobs.stream.second_run import stamped_ids
 from jobs.stream.tasks import PreparedBatch
+from jobs.stream.watermark import advanced, known_times
 
 log = logging.getLogger(__name__)
 
 
 class BatchCommit:
     """Commits the batches of one open stream: to the coordinator first, then to the others, some of them together.
-
-    Args:
-        stream: The stream, whose positions follow every commit.
-        waits: Says what a commit waits for.
 
     Attributes:
         committed: The targets on which the last batch has landed.
@@ -43,14 +50,7 @@ class BatchCommit:
         self.committed: set[str] = set()
 
     def pending(self, stamp: Stamp, ranges: Ranges, made: PreparedBatch, needs: dict[str, TargetNeed]) -> Pending:
-        """What is about to be committed.
-
-        Args:
-            stamp: What the stamps of the batch have in common.
-            ranges: The batch's.
-            made: What its tasks wrote.
-            needs: What each target lacks of it.
-        """
+        """What is about to be committed."""
         stream, results, seen = self._stream, made.results, made.seen
         receiving = [
             target
@@ -156,11 +156,8 @@ class BatchCommit:
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files that the record names, unless another driver may have read it.
 
-        Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
-        without a later claim, read after the record is gone, proves that nobody commits from it any more.
-
-        Raises:
-            FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
+        Whoever takes the stream over claims the tables before it looks for records. So without a later claim, once the
+        record is removed, nobody commits from it any more.
         """
         stream = self._stream
         stream.folder.store.delete(record)
@@ -168,3 +165,114 @@ class BatchCommit:
         for target in stream.targets.values():
             target.refuse_later_claim(stream.epoch)
         drop_files(results, stream.targets, keep=keep)
+
+
+def batch_stamp(
+    stream: OpenStream,
+    batch: int,
+    ranges: Ranges,
+    end: Positions,
+    made: PreparedBatch,
+    earlier: ObservedEnds | None,
+) -> Stamp:
+    """What the stamps of a batch have in common.
+
+    Args:
+        end: The next offsets after it, of every partition.
+        made: What its tasks wrote and counted, and the ends of the logs after they had read.
+        earlier: The ends of the logs at an earlier time.
+    """
+    newest = stream.anchor.newest
+    results, ends, now = made.results, made.ends, made.observed_ends
+    seen = made.seen[stream.spec.table.name]
+    others = {name: made.seen[name] for name in tables_of_topics(stream, ranges) if name != stream.spec.table.name}
+    kept = stream.begin.kept
+    # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
+    known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
+    position = {**kept, **end}
+    through_ms = valid_through(end, now, results.tallies, newest.valid_through_ms if newest else None, earlier)
+    return Stamp(
+        stream.spec.stream,
+        "batch",
+        batch,
+        stream.epoch,
+        stream.spec.config_hash,
+        start=kept | {partition: range_.start for partition, range_ in ranges.items()},
+        position=position,
+        ends=known_ends | {p: at for p, at in ends.latest.items() if at > end[p]},
+        valid_through_ms=through_ms,
+        rows=results.rows(),
+        counts=results.counts(),
+        generation=stream.generation,
+        last_reads=results.marks(position, at_positions(newest.last_reads, newest.position) if newest else {}),
+        retired=_retired(stream, newest, now.at_ms) if newest else {},
+        schema_id=seen.schema_id,
+        names=decided_names(seen.schema, seen.mapping),
+        schemas={name: each.schema_id for name, each in others.items()},
+        further_names={
+            name: names for name, each in others.items() if (names := decided_names(each.schema, each.mapping))
+        },
+        decoded_of={
+            name: each.decoded for name, each in others.items() if each.decoded and stream.spec.for_table(name).shapes
+        },
+        unknown_ids=stamped_ids(results.unmet),
+        decoded=seen.decoded if stream.spec.shapes else None,
+        event_time=_event_times(stream, newest, end, results, now, through_ms),
+        before_ms=stream.complete_ms if stream.spec.publish else None,
+        batch_ms=stream.batch_ms if stream.asks_batch_time else None,
+    )
+
+
+def _event_times(
+    stream: OpenStream,
+    newest: Stamp | None,
+    end: Positions,
+    results: TaskResults,
+    now: ObservedEnds,
+    through_ms: int | None,
+) -> EventTimes | None:
+    if (event_time := stream.spec.event_time) is None:
+        return None
+    before, read = known_times(newest, event_time), results.greatest_events()
+    return advanced(before, event_time, read, end, now, through_ms, results.events())
+
+
+def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retired]:
+    gone: dict[str, dict[int, int]] = {}
+    for partition, at in newest.position.items():
+        if partition.topic in stream.begin.retired and has_id(newest.topics.get(partition.topic)):
+            gone.setdefault(partition.topic, {})[partition.partition] = at
+    now = {topic: Retired(newest.topics[topic], now_ms, positions) for topic, positions in gone.items()}
+    return remembered_topics(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
+
+
+def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
+    """The batch's stamp as the target carries it, with what that target receives."""
+    parts = results.parts(ranges, stream.positions[target.name], target)
+    stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
+    stamp = replace(stamp, stream=stream.targets[target.name].stream)
+    many = len(stream.targets) > MOST_NAMED
+    if not target.coordinator:
+        # Who else has rows of the batch is asked of the coordinator alone.
+        rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
+        # A table with columns of its own keeps those that are decoded; by its stamp it is seen if it has lost them.
+        decoded = stamp.decoded_of.get(target.name)
+        decided = replace(stamp, names=None, schemas={}, further_names={}, decoded_of={}, decoded=decoded)
+        decided = replace(decided, unknown_ids=(), batch_ms=None)
+        return replace(decided, last_reads={}, retired={}, event_time=None, rows=rows, before_ms=None)
+    if many:
+        # Where the coordinator stood ahead of the batch, the records between were counted by an earlier one.
+        stood = stream.positions[target.name]
+        whole = all(stood.get(partition, start) <= start for partition, (start, _) in ranges.items())
+        stamp = replace(stamp, failed=stamp.counts.dead if whole else None)
+    held = letters_held(stream.targets, stream.anchor.newest, stream.targets)
+    stamp = replace(stamp, held={name: count + results.rows().get(name, 0) for name, count in held.items()})
+    uuids = {name: each.identity for name, each in stream.targets.items()}
+    before = stream.anchor.newest.topics if stream.anchor.newest else {}
+    kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
+    # Brokers that do not give an id now do not make one unknown that was known.
+    there = {topic: now if has_id(now) else before.get(topic, now) for topic, now in stream.log.topics.items()}
+    others = (each for each in stream.targets.values() if each is not stream.anchor)
+    moves = {each.uuid: each.newest.last_move for each in others if each.newest and each.identity == each.uuid}
+    stamp = replace(stamp, sequences={uuid: move for uuid, move in moves.items() if move})
+    return stamp.anchored(uuids, kept | there)

@@ -31,13 +31,7 @@ class ColumnRefusals:
     changes: set[tuple[Change, Path]] = field(default_factory=set)
 
     def refuse_field(self, schema: Schema, path: Path, why: str) -> None:
-        """Refuse a column for a field.
-
-        Args:
-            schema: The table's.
-            path: The column's.
-            why: The reason, as the end of a sentence.
-        """
+        """Refuse a column for a field."""
         self.fields |= dict.fromkeys(refused_places(schema, path), why)
 
     def limit(self) -> str | None:
@@ -50,15 +44,9 @@ class ColumnRefusals:
     def without_columns_of_failing(
         self, found: Evolution, schema: Schema, refused: Iterable[RefusedChange]
     ) -> Evolution:
-        """Changes without columns that may be those of records which fail, from now on, by a field that gets none.
+        """Changes without columns that may be those of records which fail from now on, by a field that gets none.
 
-        The tasks run again, and then only records that land need columns. Once too many fields are refused for that,
-        the records are those that needs name.
-
-        Args:
-            found: What becomes of needs.
-            schema: The table's.
-            refused: What of it records fail by.
+        The tasks run again, and then only records that land need columns.
         """
         additions = [each for each in refused if each.change == "add"]
         new = {field_place(schema, each.path) for each in additions} - self.fields.keys()
@@ -91,22 +79,13 @@ def refused_places(schema: Schema, path: Path) -> tuple[str, ...]:
     """The JSON paths by which decoders know a field that gets no column; of one in a new field with a mark, too.
 
     Names may have points in them, so the path alone does not tell it from another field.
-
-    Args:
-        schema: The table's.
-        path: The column's.
     """
     place = field_place(schema, path)
     return (place,) if not path[:-1] or path[:-1] in dict(columns_of(schema)) else (place, f"{place}{WITHIN}")
 
 
 def field_place(schema: Schema, path: Path) -> str:
-    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map.
-
-    Args:
-        schema: The table's, which has what the column lies in.
-        path: The column's.
-    """
+    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map."""
     columns, place = dict(columns_of(schema)), "$"
     for at, name in enumerate(path):
         above = columns.get(path[:at]) if at else None

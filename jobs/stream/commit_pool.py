@@ -40,23 +40,16 @@ def most_commits(catalog: Catalog | None) -> int:
 
 
 def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MOST) -> dict[str, T]:
-    """Commit to each of several tables, some of them together.
+    """Commit to each of several tables, some of them together; returns the answers, by table.
 
-    Nothing is decided while a commit is under way: also after an error all that were begun have answered before this
-    returns. A table that is gone, or refuses its commit, keeps no other from its own; after any other error no other is
-    begun.
+    All commits that were begun have answered before this returns or raises. A table that stops by itself keeps no other
+    from its commit; after any other error none is begun.
 
     Args:
-        names: Of the tables, in the order in which commits begin.
         commit: Commits to one; called in threads of the pool.
-        most: How many are under way together.
-
-    Returns:
-        The answers, by table.
 
     Raises:
-        BaseException: The gravest error of a commit: that the stream was taken over, or has to stop, before any other.
-            Where tables stop it by themselves, the error tells the others, too.
+        BaseException: The gravest error: a takeover, then a stop, then any other. Stops of tables are told together.
     """
     if len(names) <= 1 or most <= 1:
         return _one_by_one(names, commit)

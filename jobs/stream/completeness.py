@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.task.tally import Tally
+from jobs.commit.recovery import half_committed
+from jobs.commit.stamp_history import as_written, history, stamps_along_main
+from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import of_known_topics
+from jobs.spec.models import StreamSpec
+from jobs.stream.source_topics import readable_table
+
+if TYPE_CHECKING:
+    from jobs.task.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +45,17 @@ def valid_through(
     before_ms: int | None,
     earlier: ObservedEnds | None = None,
 ) -> int | None:
-    """The time through which the stream is complete: every record that was in its topics by then is in its tables.
+    """The time through which every record of the topics is in the tables; milliseconds since 1970, None if unknown.
 
-    Per partition, the latest of these holds:
-
-    - now, if it was read to the end of all that is there. Behind the end of what is decided there may be records of
-      open transactions, which come later and are not of later;
-    - an earlier observation's time, if it was read past the end that the log had then;
-    - the time of its newest record, if the broker set it when it took the record: then no later record is older. A time
-      that a producer sets says nothing of other records;
-    - what held before.
-
-    The stream is as complete as its least complete partition, and never less than it was.
+    Per partition the latest of these counts: now, if it was read to the end of all that is there, open transactions
+    included; the time of an earlier look, if it was read past the end of then; the time of its newest record, if the
+    broker set it; what held before. The least complete partition decides, and the time never goes back.
 
     Args:
         end: The next offsets after the batch.
         now: The ends of the logs after the tasks had read.
-        tallies: Of the batch.
         before_ms: What held before.
         earlier: The ends of the logs at an earlier time.
-
-    Returns:
-        Milliseconds since 1970, UTC, or None if nothing can be said.
     """
     appended: dict[TopicPartition, int] = {}
     for tally in tallies:
@@ -84,3 +85,28 @@ def _partition_through(
     if partition in appended:
         times.append(min(appended[partition], now.at_ms))
     return max(times, default=None)
+
+
+def settled_through(spec: StreamSpec, catalog: Catalog, coordinator: TableMetadata) -> int | None:
+    """Every record with an older timestamp is in the stream's tables; milliseconds since 1970, None if unknown.
+
+    Only the tables that have rows of the newest batch are loaded.
+    """
+    metadata = as_written(coordinator, spec.stream)
+    newest = history(metadata, spec.stream).newest
+    if newest is None or newest.valid_through_ms is None:
+        return None
+    stamps: dict[str, Stamp | None] = {spec.coordinator: newest}
+    for name, rows in newest.rows.items():
+        if not rows or name == spec.coordinator or name in newest.parked:
+            continue
+        table = readable_table(spec, catalog, name, spec.branch_of(name))
+        stamps[name] = history(table.metadata, spec.stream).newest if table is not None else None
+    if half_committed(of_known_topics(stamps, spec.coordinator), spec.coordinator) is None:
+        return newest.valid_through_ms
+    before = (
+        stamp.valid_through_ms
+        for _, stamp in stamps_along_main(metadata, spec.stream)
+        if stamp.kind != "claim" and stamp.sequence < (newest.last_move or 0)
+    )
+    return next(before, None)

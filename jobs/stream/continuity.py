@@ -31,13 +31,8 @@ def log_departures(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict
 class Continuity:
     """Follows the leaders of a stream's partitions, from one batch to the next.
 
-    While a partition has the same leader its log is not cut, so the tasks read without asking. Where the leader has
-    changed since it was last looked at, both are asked for: the last record of the batches before, and the last one of
-    each piece of this batch, since pieces may have been read from different leaders.
-
-    Args:
-        stream: The stream, opened, with the logs as they were when it was decided where to begin.
-        kafka: Asked how far logs go under an epoch.
+    While a partition has the same leader its log is not cut, and nobody is asked. If the leader has changed, the
+    brokers are asked for the last record of the batches before, and of each piece of this batch.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog) -> None:
@@ -47,10 +42,6 @@ class Continuity:
 
     def check(self, ends: LogEnds, results: TaskResults) -> None:
         """Refuse a batch whose records are not what follows on those before.
-
-        Args:
-            ends: Asked for after the tasks had read.
-            results: What they read.
 
         Raises:
             TopicRecreatedError: The log was cut before the stream's position.

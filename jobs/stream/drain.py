@@ -18,13 +18,13 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role, TargetSpec
 from jobs.state.epochs import COMMAND, Opener
-from jobs.stream.byte_bound import ByteBound
+from jobs.stream.batch_pace import ByteBound
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, outbox_thread
 from jobs.stream.query import StreamQuery
-from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
+from jobs.stream.retry import query_failure_text
 from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.system.full_disk import is_full
 
@@ -40,8 +40,6 @@ class Drained:
 
     Attributes:
         counts: Records of this drain.
-        batches: The batches that committed something, in order.
-        positions: Where the stream stands.
         snapshots: The targets' newest; None where there is none.
         lag: Records per partition that came after the drain had begun.
         undecided: Records per partition of transactions that were open, behind those.
@@ -101,13 +99,8 @@ def drain(
     """Land everything that the stream's topics hold now, exactly once, and return.
 
     Args:
-        spec: The stream.
-        settings: Where things are.
-        kafka: A connection to the brokers of its topics.
         get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
         on_open: Called with the opened stream and how many records wait.
-        on_progress: Called after every batch.
-        opener: Who drains it.
 
     Raises:
         FrazilError: What stands in the way, and the next command.

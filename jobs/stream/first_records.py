@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import Positions
 from jobs.errors import FrazilError
-from jobs.formats.connect_json.inference import SeenEnvelopes
+from jobs.formats.connect_json.inference import SeenEnvelopes, merged_columns
 from jobs.formats.connect_types import AS_SENT
+from jobs.formats.decoder import Format
 from jobs.formats.json.inference import first_columns
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
+from jobs.formats.problems import ValueProblem
+from jobs.formats.record_columns import SchemaIdPlace
+from jobs.formats.registry_wire import KEY_HEADER, USE_SCHEMA_ID, VALUE_HEADER, WrittenAs, group_by_schema
+from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_sample import SampleRecord, read_sample, sample_ranges
 from jobs.schema.column_names import ColumnNames, usable_columns
 from jobs.schema.iceberg_schema import fresh_schema, iceberg_schema
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -33,14 +43,10 @@ def inferred_rows(spec: StreamSpec, settings: Settings, log: LogState, begin: Po
     A stream that begins at the end of its topics is told by the newest records that they hold.
 
     Args:
-        spec: The stream.
-        settings: Of the deployment.
-        log: Its topics.
         begin: Where its records begin; without it the stream's file says where.
 
     Raises:
         RecordsAwaitedError: There is no record, or none with a value that needs a column.
-        KafkaUnavailableError: Nothing came within the time-out for requests.
     """
     sample = first_sample(spec, settings, log, begin)
     rows = _enveloped(spec, sample) if spec.decode.format == "connect_json" else _of_json(spec, sample)
@@ -94,3 +100,158 @@ def _enveloped(spec: StreamSpec, sample: Iterable[Sequence[SampleRecord]]) -> Sc
 
 def _place(record: SampleRecord) -> Place:
     return Place(record.partition.topic, record.partition.partition, record.offset)
+
+
+def inferred_key(spec: StreamSpec, settings: Settings, log: LogState, begin: Positions | None = None) -> Schema:
+    """The columns of the keys of a stream's first records, none if these are changes of a table without a key.
+
+    Arguments as of `inferred_rows`.
+
+    Raises:
+        RecordsAwaitedError: None of them has a key with fields.
+        KafkaUnavailableError: Nothing came within the time-out for requests.
+    """
+    key = spec.decode.key
+    connect = key is not None and key.format == "connect_json"
+    as_sent = key.options.get(AS_SENT, ()) if key is not None else ()
+    sample = first_sample(spec, settings, log, begin)
+    found = key_columns(sample, connect=connect, events=spec.changes is not None, as_sent=as_sent)
+    if found is None or not (found.fields or may_be_keyless(spec)):
+        raise RecordsAwaitedError(
+            f"stream {spec.stream}: its topics hold no record yet whose key says which columns table {spec.table.name} "
+            "has of it.",
+            fix=f"produce records with keys, or declare them in decode.key.schema of streams/{spec.stream}.yaml",
+        )
+    return found
+
+
+def may_be_keyless(spec: StreamSpec) -> bool:
+    """Whether records without keys land where the file leaves the columns of keys open: changes that say of what they
+    are. A file may ask for keys (`into: _change_key not null`).
+    """
+    key, changes = spec.record_columns.key, spec.changes
+    asked = key is not None and key.required
+    return spec.shapes and changes is not None and not changes.needs_keys and not asked
+
+
+def are_keyless(sample: Iterable[Sequence[SampleRecord]]) -> bool:
+    """Whether records are changes of a table without a key."""
+    found = key_columns(sample, connect=False, events=True)
+    return found is not None and not found.fields
+
+
+def key_columns(
+    sample: Iterable[Sequence[SampleRecord]], *, connect: bool, events: bool, as_sent: Collection[str] = ()
+) -> Schema | None:
+    """The columns of the keys of records, none if no record of a row has a key; None if that cannot be said.
+
+    Args:
+        connect: Whether keys say their schema themselves, in Connect's envelope.
+        events: Whether the records are changes of a source: the keys of those that are of no row do not count.
+        as_sent: Names of logical types whose values stay texts, numbers or bytes.
+    """
+    envelopes, values, keys, bare = SeenEnvelopes(as_sent=as_sent), SeenValues(), 0, 0
+    for records in sample:
+        for each in records:
+            if events and _of_no_row(each.value):
+                continue
+            keys, bare = keys + (each.key is not None), bare + (each.key is None and each.value is not None)
+            if each.key is None:
+                continue
+            place = Place(each.partition.topic, each.partition.partition, each.offset)
+            if connect:
+                envelopes.add([(place, each.key)])
+            elif (value := parsed(each.key)) is not None:
+                values.add(value, place)
+    if bare and not keys:
+        return Schema()
+    if connect:
+        merged = [each.field for each, _ in envelopes.merged()]
+        return fresh_schema(merged) if merged else None
+    columns = first_columns(values)
+    return None if columns is None else iceberg_schema(columns)
+
+
+def _of_no_row(value: bytes | None) -> bool:
+    """Whether a value is a heartbeat, a message or the like; not what cannot be told."""
+    found = parsed(value) if value is not None else None
+    if found is None:
+        return False
+    payload = found["payload"] if found.keys() == {"schema", "payload"} else found
+    return isinstance(payload, dict) and ("ts_ms" in payload and payload.get("op") in (None, "m"))
+
+
+MOST_SCHEMAS = 100
+"""Different ones that are looked at, those of most records first."""
+
+Part = Literal["value", "key"]
+_HEADERS: Mapping[Part, str] = {"value": VALUE_HEADER, "key": KEY_HEADER}
+
+
+def named_rows(
+    sample: Iterable[Sequence[SampleRecord]],
+    format_: Format,
+    options: Mapping[str, Any],
+    find: Callable[[SchemaId], RegistrySchema],
+    *,
+    part: Part = "value",
+    named: SchemaIdPlace = "both",
+) -> Schema | None:
+    """The columns that hold the records of all writer schemas that a sample names; None where it names none.
+
+    They are those of `merged_columns`, the schema of most records first. Unknown ids and schemas of another format are
+    left out: their records fail one by one.
+
+    Args:
+        find: Gives the schema of an id; raises ValueProblem for one that is unknown.
+        part: Of the records, whose schemas are meant.
+        named: Where they name them.
+    """
+    found: list[Schema] = []
+    counts: list[int] = []
+    use_schema_id = options.get(USE_SCHEMA_ID)
+    for written, count in _counted(sample, format_, part, named, use_schema_id).most_common(MOST_SCHEMAS):
+        try:
+            schema = find(written.schema)
+        except ValueProblem:
+            continue
+        if schema.kind != format_.registry_kind or format_.writer_rows is None:
+            continue
+        try:
+            writer = WriterSchema(schema.schema.text, schema.schema.references, written.message)
+            found.append(format_.writer_rows(writer, options))
+            counts.append(count)
+        except BadWriterSchema:
+            continue
+    columns = [each.field for each in merged_columns(found, counts)]
+    if part == "value":
+        # Names that only columns of frazil's own may have.
+        columns = [each for each in columns if not each.name.casefold().startswith(KAFKA_COLUMN_PREFIX)]
+    return fresh_schema(columns) if columns else None
+
+
+def _counted(
+    sample: Iterable[Sequence[SampleRecord]],
+    format_: Format,
+    part: Part,
+    named: SchemaIdPlace,
+    use_schema_id: int | None,
+) -> Counter[WrittenAs]:
+    """How many records name each writer schema, in the order in which they were met."""
+    counts: Counter[WrittenAs] = Counter()
+    for records in sample:
+        there = [each for each in records if (each.value if part == "value" else each.key) is not None]
+        values = pa.array([each.value if part == "value" else each.key for each in there], pa.binary())
+        ids = None if named == "prefix" else pa.array([_header(each, part, named) for each in there], pa.binary())
+        messages = format_.registry_kind == "PROTOBUF"
+        grouped = group_by_schema(values, ids, messages=messages, use_schema_id=use_schema_id)
+        for group in grouped.groups:
+            counts[group.written] += len(group.rows)
+    return counts
+
+
+def _header(record: SampleRecord, part: Part, named: SchemaIdPlace) -> bytes | None:
+    """What the header says; as the decoders have it, one without a value says nothing, and the last one counts."""
+    name = _HEADERS[part]
+    last = next(islice((value or b"" for key, value in reversed(record.headers) if key == name), 1), None)
+    return b"" if last is None and named == "header" else last

@@ -21,8 +21,7 @@ log = logging.getLogger(__name__)
 class FlushWatch:
     """Follows the flushes that are asked of one driver.
 
-    One is done once the stream stands at least where its topics ended when the driver heard of it, whichever batch
-    brought it there.
+    One is done once the stream stands at least where its topics ended when the driver heard of it.
 
     Args:
         heartbeat: Of the driver; tells how far the flush is.

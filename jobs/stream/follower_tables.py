@@ -1,8 +1,6 @@
-"""Follower tables of a stream: made and altered as its own table is, where that one says the columns of all.
+"""Dependent tables of a stream: made and altered as the table is whose columns they have, or whose late rows.
 
-Where each table has columns of its own, one of late rows follows the table whose late rows it has. An opening brings
-each follower to what that one has, and so does each batch before its tasks run: whatever altered it, and whoever was
-killed before the others had it.
+An opening brings each to what that one has, and so does each batch before its tasks run, whatever has altered it.
 """
 
 from __future__ import annotations
@@ -19,13 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.branch import stream_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitDeniedError, CommitRefusedError, SchemaChangeError
-from jobs.commit.followers import (
-    follower_names,
-    following,
-    following_operation,
-    leaders,
-    new_follower_schema,
-)
+from jobs.commit.followers import follower_names, following, following_operation, leaders, new_follower_schema
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal
 from jobs.commit.pyiceberg_commit import commit_once
@@ -41,39 +33,29 @@ from jobs.steps import step
 from jobs.stream.new_rows import refuse_misnamed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parked_where_refused
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
+from jobs.stream.row_table import ensure_table_of_rows
+from jobs.write.table_creation import refuse_format
 from jobs.write.table_remaking import as_made_property, is_as_made, late_rows_property
-from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 
 
 def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name: str) -> Table:
-    """Create a follower if it is not there, and else give it what it lacks of the own table's columns, in one commit.
+    """Create a dependent table, or give it what it lacks of the columns of the table that it follows, in one commit.
 
     One without rows, as frazil made it, is made anew where it is partitioned otherwise, or cannot be altered.
 
     Args:
         spec: The stream; where each table has columns of its own, as the rows of the one that is followed are made.
-        catalog: Where it is.
-        own: Metadata of the stream's own table.
-        name: Of the follower.
+        own: Metadata of the table that is followed.
 
     Raises:
         SchemaChangeError: It cannot take the columns; the message names each.
     """
-    schema, settings = new_follower_schema(spec, own, name), spec.table_settings(name)
-    partitions = partition_spec(settings.partition_by, schema)
+    schema = new_follower_schema(spec, own, name)
     late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
-    table = ensure_table(
-        catalog,
-        name,
-        schema,
-        partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
-        location=settings.location,
-        order=sort_order(settings.sort_by, schema),
+    table, partitions = ensure_table_of_rows(
+        catalog, name, spec.table_settings(name), schema, as_made_property(spec.stream) | late
     )
     refuse_format(table.metadata, name)
     if is_as_made(table.metadata, spec.stream) and (
@@ -100,11 +82,7 @@ def ensure_follower(spec: StreamSpec, catalog: Catalog, own: TableMetadata, name
 
 
 def refuse_bare(spec: StreamSpec, own: Schema) -> None:
-    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none.
-
-    Raises:
-        FrazilError: It has Kafka's columns alone.
-    """
+    """Refuse an own table that says no columns, as that of a stream whose topics decided: rows without one are none."""
     if not {each.name for each in own.fields} - spec.kafka_columns.names:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} has no column but Kafka's own, and the columns of all "
@@ -118,11 +96,7 @@ def _partition_fields(partitions: PartitionSpec, schema: Schema) -> list[tuple[s
 
 
 class FollowerTables:
-    """Gives the followers of an open stream what they lack of its own table's columns, one commit each.
-
-    Args:
-        stream: The open stream.
-    """
+    """Gives the followers of an open stream what they lack of its own table's columns, one commit each."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -133,14 +107,8 @@ class FollowerTables:
     def follow(self, batch: int) -> None:
         """See, before tasks run, that every follower takes the rows of the own table as it is, and alter those.
 
-        Args:
-            batch: Spark's number of it.
-
         Raises:
             SchemaChangeError, CommitDeniedError: One cannot take them, or refuses them; the message names it.
-            TableUnableError: Likewise one that is parked for that.
-            FrazilError: The own table has lost what the file speaks of.
-            FencedError: Another driver has taken the stream over.
         """
         stream, spec = self._stream, self._stream.spec
         if spec.tables_follow:
@@ -158,10 +126,6 @@ class FollowerTables:
 
         Args:
             decided: Gives the metadata of a table that says columns, as the batch was decided on.
-            batch: Spark's number of it.
-
-        Raises:
-            SchemaChangeError, CommitDeniedError, TableUnableError, FencedError: As `follow`.
         """
         for name in self._leaders:
             self._follow_all(name, decided(name), batch, " as they were for a batch that other tables have")

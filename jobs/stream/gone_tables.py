@@ -12,8 +12,8 @@ from pyiceberg.catalog import Catalog
 from jobs.commit.accept import recreated_table, signed_answer
 from jobs.commit.errors import TableDroppedError, TableGoneError, table_gone
 from jobs.commit.named_tables import with_tables_of
+from jobs.commit.refusals import is_there
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_access import is_there
 from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
@@ -24,13 +24,9 @@ NOTE = "route.recreate: dropped, and begun anew by the driver"
 
 
 def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
-    """Refuse a table that is gone, before any is made: one made anew would look like the one that was there.
-
-    One that is parked, or is to be, is left as it is.
+    """Refuse a table that is gone, before one is made in its place. One that is parked, or is to be, is left as it is.
 
     Args:
-        spec: The stream, with all of its targets.
-        catalog: Where they are.
         written: The tables that the stream knows as its targets, by its coordinator and its lease.
         newest: The coordinator's newest stamp, where tables may be parked.
 
@@ -56,9 +52,6 @@ def begin_dropped_anew(stream: OpenStream) -> None:
 
     Each gets what comes from the coordinator's position on, once a record names it: what `frazil accept --recreated`
     does, of a stream whose file says so beforehand.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
     """
     newest, catalog, anchor = stream.anchor.newest, stream.anchor.catalog, stream.anchor
     if newest is None or stream.spec.route is None or not stream.spec.route.recreate:

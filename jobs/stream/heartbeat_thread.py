@@ -26,15 +26,11 @@ log = logging.getLogger(__name__)
 class HeartbeatThread:
     """Writes this process's heartbeat every two seconds and whenever its state changes.
 
-    As a context manager it begins with the state `starting`; on leaving it writes the last word, which is whatever
-    state was set last.
+    As a context manager it begins with the state `starting`, and on leaving writes the state that was set last.
 
     Args:
-        store: The stream's part of the state store.
         stream, generation, attempt: What this driver runs, and as which launch.
-        log_file: Where it writes its log.
         on_heartbeat: Called with every heartbeat of the thread, for what has to be looked after now and then.
-        every_seconds: Between two heartbeats.
 
     Attributes:
         superseded: A later attempt writes heartbeats; this one writes no more.

@@ -28,15 +28,11 @@ SHORTEST_STEP_MS = 300_000
 class IdleWatermark:
     """Looks, between two batches, whether the watermark has to be moved on, and stamps it.
 
-    What is not stamped is no watermark: a later batch would judge its records by an earlier one. The stamp is a claim
-    of the driver's, with positions, rows and configuration as they are.
+    A later batch judges its records by stamped watermarks alone. The stamp is a claim with everything else as it is.
 
     Args:
-        stream: The open stream.
         event_time: Of its file; without it nothing is ever done.
-        kafka: For the ends of the logs.
         work: Is told the watermark.
-        pause_seconds: Between two looks.
     """
 
     def __init__(
@@ -57,11 +53,7 @@ class IdleWatermark:
             work.watermark(stream.watermark_ms)
 
     def look(self) -> None:
-        """Move the watermark on if it is time; asks Kafka only if that may be so.
-
-        Raises:
-            FencedError: Another driver has the stream.
-        """
+        """Move the watermark on if it is time; asks Kafka only if that may be so."""
         if self._event_time is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._pause_seconds

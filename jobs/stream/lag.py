@@ -32,9 +32,7 @@ class _Query:
     """What a query knows, and what was seen since it began.
 
     Attributes:
-        reads: The topics that it reads.
         under: The leader epochs under which it began.
-        there: Topics that there are.
         leaders: The leader epochs of now.
     """
 
@@ -48,15 +46,12 @@ class LagWatch:
     """Asks Kafka every ten seconds, in a thread of its own, so that a Kafka that is slow delays nothing.
 
     Args:
-        spec: The stream.
-        kafka: A connection of its own.
-        bootstrap: The brokers, for messages.
         work: Knows the position, and takes the lag.
         hanging_seconds: A transaction that holds a partition up for longer is reported.
 
     Attributes:
-        away: Set while no broker answers, which Spark's own client takes minutes to notice; with the time of the first
-            look that got no answer.
+        away: Set while no broker answers, with the time of the first look without an answer; Spark's own client takes
+            minutes to notice.
     """
 
     def __init__(

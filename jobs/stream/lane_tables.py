@@ -1,23 +1,17 @@
-"""Lane tables of a stream: each made within the batch that brings the first records of its topics, with their columns.
+"""Tables with columns of their own: each made within the batch that brings the first records of its topics.
 
-Which topics a batch is of, and so which tables it needs, is known before its tasks run. A table is a target of the
-stream from the batch on whose stamp names it; one that was made for a batch that never landed is found, and taken, when
-the batch runs again. That of a table's late rows is made with it.
+Which tables a batch needs is known before its tasks run. The table of a table's late rows is made with it.
 """
 
 from __future__ import annotations
 
 import logging
 
-from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
-from jobs.catalog import existing_table
 from jobs.commit.errors import SchemaChangeError
 from jobs.commit.log_state import LogState
-from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
-from jobs.commit.rollback import rolled_back_aside
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
@@ -25,23 +19,17 @@ from jobs.spec.models import StreamSpec
 from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.lanes import destinations, topics_of
-from jobs.stream.new_rows import NewColumns, SchemaAwaitedError, new_columns
-from jobs.stream.new_tables import anew
+from jobs.stream.new_rows import SchemaAwaitedError, new_columns
+from jobs.stream.new_tables import FOREIGN, is_foreign
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.routed_tables import ensure_late_lane
 from jobs.stream.row_table import ensure_row_table
 
 log = logging.getLogger(__name__)
 
-_FOREIGN = "names a table of this stream: {name} is there, and is not"
-
 
 class LaneTables:
-    """Makes the tables of a stream each of whose tables has columns of its own.
-
-    Args:
-        stream: The open stream, whose targets become more.
-    """
+    """Makes the tables of a stream each of whose tables has columns of its own."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -49,21 +37,16 @@ class LaneTables:
         self._unfit: dict[str, str] = {}
 
     def look(self, ranges: Ranges) -> None:
-        """See which topics of a batch that was decided on name tables of somebody else; none is made any more.
-
-        Args:
-            ranges: The batch's.
-        """
+        """See which topics of a batch that was decided on name tables of somebody else; none is made any more."""
         if self._stream.spec.own_columns:
             for name, topics in self._missing(ranges).items():
-                if not self._of_file(name) and self._is_foreign(name):
-                    self._refused(sorted(topics), _FOREIGN.format(name=name))
+                if not self._of_file(name) and is_foreign(self._stream, name):
+                    self._refused(sorted(topics), FOREIGN.format(name=name))
 
     def ensure(self, ranges: Ranges, needs: dict[str, TargetNeed]) -> None:
         """Make the tables that a batch needs and that are not there.
 
         Args:
-            ranges: The batch's.
             needs: What each target lacks of it; those that are made are added.
 
         Raises:
@@ -105,19 +88,11 @@ class LaneTables:
         return found
 
     def _made(self, name: str, read: Ranges) -> list[Target]:
-        """A table as a target, with that of its late rows; none for a reason that letters of its records tell.
-
-        Args:
-            name: Its name.
-            read: What the batch reads of its topics.
-
-        Raises:
-            RolledBackError: It was a target before, and was rolled back since.
-        """
+        """A table as a target, with that of its late rows; none for a reason that letters of its records tell."""
         stream, topics = self._stream, sorted({p.topic for p in read})
         catalog, spec, of_file = stream.anchor.catalog, stream.spec.for_table(name), self._of_file(name)
-        if not of_file and self._is_foreign(name):
-            self._refused(topics, _FOREIGN.format(name=name))
+        if not of_file and is_foreign(self._stream, name):
+            self._refused(topics, FOREIGN.format(name=name))
             return []
         try:
             there = catalog.table_exists(name)
@@ -125,7 +100,7 @@ class LaneTables:
             late = spec.late_table and ensure_late_lane(stream.spec, catalog, name) and spec.late_table
         except (RecordsAwaitedError, SchemaAwaitedError) as awaited:
             log.warning("stream %s: table %s is not made yet: %s", stream.id, name, awaited.message)
-            stream.unmade[name] = _reason(awaited)
+            stream.unmade[name] = awaited.message.rstrip(".").partition(": ")[2]
             return []
         except FrazilError as problem:
             if type(problem) is not FrazilError and (of_file or type(problem) is not SchemaChangeError):
@@ -139,36 +114,19 @@ class LaneTables:
             return []
         verb = "taken" if there else "made"
         log.info("stream %s: table %s is %s for the records of %s", stream.id, name, verb, ", ".join(topics))
-        return [self._claimed(name), *([self._claimed(late)] if late else [])]
-
-    def _claimed(self, name: str) -> Target:
-        """A table as a target, which is claimed if it has been one before."""
-        stream = self._stream
-        target = Target(stream.anchor.catalog, name, stream.id, branch=stream.spec.branch_of(name))
-        past = target.history()
-        if past.rolled_back:
-            raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None or target.has_to_begin:
-            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
-        return target
+        return [stream.new_target(each) for each in ([name, late] if late else [name])]
 
     def _of_file(self, name: str) -> bool:
         return self._stream.spec.route is not None and name in self._stream.spec.route.table_names
-
-    def _is_foreign(self, name: str) -> bool:
-        """Whether a table of the name is there that was not made for the stream: none of Iceberg's, too."""
-        try:
-            found = existing_table(self._stream.anchor.catalog, name)
-        except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
-            return True
-        return found is not None and not belongs_to(found.metadata, self._stream.id)
 
     def _ensured(self, spec: StreamSpec, read: Ranges) -> Table:
         stream = self._stream
         latest = {p: max(stream.log.latest.get(p, end), end) for p, (_, end) in read.items()}
         ids = {p.topic: stream.log.topics.get(p.topic, "") for p in read}
         log_state = LogState(ids, {p: start for p, (start, _) in read.items()}, latest)
-        return ensure_row_table(spec, stream.anchor.catalog, lambda: first_columns(spec, stream, log_state))
+        return ensure_row_table(
+            spec, stream.anchor.catalog, lambda: new_columns(spec, stream.settings, log_state, log_state.earliest)
+        )
 
     def _refused(self, topics: list[str], why: str) -> None:
         """No topic may stop the stream by its name, or what it holds: its records follow `unmatched`."""
@@ -178,16 +136,3 @@ class LaneTables:
             log.warning("stream %s: the records of topic %s have none that %s", self._stream.id, topic, why)
             if value is not None:
                 self._stream.refused_values[value] = why
-
-
-def first_columns(spec: StreamSpec, stream: OpenStream, log_state: LogState) -> NewColumns:
-    """The columns of a new table: of its topics' newest schemas in a registry, or of the batch's first records.
-
-    Raises:
-        RecordsAwaitedError, SchemaAwaitedError: Nothing says them.
-    """
-    return new_columns(spec, stream.settings, log_state, log_state.earliest)
-
-
-def _reason(awaited: FrazilError) -> str:
-    return awaited.message.rstrip(".").partition(": ")[2]

@@ -58,14 +58,7 @@ def tables_of_topics(stream: OpenStream, ranges: Ranges) -> tuple[str, ...]:
 def task_lanes(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], *, survey: bool
 ) -> tuple[Lane, ...]:
-    """The ways of a batch's topics, by the tables as they are, or were when it was decided on.
-
-    Args:
-        stream: The stream, whose tables for these topics are made.
-        ranges: The batch's.
-        needs: What its targets lack of it.
-        survey: Whether a task may leave records undecided.
-    """
+    """The ways of a batch's topics, by the tables as they are, or were when it was decided on."""
     if not stream.spec.own_columns:
         return ()
     decided = needs[stream.anchor.name].nothing
@@ -110,15 +103,7 @@ def _without_table(stream: OpenStream, topic: str, found: TopicTable) -> Lane:
 
 
 def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
-    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it.
-
-    Args:
-        spec: The stream as the table's rows are made.
-        table: The table's metadata.
-
-    Raises:
-        FrazilError: With the columns.
-    """
+    """Refuse a table of which the stream's steps cannot be taken any more: somebody has altered it."""
     if spec.decode.declares_all or not (spec.chain or spec.rules or spec.shapes):
         return
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
@@ -131,16 +116,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
 
 
 def refuse_timeless(spec: StreamSpec, name: str, table: Schema) -> None:
-    """Refuse a table that lacks the column of the event time, or has it of another type: its rows would have no time.
-
-    Args:
-        spec: The stream.
-        name: Of the table.
-        table: Its columns.
-
-    Raises:
-        FrazilError: With what is wrong.
-    """
+    """Refuse a table that lacks the column of the event time, or has it of another type."""
     if problems := event_time_problems_of(spec.event_time, table):
         raise FrazilError(
             f"stream {spec.stream}: event_time, in table {name}: {problems[0][1]}.",

@@ -27,8 +27,6 @@ def run_to_last_word(
 
     Args:
         make: Makes its runner; what that raises is a last word, too.
-        control: What was asked of it.
-        redact: Takes secrets out of a text.
 
     Returns:
         The state that it ends with, and why.

@@ -39,11 +39,6 @@ def spark_log(folder: Path) -> Path:
 def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES) -> logging.Handler:
     """Send this process's log to `driver.log`: its own from INFO, that of libraries from WARNING.
 
-    Args:
-        folder: The stream's state folder.
-        settings: Whose secrets are kept out of it.
-        file_bytes: The most that a file holds.
-
     Raises:
         FrazilError: The file cannot be written.
     """
@@ -63,10 +58,7 @@ def stream_logging(folder: Path, settings: Settings, stream: str, secrets: Itera
     """Send what is logged for one stream to its `driver.log`, too, in a process that carries several.
 
     Args:
-        folder: The stream's state folder.
-        settings: Whose secrets are kept out of it.
         stream: The stream, as `CURRENT_STREAM` has it in the threads that work for it.
-        secrets: Further ones, of its file.
 
     Raises:
         FrazilError: The file cannot be written.

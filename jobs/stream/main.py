@@ -83,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_file = driver_log(folder.root)
     control = ControlReader(folder.store, given.attempt)
     control.end_on_signals()
-    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart), settings)
+    again = [*_of_deployment(given), "--stream", given.stream]
+    keeper = KeeperStarter(folder, spec.stream, given.attempt, again, keeper_policy(spec.restart), settings)
 
     mirrors = mirror_process(spec, _of_deployment(given))
 
@@ -120,11 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mirrors.end()
             spark.end()
     return _EXITS[heartbeat.state]
-
-
-def _arguments(given: argparse.Namespace) -> list[str]:
-    """What started this process, but for the attempt."""
-    return [*_of_deployment(given), "--stream", given.stream]
 
 
 def _of_deployment(given: argparse.Namespace) -> list[str]:

@@ -84,7 +84,6 @@ class MetricsServer:
 
     Args:
         current: The newest beat of each stream; asked at every scrape, from the server's threads.
-        port: The port to listen on; 0 for a free one.
 
     Raises:
         FrazilError: The port cannot be had.

@@ -24,7 +24,6 @@ class MirrorProcess:
 
     Args:
         command: What starts it; none where there is nothing to merge.
-        clock: Seconds.
     """
 
     def __init__(self, command: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,9 +29,15 @@ from jobs.spec.base import Location, field_path
 from jobs.spec.decode import key_subjects, value_subjects
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.stream.first_keys import are_keyless, inferred_key, may_be_keyless
-from jobs.stream.first_records import first_sample, inferred_rows
-from jobs.stream.named_schemas import Part, named_rows
+from jobs.stream.first_records import (
+    Part,
+    are_keyless,
+    first_sample,
+    inferred_key,
+    inferred_rows,
+    may_be_keyless,
+    named_rows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +51,6 @@ class NewColumns:
     """Columns of a new table that are not declared.
 
     Attributes:
-        rows: Those of values.
         key: Those in the struct of the key, empty where records have no keys; None where the file declares the key's
             columns, or names no key.
     """
@@ -83,15 +88,7 @@ def own_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColum
 def lane_columns(
     spec: StreamSpec, name: str, settings: Settings, log: LogState, begin: Positions | None = None
 ) -> NewColumns:
-    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does.
-
-    Args:
-        spec: The stream.
-        name: Of the table.
-        settings: Of the deployment.
-        log: The stream's topics.
-        begin: As of `new_columns`.
-    """
+    """The columns of a table that has columns of its own, of all topics that go to it; raises as `new_columns` does."""
     naming = naming_state(spec, {}, decided=False)
     found = topic_tables(spec, log.topics, {spec.table.name, name}, naming)
     topics = {topic for topic, each in found.items() if each.table == name}
@@ -103,15 +100,12 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
 
     Args:
         spec: A stream whose file does not declare all of them.
-        settings: Of the deployment.
-        log: The stream's topics.
         begin: Where its records begin; without it the stream's file says where.
 
     Raises:
         SchemaAwaitedError: The registry has no such subject yet, nor a schema that the first records name.
         RecordsAwaitedError: No record is there to infer them from.
         FrazilError: There is no schema to go by.
-        OSError: The registry cannot be asked.
     """
     topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
     rows = _of_values(spec, settings, log, topics, begin)
@@ -123,15 +117,7 @@ def new_columns(spec: StreamSpec, settings: Settings, log: LogState, begin: Posi
 
 
 def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
-    """Refuse to go on where the stream's file says something of columns that they are not.
-
-    Args:
-        spec: The stream.
-        problems: Each with its place in the file.
-
-    Raises:
-        FrazilError: There are some.
-    """
+    """Refuse to go on where the stream's file says something of columns that they are not."""
     if problems:
         file = f"streams/{spec.stream}.yaml"
         raise FrazilError(
@@ -235,11 +221,7 @@ def _sampling(
 
 
 def _without_own_names(rows: Schema) -> Schema:
-    """The columns, none of which has a name that only frazil's own may have.
-
-    Raises:
-        BadWriterSchema: One has.
-    """
+    """The columns, none of which has a name that only frazil's own may have."""
     if own := [each.name for each in rows.fields if each.name.lower().startswith(KAFKA_COLUMN_PREFIX)]:
         raise BadWriterSchema(
             f"the field {own[0]} would be a column, and names that start with {KAFKA_COLUMN_PREFIX} are kept for "

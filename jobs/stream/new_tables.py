@@ -1,15 +1,13 @@
 """New tables of a stream: made within the batch that brings the first record of a value that names one.
 
-The tasks of such a batch say which tables they lack, and write nothing. The driver makes those, and runs the tasks
-again. A table is a target of the stream from the batch on whose stamp names it; one that was made for a batch that
-never landed is found, and taken, when a record needs it.
+The tasks of such a batch say which tables they lack, and write nothing. A table is a target from the batch on whose
+stamp names it; one that was made for a batch that never landed is taken when a record needs it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError
@@ -21,9 +19,6 @@ from jobs.commit.followers import following
 from jobs.commit.named_tables import belongs_to
 from jobs.commit.offsets import Ranges
 from jobs.commit.proposals import Seen
-from jobs.commit.restored import refuse_restored
-from jobs.commit.rollback import rolled_back_aside
-from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
@@ -35,13 +30,13 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.routed_tables import ensure_routed_table
 from jobs.stream.second_run import table_as_decided
-from jobs.task.unnamed_tables import UnnamedTable
+from jobs.task.needs import UnnamedTable
 from jobs.write.table_remaking import is_as_made
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
-_FOREIGN = "names a table of this stream: {name} is there, and is not"
+FOREIGN = "names a table of this stream: {name} is there, and is not"
 _DROPPED = "names a table that is dropped again and again: {name}"
 _LOOKS = 3
 _UNFIT = "names a table that holds the rows: {name} is there, and does not"
@@ -49,9 +44,6 @@ _UNFIT = "names a table that holds the rows: {name} is there, and does not"
 
 class NewTables:
     """Lets the tasks of a batch run until there is a table for each value that is to have one.
-
-    Args:
-        stream: The open stream, whose targets become more.
 
     Attributes:
         seen: The tables that the batch at hand has made, as its tasks see them.
@@ -70,7 +62,6 @@ class NewTables:
 
         Args:
             tasks: Runs them once, by a plan of the tables that there are.
-            ranges: The batch's.
             needs: What each target lacks of it; those that are made are added.
         """
         self.seen = {}
@@ -122,9 +113,6 @@ class NewTables:
         """The table of a value as a target; None if one of that name is there that is not for its rows.
 
         One that follows the own table is made as that is by which the tasks make rows, whatever it has become since.
-
-        Raises:
-            RolledBackError: It was a target before, and was rolled back since.
         """
         stream = self._stream
         found: Table | None = None
@@ -145,13 +133,8 @@ class NewTables:
         else:
             if found is not None:
                 self._passing.add(lacked.value)
-            return self._refused(lacked, (_FOREIGN if found is None else _DROPPED).format(name=name))
-        target = Target(catalog, name, stream.id, branch=stream.spec.branch_of(name))
-        past = target.history()
-        if past.rolled_back:
-            raise rolled_back_aside(stream.id, name, past)
-        if past.newest is not None or target.has_to_begin:
-            target.claim(stream.epoch, lambda newest: anew(stream, newest), again=True)
+            return self._refused(lacked, (FOREIGN if found is None else _DROPPED).format(name=name))
+        target = stream.new_target(name)
         verb = "made" if found is None else "taken again"
         log.info("stream %s: table %s is %s for the record at %s", stream.id, name, verb, lacked.at)
         return target
@@ -162,7 +145,7 @@ class NewTables:
         if found is None:
             return None
         if not belongs_to(found.metadata, stream.id):
-            return _FOREIGN.format(name=name)
+            return FOREIGN.format(name=name)
         if is_as_made(found.metadata, stream.id):
             return None
         if stream.spec.tables_follow:
@@ -177,15 +160,10 @@ class NewTables:
         self._stream.refused_values[lacked.value] = why
 
 
-def anew(stream: OpenStream, newest: Stamp | None) -> Stamp:
-    """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
-
-    Its own stamp may be of a time before offsets were reset, or a topic was created again.
-    """
-    claimed, anchored = stream.claim_of(newest), stream.anchor.newest
-    if anchored is None:
-        return claimed
-    if newest is not None:
-        anchor = stream.anchor
-        refuse_restored(stream.id, {anchor.name: anchored, "": newest}, anchor.name, {anchor.name: anchor.uuid})
-    return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})
+def is_foreign(stream: OpenStream, name: str) -> bool:
+    """Whether a table of the name is there that was not made for the stream, or that is none of Iceberg's."""
+    try:
+        found = existing_table(stream.anchor.catalog, name)
+    except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
+        return True
+    return found is not None and not belongs_to(found.metadata, stream.id)

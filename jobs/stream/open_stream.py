@@ -16,7 +16,7 @@ from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget, held_by_letters, parked_target
 from jobs.commit.pending_record import PendingTarget
 from jobs.commit.proposals import ProposalOutcome
-from jobs.commit.restored import refuse_restored
+from jobs.commit.rollback import refuse_restored, rolled_back_aside
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
@@ -39,12 +39,10 @@ class OpenStream(CommitSession):
     """A stream that this process may commit to.
 
     Attributes:
-        folder: What it keeps outside its tables.
         log: Its topics as they were looked at last.
         former: The newest stamps of tables that the stream wrote under an earlier configuration.
         recovered: How many batches of earlier drivers were committed from their pending records.
         positions: Where each target stands; follows every commit.
-        begin: Where reading begins.
         refused: What tables do not take, by their names.
         unsurveyed: Tables that no survey is made for, as the last one has led to nothing.
         refused_values: Values that name no table, as it is another's, with what they would have to be.
@@ -90,6 +88,33 @@ class OpenStream(CommitSession):
             planned = replace(planned, stamp=replace(planned.stamp, coordinator=(self.anchor.uuid, newest.last_move)))
         return CommitSession.commit(self, target, planned, batch)
 
+    def claim_anew(self, newest: Stamp | None) -> Stamp:
+        """The claim on a table that was no target for a while: it stands where the coordinator does, whatever it says.
+
+        Its own stamp may be of a time before offsets were reset, or a topic was created again.
+        """
+        claimed, anchored = self.claim_of(newest), self.anchor.newest
+        if anchored is None:
+            return claimed
+        if newest is not None:
+            anchor = self.anchor
+            refuse_restored(self.id, {anchor.name: anchored, "": newest}, anchor.name, {anchor.name: anchor.uuid})
+        return replace(claimed, start=anchored.start, position=anchored.position, ends={}, rows={})
+
+    def new_target(self, name: str) -> Target:
+        """A table that becomes a target as records come; one that has been a target before is claimed anew.
+
+        Raises:
+            RolledBackError: It was rolled back since.
+        """
+        target = Target(self.anchor.catalog, name, self.id, branch=self.spec.branch_of(name))
+        past = target.history()
+        if past.rolled_back:
+            raise rolled_back_aside(self.id, name, past)
+        if past.newest is not None or target.has_to_begin:
+            target.claim(self.epoch, self.claim_anew, again=True)
+        return target
+
     @property
     def most_commits(self) -> int:
         """How many of its tables are committed to together."""
@@ -110,7 +135,6 @@ class OpenStream(CommitSession):
         """The rows that values become by a table as it is, or was, and their decoder.
 
         Args:
-            table: Its metadata.
             unknown: Ids of writer schemas that count as unknown.
             name: Of the table; without it the stream's own.
         """
@@ -133,11 +157,7 @@ class OpenStream(CommitSession):
         return self.targets[self.spec.coordinator]
 
     def refuse_taken_over(self) -> None:
-        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, perhaps no other table.
-
-        Raises:
-            FencedError: One has.
-        """
+        """Refuse to go on where a later driver has the lease, or has claimed the coordinator, and perhaps no other."""
         self.lease.verify()
         self.anchor.refuse_later_claim(self.epoch)
 
@@ -160,7 +180,6 @@ def known_targets(
 
     Args:
         spec: The stream, whose tables are there, unless letters hold their places.
-        catalog: Where they are.
         remembered: Uuids by name, from the lease.
         parking: Whether letters hold the places of tables, too, that are to be parked.
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+import yaml
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
@@ -24,10 +28,11 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.pipeline.row_steps import prepare_steps
 from jobs.spec.generation import generation
+from jobs.spec.loading import find_stream_file, load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.spec.transform.shaping import misfit_fix
-from jobs.state.epochs import DRIVER, Opener
+from jobs.state.epochs import DRIVER, EpochRecord, Opener, keep_epoch, keep_file
 from jobs.state.lease import Lease, stream_lease
 from jobs.state.store_proof import prove_store, unrenewed
 from jobs.state.stream_folder import stream_folder
@@ -37,15 +42,16 @@ from jobs.stream.follower_tables import refuse_bare
 from jobs.stream.gone_tables import begin_dropped_anew, refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.new_rows import NewColumns, own_columns
 from jobs.stream.open_stream import OpenStream, known_targets
-from jobs.stream.opening_record import keep_opening
 from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
-from jobs.stream.registry_watch import registry_watch
 from jobs.stream.routed_tables import ensure_routed_tables
 from jobs.stream.row_table import ensure_coordinator, ensure_row_table
 from jobs.stream.source_topics import coordinator_stamp, require_topics
 from jobs.stream.takeover import MovedMeanwhileError, add_named_tables, claim, forget_retired, recover
+from jobs.stream.watches import registry_watch
 from jobs.stream.writer_schemas import writer_schemas
+from jobs.supervise.driver_session import DRIVER_VARIABLE
+from jobs.supervise.launches import SPEC_FILE
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way
 from jobs.write.partitioning import partition_spec
@@ -62,9 +68,6 @@ def opened(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, opener: Opener = DRIVER
 ) -> Iterator[OpenStream]:
     """Open a stream for the length of the block: its lease is held, its targets are claimed and recovered.
-
-    Args:
-        opener: Who asks for it.
 
     Raises:
         LeaseHeldError: Another driver runs it.
@@ -83,11 +86,7 @@ def opened(
 def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
-    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again.
-
-    Raises:
-        MovedMeanwhileError: Another process did so each time.
-    """
+    """Hold the lease with claimed tables; where another process committed meanwhile, all of it is read again."""
     for left in reversed(range(_OPENINGS)):
         stream, lease = _read(spec, settings, catalog, kafka, state)
         step("before_lease")
@@ -229,8 +228,6 @@ def ensure_tables(
 ) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
-    A table of the stream without rows, as frazil made it, is made as the spec declares now.
-
     Args:
         new: Gives the columns of a new table, of a stream whose file does not declare them.
         without: Tables of its route that are left as they are.
@@ -292,3 +289,49 @@ def _targets(
             fix="put the former table back, or give the stream another id and other dead letters to begin anew",
         )
     return targets
+
+
+def keep_opening(stream: OpenStream, opener: Opener) -> None:
+    """Keep what the stamps of this epoch will name by hashes, before the first of them is committed."""
+    store, spec = stream.folder.store, stream.spec
+    text = _text(spec, stream.settings, stream.folder.root / SPEC_FILE)
+    keep_file(store, stream.config, stream.generation, text)
+    keep_epoch(
+        store,
+        EpochRecord(
+            stream.epoch,
+            _numbered(opener),
+            stream.config,
+            stream.generation,
+            time.time(),
+            socket.gethostname(),
+            os.getpid(),
+        ),
+    )
+
+
+def _numbered(opener: Opener) -> Opener:
+    """A driver with the number of its launch, which whoever launched it has put into its environment."""
+    attempt = os.environ.get(DRIVER_VARIABLE, "").rpartition(":")[2]
+    return Opener(attempt=int(attempt)) if opener == DRIVER and attempt.isdigit() else opener
+
+
+def _text(spec: StreamSpec, settings: Settings, launched: Path) -> str:
+    """The text of the file that the stream was read from; one that says the same if it is found nowhere any more."""
+    wanted = spec.config_hash, generation(spec, settings)
+    for path in _files(spec, settings, launched):
+        with contextlib.suppress(FrazilError, OSError, UnicodeError):
+            text, found = path.read_text(encoding="utf-8"), load_stream(path)
+            if (found.config_hash, generation(found, settings)) == wanted:
+                return text
+    said = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return "# The stream's file had been changed when this was kept; it said the same.\n" + yaml.safe_dump(
+        said, sort_keys=False
+    )
+
+
+def _files(spec: StreamSpec, settings: Settings, launched: Path) -> Iterator[Path]:
+    """A driver was launched with a copy of its own; `frazil run` and Dagster read the stream's file."""
+    yield launched
+    if (file := find_stream_file(settings.home / "streams", spec.stream)) is not None:
+        yield file

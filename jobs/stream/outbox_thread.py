@@ -39,7 +39,6 @@ class OutboxState:
     Attributes:
         unpublished: Letters in the table that the topic lacks; None if it is not known.
         problem: Why they are not published, in a sentence; None if nothing stands in the way.
-        fix: What to do about it.
     """
 
     unpublished: int | None = None
@@ -48,14 +47,7 @@ class OutboxState:
 
 
 class OutboxThread:
-    """Publishes letters whenever it is woken for new ones, from a thread of its own, and tries again where it failed.
-
-    Args:
-        stream: The stream's id; for messages.
-        outbox: What it publishes with.
-        on_change: Called with each new state, from the thread.
-        redact: Takes secrets out of a message.
-    """
+    """Publishes letters whenever it is woken for new ones, in a thread of its own, and tries again where it failed."""
 
     def __init__(
         self,

@@ -46,7 +46,6 @@ def take_places(stream: OpenStream) -> frozenset[str]:
         Those that were parked now, and are claimed.
 
     Raises:
-        FencedError: A driver of a later epoch was here.
         TargetRecreatedError, TableForbiddenError: A table is gone, or may not be read, that is not to be parked.
     """
     newest, catalog = stream.anchor.newest, stream.anchor.catalog
@@ -77,15 +76,8 @@ def _real(stream: OpenStream, name: str) -> Target:
 def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
     """Park targets of a stream that is claimed.
 
-    The place of each begins where the table stands, as far as that is known. A batch that it may lack is missing there,
-    and its tasks run again for its letters: of a table that is gone nobody can say whether it had them.
-
-    Args:
-        stream: The stream.
-        unable: Why each takes no commits.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
+    The place of each begins where the table stands, as far as known. A batch that it may lack is missing there, and its
+    tasks run again for its letters.
     """
     if not unable:
         return
@@ -146,28 +138,32 @@ def _from(stream: OpenStream, target: Target, anchored: Stamp, position: Positio
     return make
 
 
-@contextlib.contextmanager
-def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Park, at the end of the block, the targets that turned out to take no commits within it.
-
-    Gives:
-        A block for what is done on one target; it ends where the target is unable, and is to be parked for that.
-
-    Raises:
-        TargetRecreatedError, TableForbiddenError, CommitDeniedError: Of a target that is not.
-    """
-    unable: dict[str, str] = {}
+def _noting(
+    stream: OpenStream, problems: tuple[type[StreamStopped], ...], unable: dict[str, str]
+) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+    """A block for what is done on one target; notes that the target is unable, if it is to be parked for that."""
 
     @contextlib.contextmanager
     def on(name: str) -> Iterator[None]:
         try:
             yield
-        except UNABLE as problem:
+        except problems as problem:
             if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
                 raise
             unable[name] = problem.message
 
-    yield on
+    return on
+
+
+@contextlib.contextmanager
+def parking_where_unable(stream: OpenStream) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
+    """Park, at the end of the block, the targets that turned out to take no commits within it.
+
+    Gives:
+        A block for what is done on one target.
+    """
+    unable: dict[str, str] = {}
+    yield _noting(stream, UNABLE, unable)
     park(stream, unable)
 
 
@@ -196,30 +192,14 @@ def parked_where_refused(
     They are parked at once, and nothing of a batch is recorded yet: whoever opens the stream sees nothing wrong with
     such tables. One that is gone, or may not be read, is parked when the stream is opened again, as ever.
 
-    Args:
-        stream: The stream.
-        refused: What a table raises that refuses it.
-
     Gives:
-        A block for what is done on one table; it ends where the table refuses it, and is parked for that.
+        A block for what is done on one table.
 
     Raises:
-        TableUnableError: One does, and is parked; the stream is to be opened again.
-        StreamStopped: One does, and is not to be parked.
-        FencedError: One does, and another driver has taken the stream over.
+        TableUnableError: One was parked; the stream is to be opened again.
     """
     unable: dict[str, str] = {}
-
-    @contextlib.contextmanager
-    def on(name: str) -> Iterator[None]:
-        try:
-            yield
-        except refused as problem:
-            if not stream.spec.parks(name) or isinstance(stream.targets.get(name), ParkedTarget):
-                raise
-            unable[name] = problem.message
-
-    yield on
+    yield _noting(stream, refused, unable)
     if unable:
         stream.lease.verify()
         park(stream, unable)

@@ -21,14 +21,7 @@ from jobs.spec.models import StreamSpec
 def refuse_passing_over(
     spec: StreamSpec, catalog: Catalog, kafka: KafkaLog, state: LogState, remembered: dict[str, str]
 ) -> None:
-    """Refuse a file that names other tables while `source.start`, which counts again for them, lies ahead.
-
-    Args:
-        remembered: The tables that the stream wrote last, by the lease.
-
-    Raises:
-        GapError: With the records that would be passed over.
-    """
+    """Refuse a file that names other tables while `source.start`, which counts again for them, lies ahead."""
 
     def newest(names: Iterable[str]) -> dict[str, Stamp]:
         loaded = {name: catalog.load_table(name).metadata for name in names if catalog.table_exists(name)}
@@ -62,11 +55,6 @@ def previous_stamps(spec: StreamSpec, targets: Mapping[str, Target], catalog: Ca
     """The newest stamps of tables that the anchor's newest batch names and the spec no longer does.
 
     Of one that was parked when that batch landed, it is that of its place among the dead letters: those have its rows.
-
-    Args:
-        spec: The stream, with the tables that values have named.
-        targets: Of the stream, read.
-        catalog: Where the others are.
     """
     newest = targets[spec.coordinator].newest
     if newest is None:

@@ -56,7 +56,6 @@ class WorkLog:
         """The stream was opened, and stands here; refusals are counted from 0 again.
 
         Args:
-            position: Where it stands.
             recovered: Batches that were committed from pending records while it was opened.
             parked: The tables that are parked, and since when; milliseconds since 1970.
         """
@@ -235,12 +234,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """The progress of a batch that waits for something; written by the threads that land it, read by the driver's own.
-
-    Args:
-        long_seconds: What answers sooner is merely slow.
-        clock: Seconds that only grow.
-    """
+    """What a batch waits for; written by the threads that land it, read by the driver's own."""
 
     def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._long_seconds: float = long_seconds
@@ -251,11 +245,7 @@ class BatchWaits:
 
     @contextlib.contextmanager
     def asking(self, whom: str) -> Iterator[None]:
-        """Within the block somebody is asked who may take long to answer; several may be, each by a thread.
-
-        Args:
-            whom: Who, and what for.
-        """
+        """Within the block somebody is asked who may take long to answer; several may be, each by a thread."""
         asked = object()
         with self._guard:
             self._asked[asked] = whom, self._clock(), datetime.now(UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import re
 import threading
 import time
 from collections import deque
@@ -12,25 +13,71 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.commit.offsets import TopicPartition, from_spark_offsets
+from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spark.jvm_calls import allow_token_url
+from jobs.spec.kafka_options import planner_options
+from jobs.spec.models import StreamSpec
+from jobs.spec.security import java_options
+from jobs.spec.settings import KafkaSettings
+from jobs.spec.units import format_duration
 from jobs.state.stream_folder import state_store
 from jobs.state.table_health import table_part
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
-from jobs.stream.byte_bound import ByteBound
-from jobs.stream.health_watch import HealthWatch
-from jobs.stream.kafka_source import kafka_source_options
+from jobs.stream.batch_pace import ByteBound, pause_after, poll_delay
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.pause import pause_after, poll_delay
 from jobs.stream.results import BatchDone
+from jobs.stream.watches import HealthWatch
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+
+def kafka_source_options(
+    spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str], *, drain: bool, most: int | None = None
+) -> dict[str, str]:
+    """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
+
+    Args:
+        begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
+        topics: The subscribed topics that exist.
+        most: How many records a batch may read; None: as the file says.
+        drain: Read what is there and end: then nothing waits for more.
+    """
+    # Never the spec's own pattern: Spark reads it as Java does, and takes each topic in which it *finds* a match. The
+    # topics are those that the spec means, by name; one that comes later is for the next query.
+    subscription = (
+        {"subscribePattern": f"^(?:{'|'.join(map(re.escape, topics))})$"}
+        if spec.source.topics_pattern is not None
+        else {"subscribe": ",".join(topics)}
+    )
+    kafka = kafka.with_options(spec.source.options)
+    told = {f"kafka.{key}": value for key, value in planner_options(kafka.options, spec.stream).items()}
+    security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
+    most = most or spec.source.max_records_per_batch
+    waiting: dict[str, str] = {}
+    if not drain and spec.source.min_records_per_batch and spec.source.max_delay:
+        waiting = {
+            "minOffsetsPerTrigger": str(min(spec.source.min_records_per_batch, most)),
+            "maxTriggerDelay": format_duration(spec.source.max_delay),
+        }
+    return {
+        **told,
+        "kafka.bootstrap.servers": kafka.require_bootstrap(),
+        "kafka.isolation.level": kafka.isolation,
+        **subscription,
+        "startingOffsets": spark_offsets(begin),
+        "maxOffsetsPerTrigger": str(most),
+        **waiting,
+        # Spark then fails where records are missing, and the stream's own rules say what it means.
+        "failOnDataLoss": "true",
+        **security,
+    }
+
 
 POLL_SECONDS = 0.25
 _GAPS = 10
@@ -47,20 +94,14 @@ class _BatchEnded(Exception):
 class StreamQuery:
     """One query, from its start to its end.
 
-    Spark's checkpoint is scratch: the query begins at `stream.begin`, and where it ends the stamps say. So it can be
-    ended by refusing its next batch, and nothing has to be stopped in the middle of one.
+    Spark's checkpoint is scratch: the query begins at `stream.begin`, and the stamps say where it ends. So it is ended
+    by refusing its next batch.
 
     Args:
-        stream: The open stream.
-        kafka: For identities and log ends.
         bound: How many records a batch may read; None: as the file says. It is told of every batch.
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
-        poll_seconds: How often its end is looked for.
         on_begin: Told when a batch begins; says through when the stream is complete then, milliseconds since 1970.
         on_batch: Told what a batch did, and where the stream stands then.
-
-    Raises:
-        FencedError: The stream is lost.
     """
 
     def __init__(
@@ -187,7 +228,6 @@ class StreamQuery:
         Raises:
             PySparkException, Py4JError: The query failed; the topics' own state says why.
             FencedError: The stream was lost, whatever the query failed of.
-            FrazilError: What a batch itself raised.
         """
         query = self._query
         assert query is not None
@@ -224,11 +264,7 @@ class StreamQuery:
                 self._in_batch.release()
 
     def run(self, spark: SparkSession) -> None:
-        """Start it and wait for its end, however long that takes; an interrupt stops it at once.
-
-        Raises:
-            PySparkException, Py4JError, FrazilError: As `wait` does.
-        """
+        """Start it and wait for its end, however long that takes; an interrupt stops it at once."""
         try:
             self.start(spark)
             while not self.wait(3600.0):
@@ -244,11 +280,7 @@ class StreamQuery:
                 _stop(self._query)
 
     def _refuse_lost(self) -> None:
-        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file.
-
-        Raises:
-            FencedError: It was.
-        """
+        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file."""
         # A store that cannot be asked says nothing.
         with contextlib.suppress(OSError):
             self._stream.lease.verify()

@@ -18,9 +18,9 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
+from jobs.task.needs import UnnamedTable
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
-from jobs.task.unnamed_tables import UnnamedTable
-from jobs.write.unreferenced_files import delete_unreferenced
+from jobs.write.file_access import delete_unreferenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +52,14 @@ class TaskResults:
         """
         if self.undecided:
             raise AssertionError("results that are undecided are dropped before anything is counted")
-        return Counts(
-            read=sum(tally.read for tally in self.tallies),
-            landed=sum(tally.landed for tally in self.tallies),
-            dead=sum(tally.dead for tally in self.tallies),
-            tombstones=sum(tally.tombstones for tally in self.tallies),
-            filtered=sum(tally.filtered for tally in self.tallies),
-        )
+        return sum((tally.counts for tally in self.tallies), Counts())
 
     def refuse_unaccounted(self, stream: str, ranges: Ranges, position: Positions, coordinator: str) -> None:
-        """Refuse a batch that does not add up, before anything of it is committed.
-
-        Every record that was read has landed, is a dead letter, is a tombstone or was filtered; and no partition has
-        more records than its range.
+        """Refuse a batch that does not add up: each record read landed, failed, is a tombstone or was filtered, once.
 
         Args:
-            stream: Id of the stream.
-            ranges: Ranges of the batch.
-            position: Position of the coordinator.
-            coordinator: Name of the coordinator's table.
-
-        Raises:
-            UnaccountedRecordsError: One of the two is not so.
+            position: Of the coordinator.
+            coordinator: Name of its table.
         """
         read: dict[TopicPartition, int] = {}
         for tally in self.tallies:
@@ -120,18 +106,13 @@ class TaskResults:
         """What a target receives, per partition of which it lacks a part of the batch.
 
         Args:
-            ranges: The batch's.
-            position: Where the target stood.
             target: The coordinator's counts are of all records that it lacked, the others' of the rows they were sent.
         """
         counted: dict[TopicPartition, Counts] = {}
         elsewhere: dict[TopicPartition, int] = {}
         for tally in self.tallies:
             partition = TopicPartition(tally.topic, tally.partition)
-            if target.coordinator:
-                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones, tally.filtered)
-            else:
-                counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
+            counts = tally.counts if target.coordinator else Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts
             if target.coordinator:
                 elsewhere[partition] = elsewhere.get(partition, 0) + tally.elsewhere
@@ -233,15 +214,12 @@ class BatchDone:
 
     Attributes:
         counts: Its records; zero if the targets had them all.
-        task_seconds: Reading, decoding and writing files.
-        commit_seconds: From the pending record to the last commit.
-        lag: Records per partition between the new position and the log's end.
-        undecided: Offsets per partition behind that end: records of transactions that are open.
-        watermark_ms: The stream's watermark then, milliseconds since 1970; None where its file names no event time.
+        task_seconds: Reading, decoding and writing files; `commit_seconds`: from the pending record to the last commit.
+        lag: Records per partition between the new position and the log's end; `undecided`: of open transactions behind
+            it.
+        watermark_ms: The stream's watermark then; None where its file names no event time.
         events: Event times of its records, and how many came behind the watermark before it, and by how much.
-        files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
-        causes: Why records failed, see `TaskResults.causes`.
         warned: Landed rows that broke a rule which only warns, by the rule's name.
         parked: Letters that were made for tables that are parked, by the table.
         unknown_fields: Keys that the schema does not declare, by path.

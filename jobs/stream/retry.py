@@ -1,22 +1,21 @@
 """Retry of what passes by itself: which errors mean that something is unavailable, and how a batch is tried again.
 
-Trying again in place, as Kafka Connect's ``errors.retry.*`` do, is the shortest of three waits. What a batch does
-before it records or commits anything is tried again here, for as long as the spec's ``errors.retry.timeout`` says, with
-the stream open and the query running. After that a running stream is opened anew and waits as long as it takes
-(`jobs.stream.runner`), and a drain ends with the error. What happens from the pending record on is never tried again
-here: there an outcome may be unknown, and the commit protocol finds out.
+What a batch does before it records or commits anything is tried again in place, for as long as `errors.retry.timeout`
+says. After that a running stream is opened anew (`jobs.stream.runner`), and a drain ends with the error. From the
+pending record on nothing is tried again here: the commit protocol finds out what has happened.
 """
 
 from __future__ import annotations
 
 import builtins
 import errno
+import logging
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError, TableDroppedError, TableUnableError
@@ -35,6 +34,13 @@ from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
 from jobs.write.file_access import refused_keys
+
+if TYPE_CHECKING:
+    from jobs.commit.target import Target
+
+
+log = logging.getLogger(__name__)
+
 
 Result = TypeVar("Result")
 
@@ -125,7 +131,6 @@ def retry_delay(
     """Seconds to wait after a failed attempt.
 
     Args:
-        attempt: The attempt that failed, from 1 on.
         longest: Where doubling ends; a random time below it follows, so that many do not come back at once.
         rest: Seconds that are left; None for any number.
     """
@@ -149,10 +154,8 @@ def with_retries(
 
     Args:
         action: Leaves nothing behind when it fails.
-        retry: For how long.
         wait: Waits so many seconds; returns at once, and True, when the end is asked for: then the problem counts.
         on_failure: Called with each failure that is followed by another attempt, and the pause.
-        clock: Seconds.
 
     Raises:
         Exception: The last problem, when the time is up or it does not pass by itself.
@@ -205,3 +208,48 @@ def error_text(problem: Exception, settings: Settings) -> str:
         return f"{type(problem).__name__} (the store says {word})"
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__
+
+
+# What Java says of a key that is encrypted as OpenSSL 3 does it by itself; Kafka's client has only the older ways.
+_PBES2 = "PBES2 SecretKeyFactory not available"
+_ENCRYPTED = (
+    "Java cannot read the private key of kafka.security, for how it is encrypted (PBES2). Write it anew, and name the "
+    "new file: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in client.key -out client.pbes1.key"
+)
+
+
+def query_failure_text(problem: BaseException, limit: int = 600) -> str:
+    """What Spark says at first of a query's failure: no stack traces, and of a task only what it raised."""
+    # PySpark keeps what the JVM was at beside the message.
+    if _PBES2 in f"{problem}{getattr(problem, '_stackTrace', '')}":
+        return _ENCRYPTED
+    text = str(problem).split("JVM stacktrace")[0].strip()
+    before, trace, below = text.partition("Traceback (most recent call last):")
+    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
+        text = f"{before.strip()} {raised[-1]}".strip()
+    return text[:limit] + ("…" if len(text) > limit else "")
+
+
+def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Target], what: str) -> Result:
+    """Do something, and once more if a store refuses the keys of a table's files and the catalog has others.
+
+    A catalog need not say when the keys that it hands out will end; tasks cannot ask it.
+
+    Args:
+        action: Leaves nothing behind when it fails.
+        targets: Whose keys are renewed.
+        what: Is done, for the log.
+    """
+    try:
+        return action()
+    except FrazilError:
+        raise
+    except Exception as problem:
+        if (word := refused_keys(str(problem))) is None:
+            raise
+        # All of them, whichever was refused.
+        renewed = [target.renew_access(refused=True) for target in targets]
+        if not any(renewed):
+            raise
+        log.warning("%s: the store said %s, and is asked again with new keys of the catalog", what, word)
+    return action()

@@ -16,9 +16,7 @@ from jobs.commit.table_remake import remade_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.stream.follower_tables import ensure_follower
-from jobs.stream.row_table import ensure_row_table
-from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.stream.row_table import ensure_row_table, ensure_table_of_rows
 from jobs.write.table_remaking import (
     as_made_property,
     differs,
@@ -27,7 +25,6 @@ from jobs.write.table_remaking import (
     made_for,
     made_for_late_rows,
 )
-from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +32,15 @@ log = logging.getLogger(__name__)
 def ensure_routed_tables(
     spec: StreamSpec, catalog: Catalog, without: Collection[str] = (), parkable: Collection[str] = ()
 ) -> None:
-    """Create the tables of a stream's route that are not there, with the columns that its file declares for them.
+    """Create missing tables of a stream's route; dependent ones get what they lack of the table they follow.
 
-    Those that follow the stream's own table get what they lack of its columns, as one of late rows does of the table
-    whose late rows it has. Those that have columns of their own are there: they are made as their first records come.
+    Tables with columns of their own exist already: they are made as their first records come.
 
     Args:
-        spec: The stream.
-        catalog: Where they are.
-        without: Tables that are left as they are.
         parkable: Tables that are parked, with the next batch, where they refuse the columns that they are to follow.
 
     Raises:
-        FrazilError: One cannot hold them; the message names each column.
+        FrazilError: One cannot hold its rows; the message names each column.
     """
     for target in spec.targets:
         if target.role != "rows" or target.coordinator or target.name in without:
@@ -78,8 +71,6 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
 
     Args:
         spec: A stream each of whose tables has columns of its own.
-        catalog: Where they are.
-        timely: The table whose late rows it has; it is there.
 
     Raises:
         FrazilError: It cannot be made, or cannot take the columns; or a table of that name was made for other rows.
@@ -100,16 +91,12 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
 def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
     """Refuse a table for the late rows of one, if it has other rows.
 
-    Of a table that a topic names it has to be one that was made for its late rows. Of one that the file names it may be
-    anybody's, but none that the stream made for others: another topic's, say.
+    For a table that a topic names it has to be one that was made for its late rows. For one of the file it may be
+    anybody's, but none that the stream made for other rows.
 
     Args:
-        spec: The stream.
         there: The table of that name.
         timely: The table whose late rows it would have.
-
-    Raises:
-        FrazilError: It is somebody else's, or has the rows of another topic.
     """
     if spec.route is None or made_for_late_rows(there.metadata, spec.stream, timely):
         return
@@ -143,17 +130,10 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
     """
     if spec.tables_follow:
         return ensure_follower(spec, catalog, stream_table(catalog, spec, spec.table.name).metadata, name)
-    schema, settings = spec.table_schema_for(name), spec.table_settings(name)
-    partitions = partition_spec(settings.partition_by, schema)
+    schema = spec.table_schema_for(name)
     late = late_rows_property(spec.stream, spec.table.name) if spec.has_late_rows(name) else {}
-    table = ensure_table(
-        catalog,
-        name,
-        schema,
-        partitions,
-        create_table_properties(settings.properties, schema) | as_made_property(spec.stream) | late,
-        location=settings.location,
-        order=sort_order(settings.sort_by, schema),
+    table, partitions = ensure_table_of_rows(
+        catalog, name, spec.table_settings(name), schema, as_made_property(spec.stream) | late
     )
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
         table = remade_table(table, spec.stream, schema, partitions)

@@ -24,24 +24,22 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
-from jobs.stream.byte_bound import ByteBound
+from jobs.stream.batch_pace import ByteBound
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.flush import FlushWatch
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.idle_watermark import IdleWatermark
-from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import ANSWER_SECONDS, LagWatch
 from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from jobs.stream.query import POLL_SECONDS, StreamQuery
-from jobs.stream.query_failure import query_failure_text
 from jobs.stream.results import BatchDone
-from jobs.stream.retry import is_unavailable
-from jobs.stream.secret_watch import SecretWatch, secret_files
+from jobs.stream.retry import is_unavailable, query_failure_text
 from jobs.stream.source_topics import TopicsAwaitedError
 from jobs.stream.unknown_fields import UnknownFieldsRecord
+from jobs.stream.watches import JvmWatch, SecretWatch, secret_files
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError
 from jobs.system.full_disk import is_full
@@ -49,6 +47,7 @@ from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +62,7 @@ SHARED_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SharedDriver:
-    """What a stream has of the driver that carries it together with others.
-
-    Attributes:
-        metrics_url: Where the metrics of all of them are.
-    """
+    """What a stream has of the driver that carries it together with others."""
 
     metrics_url: str
 
@@ -75,20 +70,15 @@ class SharedDriver:
 class StreamRunner:
     """Runs one stream until it is asked to end.
 
-    Kafka, the catalog or a disk that is away is waited for, with growing pauses: the stream is then opened anew, as
-    after a crash, only with the JVM still warm.
+    If Kafka, the catalog or a disk is unavailable, the stream is opened anew after growing pauses, with the JVM still
+    warm.
 
     Args:
-        spec: The stream, as it was launched.
-        settings: Where things are.
-        heartbeat: Where its state is reported.
-        control: What the operator asks.
         get_spark: The session, the same each time; called when there is something to read.
         shared: Of the driver of a group, which carries other streams as well; None: the stream has one of its own.
 
     Attributes:
         finished: Everything was read, and the stream reads only when it is asked to.
-        query: The newest query, once there was one.
     """
 
     def __init__(
@@ -123,8 +113,6 @@ class StreamRunner:
 
         Raises:
             FencedError, LeaseHeldError: Another driver has the stream.
-            StreamStopped: An operator has to answer.
-            FrazilError: What else stands in the way.
         """
         with contextlib.ExitStack() as watching:
             if self._shared is not None:

@@ -13,10 +13,9 @@ from collections.abc import Container, Mapping
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import SchemaChangeError
-from jobs.commit.followers import follower_names
-from jobs.commit.needed_changes import needed_changes
+from jobs.commit.followers import follower_names, needed_changes
+from jobs.commit.opening_columns import columns_operation
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.parked_target import ParkedTarget
 from jobs.commit.proposals import Proposal, Seen
@@ -44,12 +43,7 @@ CHANGES_LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
 class SchemaEvolution:
-    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get.
-
-    Args:
-        stream: The open stream; its table is read anew with each change.
-        table: The table's name.
-    """
+    """Gives one table what records need, as far as the stream's policy goes, and remembers what it does not get."""
 
     def __init__(self, stream: OpenStream, table: str) -> None:
         self._stream: OpenStream = stream
@@ -131,7 +125,6 @@ class SchemaEvolution:
 
         Raises:
             SchemaChangeError: The policy is to stop the stream for such a change.
-            FencedError: Another driver has taken the stream over.
         """
         if not needs:
             return None

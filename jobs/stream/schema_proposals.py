@@ -39,7 +39,6 @@ class SchemaProposal(msgspec.Struct, frozen=True):
         rename: The command that gives another column this name instead, of a new one that looks like it; else empty.
         at: A record that needs it.
         since: When it was met first, seconds since 1970.
-        command: Makes the change.
     """
 
     digest: str
@@ -110,7 +109,6 @@ def proposals(store: StateStore, schema: Schema | None = None, table: str | None
     """What is proposed, the oldest first.
 
     Args:
-        store: The stream's part of the state store.
         schema: The table's, as it is now: what it has is left out.
         table: Its name, of a stream each of whose tables has columns of its own: what is of others is left out.
     """

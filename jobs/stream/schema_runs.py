@@ -31,11 +31,7 @@ _MOST_RUNS = 20
 
 
 class SchemaRuns:
-    """Runs the tasks of batches, again after each change of a table that their records need.
-
-    Args:
-        stream: The open stream; its tables are read anew with each change.
-    """
+    """Runs the tasks of batches, again after each change of a table that their records need."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream: OpenStream = stream
@@ -43,22 +39,16 @@ class SchemaRuns:
         self._followers: FollowerTables = FollowerTables(stream)
 
     def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch, again after changes of tables.
+        """Run the tasks of a batch, again after changes of tables; returns the tables as seen, and what was written.
 
         The first run may be a survey: a task whose records need a change that is likely to be made leaves them
         undecided, and the next run decides.
 
         Args:
             tasks: Runs them, by a plan of what the tables are then, as a survey or not.
-            batch: Its number.
-
-        Returns:
-            The tables as the tasks saw them, and what they wrote.
 
         Raises:
             SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
-            TableUnableError: Likewise, a table whose alteration the catalog refuses is parked.
-            FencedError: Another driver has taken the stream over.
         """
         targets, made = self._stream.targets, Counter[str]()
         for number in range(_MOST_RUNS):
@@ -97,23 +87,14 @@ class SchemaRuns:
         needs: Mapping[str, TargetNeed],
         batch: int,
     ) -> tuple[dict[str, Seen], TaskResults]:
-        """Run the tasks of a batch whose rows have landed: no table is changed by what records need.
+        """Run the tasks of a batch whose rows have landed: no table is changed by what records need. Returns as `run`.
 
         What a table lacked stays refused. Tables that follow the own one, and were altered since, get what its rows
-        had then.
+        had.
 
         Args:
             tasks: As in `run`, by a plan of what the tables were; never as a survey.
             schemas: Those that the tables had, by their names.
-            needs: What each target lacks of the batch.
-            batch: Its number.
-
-        Returns:
-            As `run`.
-
-        Raises:
-            SchemaChangeError: A table cannot take those rows any more.
-            FencedError: Another driver has taken the stream over.
         """
         stream = self._stream
         before, decided = copy.deepcopy(stream.refused), partial(table_as_decided, stream, needs)

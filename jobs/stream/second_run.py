@@ -1,35 +1,40 @@
 """Second run of a batch that has landed in part: its records are decided on as they were the first time.
 
-The coordinator's stamp names the schema of the stream's table that decided which records are rows, the names that its
-columns had beside their own, and the ids of writer schemas that the registry did not know. If another target still
-lacks the batch, as its commit did not come about and the pending record is gone, its tasks run again. A table that was
-altered in between, or a schema that was registered, would let a record decode that failed then: the coordinator has
-passed it, and no letter would be made of it. So the part that the coordinator has is completed by itself, by its stamp.
+If a target lacks the batch, and the pending record is lost, its tasks run again, by what the coordinator's stamp names:
+the schema, the columns' names, and the ids of writer schemas that the registry did not know. Otherwise a record that
+failed then might decode now, and be in no table. Letters of a table that is suspended since are made likewise.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeAlias
 
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.decided_names import decided_properties
+from jobs.commit.followers import new_follower_schema
 from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.parked_target import ParkedTarget
+from jobs.commit.proposals import Seen
+from jobs.commit.refusals import is_forbidden
 from jobs.commit.target_positions import TargetNeed
-from jobs.errors import FrazilError
+from jobs.deadletter.reader import batch_letters
+from jobs.errors import FrazilError, StreamStopped
 from jobs.formats.writer_schema import SchemaId
 from jobs.schema.decoded_columns import properties_as_decided
 from jobs.spec.transform.shaping import evolving_schema
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.results import TaskResults
+from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.source_topics import readable_table
+from jobs.write.partitioning import partition_spec
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +45,10 @@ _MOST_GUIDS = 10
 def half_committed(
     ranges: Ranges, positions: Mapping[str, Positions], coordinator: str, start: Positions
 ) -> dict[TopicPartition, int] | None:
-    """Where the part of the log ends that the coordinator has and another target lacks; None without such a part.
+    """The end of the part of the log that the coordinator has and another target lacks; None without such a part.
 
-    It may end past the batch that Spark has planned, which is bounded anew after a restart: the next stamp of the
-    coordinator would say by which schema the next records were decided on, and not these. It is no larger than the
-    coordinator's newest batch, unless an operator had a target landed again from before that: then it is cut at the
-    batch's end.
-
-    Args:
-        ranges: The batch's.
-        positions: Where each target stands.
-        coordinator: The one that is committed first.
-        start: Of the coordinator's newest batch.
+    It may lie past the batch that Spark has planned: the coordinator's next stamp would name another schema. Where an
+    operator has a target landed again from before the newest batch, it is cut at the planned end.
 
     Returns:
         The next offset after it of every partition of the batch, also of those without such a part.
@@ -71,10 +68,6 @@ def decided_schemas(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> dict
     """The schemas of the tables that say which columns records have, as they were decided on; None if nothing has been.
 
     Of a stream whose tables have the columns of one, it is that one's; None, too, if it has the schema no more.
-
-    Args:
-        stream: The stream.
-        needs: What its targets lack of the batch.
     """
     if not needs[stream.anchor.name].nothing or stream.anchor.newest is None:
         return None
@@ -118,8 +111,6 @@ def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: 
     columns of then, where the table keeps them.
 
     Args:
-        stream: The stream.
-        needs: What its targets lack of the batch.
         name: Of a table that has columns of its own; without it the stream's own.
     """
     name = name or stream.spec.table.name
@@ -149,12 +140,7 @@ def _older_properties(table: Table) -> Iterator[Mapping[str, str]]:
 
 
 def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> frozenset[SchemaId]:
-    """The ids of writer schemas that the registry did not know when the batch was decided on, if it has been.
-
-    Args:
-        stream: The stream.
-        needs: What its targets lack of the batch.
-    """
+    """The ids of writer schemas that the registry did not know when the batch was decided on, if it has been."""
     newest = stream.anchor.newest
     if not needs[stream.anchor.name].nothing or newest is None:
         return frozenset()
@@ -162,12 +148,7 @@ def unknown_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> f
 
 
 def time_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int | None:
-    """The time of the batch as it was decided on, milliseconds since 1970; None if nothing has, or it does not matter.
-
-    Args:
-        stream: The stream.
-        needs: What its targets lack of the batch.
-    """
+    """The time of the batch as it was decided on, milliseconds since 1970; None if nobody has decided on it."""
     newest = stream.anchor.newest
     return newest.batch_ms if newest is not None and needs[stream.anchor.name].nothing else None
 
@@ -186,10 +167,8 @@ def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, Target
     """How many letters fewer a second run has made than the coordinator's stamp says; less than zero if more.
 
     Args:
-        stream: The stream.
         ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
         needs: What its targets lack of the batch; nothing is told unless the dead letters lack all of it.
-        results: Of the tasks.
     """
     letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
     newest = stream.anchor.newest
@@ -208,21 +187,11 @@ def fewer_letters(stream: OpenStream, ranges: Ranges, needs: Mapping[str, Target
 def tell_other_decisions(
     stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
 ) -> int:
-    """Tell when letters that only the dead letters still lack are not as many as the coordinator's stamp says.
+    """Log an error if a second run makes other letters than the coordinator's stamp says; returns how many fewer.
 
-    That is left where the stamp is of a release that named no schema, or no names of columns, where the table has
-    dropped that schema, or its older metadata a mapping of very many names, or where the registry knows by now one of
-    more unknown ids than a stamp keeps: a record decodes that failed then. Its row is not written any more, as the
-    coordinator has passed it, and its letter is not made.
-
-    Args:
-        stream: The stream.
-        ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
-        needs: What its targets lack of the batch.
-        results: Of the tasks.
-
-    Returns:
-        How many letters fewer there are; less than zero if there are more, of records that have landed as well.
+    That is left where a stamp of an earlier release names no schema, where the table has dropped the schema, or where
+    the registry knows by now one of more unknown ids than a stamp keeps. A record then decodes that failed; nobody
+    lands it.
     """
     if fewer := fewer_letters(stream, ranges, needs, results):
         made = results.letters(stream.spec.targets)
@@ -241,15 +210,6 @@ def refuse_other_failures(
 
     A table that still lacks the batch may have been altered since, so that it holds a row of it no more. The dead
     letters have the batch already, and the record would be in neither.
-
-    Args:
-        stream: The stream.
-        ranges: The batch's.
-        needs: What its targets lack of the batch.
-        results: Of the tasks.
-
-    Raises:
-        FrazilError: With the tables that lack the batch.
     """
     newest = stream.anchor.newest
     if newest is None or newest.failed is None or not needs[stream.anchor.name].nothing:
@@ -267,3 +227,86 @@ def refuse_other_failures(
         f"{failures - newest.failed} of its records fail now that did not: a table, or what decodes them, has changed.",
         fix=f"alter {', '.join(lack)} back to the columns {columns}, then start the stream again",
     )
+
+
+Read: TypeAlias = Callable[[Table, str, Ranges, int], Mapping[TopicPartition, frozenset[int]]]
+Made: TypeAlias = tuple[dict[str, Seen], TaskResults]
+
+
+def failed_before(
+    stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], read: Read = batch_letters
+) -> dict[TopicPartition, frozenset[int]]:
+    """The records that are ordinary letters of the batch already: whoever completes it elsewhere leaves them out.
+
+    Returns:
+        Their offsets; nothing where no table is parked, or where nobody has decided on the batch before.
+    """
+    newest, parked = stream.anchor.newest, any(isinstance(each, ParkedTarget) for each in stream.targets.values())
+    if newest is None or not parked or not needs[stream.anchor.name].nothing or newest.failed == 0:
+        return {}
+    letters = needs[stream.spec.dead_letter_table]
+    if letters.whole and not letters.nothing:
+        return {}
+    found = read(stream.dead_letters.table, stream.spec.stream, ranges, newest.batch)
+    # Of what the dead letters lack none stands there; letters of an earlier reading might.
+    first = {partition: letters.floors.get(partition) for partition in ranges}
+    return {
+        partition: frozenset(at for at in offsets if (least := first.get(partition)) is None or at < least)
+        for partition, offsets in found.items()
+        if partition in letters.skip or partition in letters.floors
+    }
+
+
+def as_before_it_was_parked(
+    stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], run: Callable[[], Made]
+) -> Made:
+    """Run the tasks of a batch that the coordinator has, so that as many of its records fail as did the first time.
+
+    If the dead letters lack the batch, and fewer records fail than the coordinator's stamp says, a table was parked
+    since: then they are fitted to the columns that it has, or that the file declares for it.
+    """
+    seen, results = run()
+    # Also one that has the batch itself: what it could not hold is a letter, and in no other table.
+    parked = [name for name, each in stream.targets.items() if isinstance(each, ParkedTarget)]
+    if not parked or fewer_letters(stream, ranges, needs, results) <= 0:
+        return seen, results
+    drop_files(results, stream.targets, keep=frozenset())
+    stream.fits_parked = True
+    try:
+        seen, results = run()
+    finally:
+        stream.fits_parked = False
+    if (fewer := fewer_letters(stream, ranges, needs, results)) <= 0:
+        return seen, results
+    drop_files(results, stream.targets, keep=frozenset())
+    name, tables = stream.spec.stream, ", ".join(parked)
+    raise StreamStopped(
+        f"stream {name}: of the records that table {stream.anchor.name} is past, {fewer} had failed and would not fail "
+        f"now: {tables} was parked before their letters were made, and nobody knows which records it could not hold.",
+        fix=f"put {tables} back, or make it with the columns that it had, also under another uuid; then start the "
+        "stream: it stays parked, and its columns decide",
+    )
+
+
+def parked_columns(stream: OpenStream, name: str, own: TableMetadata) -> tuple[Schema, PartitionSpec] | None:
+    """By which columns and partitions records are fitted to a parked table; None while nobody asks.
+
+    Those of the table of its name, whoever made that, or else those with which the stream would make it.
+
+    Args:
+        own: Metadata of the stream's own table, as the batch was decided on.
+    """
+    if not stream.fits_parked:
+        return None
+    try:
+        metadata = stream.anchor.catalog.load_table(name).metadata
+        return metadata.schema(), metadata.spec()
+    except Exception as problem:
+        if not isinstance(problem, NoSuchTableError) and not is_forbidden(problem):
+            raise
+        spec, settings = stream.spec, stream.spec.table_settings(name)
+        if spec.own_columns:
+            # Only the table itself says its columns: its records are not decoded.
+            return None
+        schema = new_follower_schema(spec, own, name) if spec.tables_follow else spec.table_schema_for(name)
+        return schema, partition_spec(settings.partition_by, schema)

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from jobs.commit.errors import table_gone
-from jobs.commit.kept_history import refuse_forgetful_catalog
 from jobs.commit.log_state import another_topic
 from jobs.commit.named_tables import with_tables_of
 from jobs.commit.offsets import Positions, Ranges
@@ -18,16 +17,15 @@ from jobs.commit.parked_target import parked_target
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.recovery import half_committed, lacking_targets
+from jobs.commit.refusals import is_there
 from jobs.commit.stamp_history import stamps_along_main, written_branch
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_access import is_there
 from jobs.commit.target import Target
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
 from jobs.stream.commit_pool import commit_each
 from jobs.stream.gone_tables import begin_dropped_anew
-from jobs.stream.new_tables import anew
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.parked_tables import parking_where_unable, take_places
 from jobs.stream.routed_tables import ensure_late_lane
@@ -46,18 +44,13 @@ class MovedMeanwhileError(FrazilError):
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     """Commit an empty snapshot with this driver's epoch on the coordinator, and on whom an older driver may commit to.
 
-    A driver commits to the coordinator first, and begins a batch only when all targets have the one before. Once the
-    coordinator is claimed, it can therefore commit to no target but those that the coordinator's newest batch has rows
-    of. Any other is claimed by this driver's first commit there; but a branch of a table without snapshots, which
-    cannot begin with rows, begins with the claim. The first claim of all stamps the start.
-
-    Drivers, resets and answers all stamp the coordinator. So if its newest stamp is still the one that was read, the
-    other tables are as they were read, too.
+    Once the coordinator is claimed, an older driver can only commit to targets that the coordinator's newest batch has
+    rows of. Any other is claimed by this driver's first commit there, but for a branch of a table without snapshots.
+    The first claim of all stamps the start. If the coordinator's stamp is still the one that was read, all tables are.
 
     Raises:
         MovedMeanwhileError: The coordinator has another stamp; the tables have to be read again.
         FencedError: A driver of the same or a later epoch was here.
-        NoHistoryError: The catalog forgets the snapshots of a table.
     """
     spec = stream.spec
     step("before_claim")
@@ -90,7 +83,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     with parking_where_unable(stream) as on:
         for name in back:
             with on(name):
-                stream.targets[name].claim(stream.epoch, lambda newest: anew(stream, newest))
+                stream.targets[name].claim(stream.epoch, stream.claim_anew)
         begun = [*_under_way(stream), *(name for name, target in stream.targets.items() if target.has_to_begin)]
         for name in dict.fromkeys(begun):
             if name not in back and name not in parked:
@@ -126,10 +119,6 @@ def add_named_tables(stream: OpenStream) -> None:
 
     A driver has made them since it looked, before its claim; or a batch that brings them was committed from a record.
     That driver's file may have known no table for the late rows of such a one: it is made.
-
-    Raises:
-        TargetRecreatedError: One is gone.
-        RolledBackError: One was rolled back.
     """
     stream.spec = with_tables_of(stream.spec, stream.anchor.newest, stream.anchor.catalog)
     for name in stream.spec.target_names:
@@ -172,9 +161,6 @@ def forget_retired(stream: OpenStream) -> None:
 
     A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
     of its name, that would be taken for what was landed of it.
-
-    Raises:
-        FencedError: A driver of a later epoch was here.
     """
     anchored = stream.anchor.newest
     with parking_where_unable(stream) as on:
@@ -316,3 +302,42 @@ def _commit_lacking(stream: OpenStream, name: str, target: Target, planned: Pend
         return False
     log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
     return True
+
+
+_TRIES = 3
+
+
+class NoHistoryError(StreamStopped):
+    """The catalog forgets the snapshots of a table, and with them how far its streams have come."""
+
+
+def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) -> None:
+    """See that the snapshot before this driver's claim still exists, unless PyIceberg writes the metadata itself.
+
+    Args:
+        target: Claimed just now.
+        claim_again: Commits another empty snapshot: the first one of a table has none before it.
+    """
+    if isinstance(target.catalog, MetastoreCatalog):
+        return
+    for attempt in range(_TRIES):
+        if attempt:
+            claim_again()
+        if _former_head_is_there(target):
+            return
+    raise NoHistoryError(
+        f"stream {target.owner}: catalog {target.catalog.name} shows no snapshot of table {target.name} but the "
+        "newest. How far a stream has come stands in the snapshots, so nothing could be landed exactly once.",
+        fix="use a catalog that keeps the snapshots of a table: docs/catalogs.md names some",
+    )
+
+
+def _former_head_is_there(target: Target) -> bool:
+    claim = target.table.metadata.current_snapshot()
+    if claim is None or claim.parent_snapshot_id is None:
+        return False
+    shown = target.catalog.load_table(target.name).metadata
+    if shown.snapshot_by_id(claim.snapshot_id) is None:
+        # Another driver's claim is there by now: it is as good for this as ours.
+        return len(shown.snapshots) > 1
+    return shown.snapshot_by_id(claim.parent_snapshot_id) is not None

@@ -30,25 +30,22 @@ from jobs.spark.executors import cluster_problem, end_executor, executors_watche
 from jobs.spark.master import is_local, master_of
 from jobs.spec.targets import TargetSpec
 from jobs.steps import dies_elsewhere
-from jobs.stream.carried_settings import carried_settings
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.lanes import refuse_altered, refuse_timeless, task_lanes
 from jobs.stream.open_stream import OpenStream
-from jobs.stream.parked_decisions import failed_before, parked_columns
+from jobs.stream.remote_tasks import carried_settings, refuse_unseen
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
-from jobs.stream.second_run import table_as_decided, unknown_as_decided
-from jobs.stream.unseen_files import refuse_unseen
+from jobs.stream.second_run import failed_before, parked_columns, table_as_decided, unknown_as_decided
 from jobs.stream.watermark import believed_until, known_times, passed_bounds
 from jobs.system.carried import NOTHING, carry
 from jobs.system.typed_json import decode_json
 from jobs.task.event_time import EventTimePlan
-from jobs.task.needs import decoded_need
+from jobs.task.needs import UnnamedTable, decoded_need, merged_tables
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import LearnedSchema, TaskResult, run_split
 from jobs.task.splits import split_ranges
 from jobs.task.tally import Tally
-from jobs.task.unnamed_tables import UnnamedTable, merged_tables
 from jobs.write.datafile_json import from_json
 from jobs.write.file_access import store_properties
 
@@ -61,8 +58,6 @@ class PreparedBatch:
     """A batch whose tasks have run, before anything of it is recorded.
 
     Attributes:
-        seen: The tables as the tasks saw them.
-        results: What the tasks wrote and counted.
         tasks_ended: When, of the monotonic clock.
         ends: The logs' ends after that.
         seen_ms: Before they were asked for, milliseconds since 1970.
@@ -90,15 +85,10 @@ def run_tasks(
     """Run the tasks of a batch; nothing of what they write is noted or committed.
 
     Args:
-        stream: The stream.
-        plan: What each task gets.
-        ranges: The batch's.
-        context: Of the driver's Spark.
         say: Told what tasks on a cluster wait for; None once they wait no longer.
 
     Raises:
         ExecutorsLostError, ApplicationEndedError: The cluster took away what the tasks ran on.
-        FrazilError: Tasks on other machines wrote into folders that are not the driver's.
         PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
     """
     from py4j.protocol import Py4JJavaError
@@ -162,15 +152,7 @@ def python_traceback(text: str) -> str:
 def slice_plan(
     stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], *, survey: bool = False
 ) -> TaskPlan:
-    """What each task of a batch is told.
-
-    Args:
-        stream: The stream.
-        batch: Spark's number of it.
-        ranges: The batch's.
-        needs: Of it, by target, what the target lacks.
-        survey: A task may leave its records undecided once they need a change of the table.
-    """
+    """What each task of a batch is told."""
     spec, rows = stream.spec, table_as_decided(stream, needs)
     refused = unknown_as_decided(stream, needs)
     resolved = stream.resolved_for(rows, refused).with_options({SURVEY: True} if survey else {})
@@ -220,20 +202,11 @@ def slice_plan(
 def event_time_plan(
     stream: OpenStream, columns: Schema | None, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
 ) -> EventTimePlan | None:
-    """By what the tasks of a batch judge which records are late; None where the stream's file names no event time.
-
-    The stamps alone say so: whoever runs the batch again decides the same, of each record.
+    """By what the tasks of a batch judge which records are late, by the stamps alone; None without an event time.
 
     Args:
-        stream: The stream.
-        columns: Its table's, under the schema by which the batch is decided on; None where each table
-            has its own.
-        ranges: The batch's.
-        needs: Of it, by target, what the target lacks.
+        columns: Its table's, under the schema by which the batch is decided on; None where each table has its own.
         now: When the batch is planned.
-
-    Raises:
-        FrazilError: The table does not have the column any more.
     """
     if (event_time := stream.spec.event_time) is None:
         return None

@@ -21,6 +21,7 @@ from jobs.system.typed_json import decode_json
 if TYPE_CHECKING:
     from jobs.spec.event_time import Slo
 
+
 log = logging.getLogger(__name__)
 
 KEY = "unknown-fields.json"
@@ -133,12 +134,7 @@ def read_unknown_fields(store: StateStore, config: str | None = None) -> Unknown
 
 
 class UnknownFieldsRecord:
-    """The document of a stream, for the process that holds the stream's lease.
-
-    Args:
-        store: The stream's part of the state store.
-        config: The configuration that it runs under.
-    """
+    """The document of a stream, for the process that holds the stream's lease."""
 
     def __init__(self, store: StateStore, config: str) -> None:
         self._store: StateStore = store

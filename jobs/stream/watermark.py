@@ -89,14 +89,11 @@ def passed_bounds(
 ) -> dict[TopicPartition, Steps]:
     """By which bounds the records were judged that the coordinator is past, and that are read for another target.
 
-    Where no stamp is left that tells, the newest bound counts: by an earlier one fewer records would be late, and the
-    letters of the others would be lost.
+    Where no stamp tells, the newest bound counts: by an earlier one letters of late records would be lost.
 
     Args:
-        ranges: What is read.
         newest: The coordinator's newest stamp.
         stamps: Those of its batches that are still kept, newest first.
-        event_time: The block of the stream's file.
     """
     last = known_times(newest, event_time).bound_ms
     told = [each for each in stamps if each.kind == "batch" and each.event_time]

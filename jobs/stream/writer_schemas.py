@@ -22,6 +22,7 @@ from jobs.state.stream_folder import stream_folder
 if TYPE_CHECKING:
     from jobs.registry.client import RegistryClient
 
+
 _SHOWN = 3
 
 
@@ -30,8 +31,6 @@ class WriterSchemas:
     """The writer schemas of an open stream, for the process that holds its lease.
 
     Attributes:
-        connection: Of the registry.
-        known: What is kept of it.
         quick: A client of it that gives up within seconds, made anew and closed by whoever asks.
         subjects: Those whose schemas the stream's records have, as far as its file and its topics say.
         remade: Set once it was seen to be made anew while the stream was open.
@@ -44,11 +43,7 @@ class WriterSchemas:
     remade: RegistryRemadeError | None = None
 
     def lookup(self, refused: frozenset[SchemaId] = frozenset()) -> RegistryLookup:
-        """What the tasks of a batch take along.
-
-        Args:
-            refused: Ids that count as unknown.
-        """
+        """What the tasks of a batch take along."""
         return RegistryLookup(self.connection, self.known.schemas, refused)
 
     def learn(self, learned: Mapping[SchemaId, RegistrySchema]) -> None:
@@ -61,11 +56,7 @@ class WriterSchemas:
         self.known.add(learned)
 
     def refuse_remade(self) -> None:
-        """Raise if the registry was seen to be made anew.
-
-        Raises:
-            RegistryRemadeError: It was.
-        """
+        """Raise if the registry was seen to be made anew."""
         if self.remade is not None:
             raise self.remade
 
@@ -86,8 +77,7 @@ class WriterSchemas:
     def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
         """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one of the stream.
 
-        It is, if it has a schema that the stream knows, or one of the stream's subjects: the records are bad then. It
-        is asked for every such batch, since what it had an hour ago says nothing of a registry that was made anew.
+        It is, if it has a schema that the stream knows, or one of the stream's subjects: then the records are bad.
 
         Raises:
             RegistryUnavailableError: It cannot be asked for them.
@@ -129,11 +119,6 @@ def _has(client: RegistryClient, subject: str) -> bool:
 
 def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] = ()) -> WriterSchemas | None:
     """The writer schemas of a stream whose lease is held; None of one whose records need no registry.
-
-    Args:
-        spec: The stream.
-        settings: They name the registry.
-        topics: That there are of those that it reads.
 
     Raises:
         RegistryRemadeError: The registry has other schemas by the ids that the stream knows.

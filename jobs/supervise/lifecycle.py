@@ -19,9 +19,8 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.groups import OWN
 from jobs.spec.settings import Settings, load_settings
-from jobs.spec.trigger import group_of, mixed_groups
+from jobs.spec.trigger import OWN, group_of, mixed_groups
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step

@@ -37,7 +37,6 @@ class EventTimePlan:
     """What a task is told of its stream's event time; times in milliseconds since 1970.
 
     Attributes:
-        spec: The block of the stream's file.
         bound_ms: The watermark before the batch; None where nothing is late.
         ahead_ms: A later event time than this is not believed.
         passed: Of records that the coordinator is past, and another target may not be, the bounds of their batches.
@@ -81,8 +80,6 @@ def judge_block(
     lands however late it is: it would be in neither table. So it is with a table of late rows.
 
     Args:
-        source: The block's partition.
-        block: Behind the pipeline.
         wanted: Which of its records the coordinator has not yet read.
         letters: Likewise the dead letters; or, where late rows have a table of their own, that table.
     """
@@ -149,8 +146,6 @@ def late_rows(
     """Which rows of a block are for the table of late rows; what `judge_block` counts as such.
 
     Args:
-        source: The block's partition.
-        block: Some of its records, or all.
         rows: The block's, with the columns of Kafka's own.
         wanted: Which of its records the coordinator has not yet read.
         aside: Likewise the table of late rows.

@@ -1,10 +1,11 @@
-"""Needs of a task: which changes of the table its records need, each with the first record that does."""
+"""Needs of a task: changes of tables, and tables, that its records wait for, each with the first record that does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import msgspec
+import numpy as np
 
 from jobs.commit.offsets import TopicPartition
 from jobs.pipeline.block import Block
@@ -60,3 +61,50 @@ def decoded_need(payload: str) -> RecordNeed:
     made = decode_json(payload, _Encoded)
     kind = column_type(made.column) if made.column else None
     return RecordNeed(made.change, made.path, kind, made.at, made.former)
+
+
+class UnnamedTable(msgspec.Struct, frozen=True):
+    """A table that is to be made."""
+
+    value: str
+    at: Coordinates
+
+
+class UnnamedTables:
+    """The different tables that records of a split wait for."""
+
+    def __init__(self) -> None:
+        self._by: dict[str, UnnamedTable] = {}
+
+    def add(self, source: TopicPartition, block: Block, wanted: np.ndarray) -> bool:
+        """Take note of what a block's records wait for; returns whether any does.
+
+        Args:
+            wanted: Which of its records the coordinator has not yet read; of others all is decided.
+        """
+        waits = False
+        for value, records in block.unnamed.items():
+            mine = records[wanted[records]]
+            if not len(mine):
+                continue
+            waits = True
+            at = Coordinates(source.topic, source.partition, block.records.column("offset")[int(mine[0])].as_py())
+            known = self._by.get(value)
+            if known is None and len(self._by) >= MOST:
+                continue
+            if known is None or at < known.at:
+                self._by[value] = UnnamedTable(value, at)
+        return waits
+
+    def encoded(self) -> Iterator[str]:
+        """Each as JSON."""
+        return (msgspec.json.encode(each).decode() for each in self._by.values())
+
+
+def merged_tables(told: list[UnnamedTable]) -> list[UnnamedTable]:
+    """Each value once, in the order of their first records: the same, however a batch was cut."""
+    first: dict[str, UnnamedTable] = {}
+    for each in told:
+        if each.value not in first or each.at < first[each.value].at:
+            first[each.value] = each
+    return sorted(first.values(), key=lambda each: (each.at, each.value))

@@ -30,7 +30,6 @@ class TargetPlan:
     """What a task writes for one target.
 
     Attributes:
-        target: Which one it is.
         metadata: The table's metadata as JSON, without its history.
         skip: Partitions that the target has entirely.
         floors: Of partitions it has in part, the first offset it needs.
@@ -58,7 +57,6 @@ class TaskPlan:
         reader: Options of the consumer that reads the split. Never logged, and left out of the repr.
         timeout: Seconds without a record after which Kafka counts as unavailable.
         targets: The coordinator first.
-        resolved: What values become, and how.
         columns: Those of the rows that are not from the value.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its dead letter does not keep.
@@ -66,7 +64,6 @@ class TaskPlan:
         steps: The stream's own between decoding and the table; None where it has none.
         route: Which tables a row goes to; None of a stream without one.
         naming: Of a route with tables that values name, what is decided of values without one.
-        late_table: That of late rows; None where they have none.
         lanes: Of a stream each of whose tables has columns of its own, the ways of its topics; `resolved`, `columns`
             and `steps` are then of no record.
         failed: Offsets of records that are ordinary letters of the batch already, and become nothing else.

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 import zipimport
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,21 +24,60 @@ from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.lanes import Lane
 from jobs.pipeline.pipeline import Routed, stream_pipeline
 from jobs.pipeline.route import Destinations
-from jobs.pipeline.stages import Fit
 from jobs.spec.targets import Role
 from jobs.task.event_time import judge_block, late_rows
-from jobs.task.joining import joined_blocks
-from jobs.task.needs import TaskNeeds
+from jobs.task.needs import TaskNeeds, UnnamedTables
 from jobs.task.plan import TaskPlan
 from jobs.task.sinks import Sink, keep_within_budget
 from jobs.task.tally import Tally, count_block, count_events
-from jobs.task.unnamed_tables import UnnamedTables
 from jobs.task.ways import MakePipeline, Way, Ways
+
+MOST_JOINED = 6
+"""Blocks that become one; of large records fewer, so that no more than two blocks' bytes are held at once."""
+
+
+def joined_blocks(blocks: Iterable[FetchedBlock], groups: Callable[[], int]) -> Iterator[FetchedBlock]:
+    """The blocks, as many of them in one as the last one had groups.
+
+    Args:
+        blocks: Of a split, in their order.
+        groups: How many writer schemas the last block's records had.
+    """
+    held: list[FetchedBlock] = []
+    size = 0
+    for block in blocks:
+        if held and block.source != held[0].source:
+            yield joined(held)
+            held, size = [], 0
+        held.append(block)
+        size += block.records.column("value").nbytes
+        if len(held) >= min(groups(), MOST_JOINED) or size * (len(held) + 1) > 2 * MOST_BYTES * len(held):
+            yield joined(held)
+            held, size = [], 0
+    if held:
+        yield joined(held)
+
+
+def joined(blocks: Sequence[FetchedBlock]) -> FetchedBlock:
+    """Blocks of one partition, one behind another, as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    ends = np.cumsum([each.records.num_rows for each in blocks]).tolist()
+
+    def whole(rows: Sequence[int]) -> pa.RecordBatch:
+        begins = [0, *ends[:-1]]
+        own = [[row - begin for row in rows if begin <= row < end] for begin, end in zip(begins, ends, strict=True)]
+        return pa.concat_batches([block.whole(each) for block, each in zip(blocks, own, strict=True) if each])
+
+    records, last = pa.concat_batches([each.records for each in blocks]), blocks[-1]
+    return FetchedBlock(last.source, records, whole, last.leader_epoch, last.appended_ms)
+
 
 LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 
@@ -46,14 +85,12 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 class TaskResult(NamedTuple):
     """What the run of a task reports of one file, one Kafka partition, a need, a table to be made, or a writer schema.
 
-    Of a writer schema it is what the registry was asked for, `schema`, or an id that it did not know, `unmet`.
-
-    A task that left records `undecided` has written nothing and counted nothing: it says so, and what they need. One
-    that `failed` has its traceback for a payload.
+    A task that left records `undecided` has written and counted nothing. One that `failed` has its traceback for
+    payload.
 
     Attributes:
+        kind: `schema`: what the registry was asked for; `unmet`: an id that it did not know.
         target: Of a file or a need, the target it is for; else nothing.
-        payload: JSON.
     """
 
     kind: Literal["file", "tally", "need", "table", "schema", "unmet", "undecided", "failed"]
@@ -124,7 +161,7 @@ class _Split:
 
     def _routed(self, lane: Lane | None) -> Routed:
         """The tables of the rows, or of those of a lane with a table of late rows."""
-        plan, fits = self._plan, {name: _fit(sink) for name, sink in self._sinks.items()}
+        plan, fits = self._plan, {name: sink.fit for name, sink in self._sinks.items()}
         if lane is not None:
             return Destinations(lane.table or self._coordinator, late=lane.late, which=self._late), fits, None
         which = self._late if plan.late_table else None
@@ -184,12 +221,9 @@ class _Split:
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
-            self._set_aside(fetched, failures, way)
+            self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen, way))
         if self._plan.several or lanes:
             keep_within_budget(self._sinks.values())
-
-    def _set_aside(self, fetched: FetchedBlock, failures: list[Failure], way: Way) -> None:
-        self._dead.writer.write(self._letters(fetched, failures, self._plan.first_seen, way))
 
     def _letters(
         self, fetched: FetchedBlock, failures: list[Failure], first_seen: datetime, way: Way, *, waits: bool = False
@@ -282,7 +316,3 @@ class _Split:
 
     def _sink_of(self, role: Role) -> Sink:
         return next(sink for sink in self._sinks.values() if sink.target.role == role)
-
-
-def _fit(sink: Sink) -> Fit:
-    return lambda rows: sink.fit(rows)

@@ -28,12 +28,7 @@ OPEN_FILES = 64
 
 
 class Sink:
-    """One target's writer in a task.
-
-    Args:
-        plan: What the task writes for the target.
-        file_prefix: Start of the names of its files.
-    """
+    """One target's writer in a task."""
 
     def __init__(self, plan: TargetPlan, file_prefix: str) -> None:
         self.target: TargetSpec = plan.target
@@ -128,13 +123,7 @@ class Sink:
 
 
 def keep_within_budget(sinks: Iterable[Sink], budget: int = MEMORY_BUDGET, open_files: int = OPEN_FILES) -> None:
-    """Flush the sinks that keep most, until what is left is within the budget of a task.
-
-    Args:
-        sinks: Those of the task.
-        budget: In bytes.
-        open_files: The most files that stay open.
-    """
+    """Flush the sinks that keep most, until what is left is within the budget of a task."""
     open_ = [each for each in sinks if each.buffered_bytes or each.open_files]
     kept, files = sum(each.buffered_bytes for each in open_), sum(each.open_files for each in open_)
     if kept <= budget and files <= open_files:

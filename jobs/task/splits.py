@@ -14,13 +14,9 @@ LEAST = 10_000
 def split_ranges(
     ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST
 ) -> list[list[PartitionRange]]:
-    """Cut ranges into splits; each becomes a task, which writes its own file into every table partition it meets.
-
-    A range may be cut in several, and a split may have pieces of several: how many partitions the topics have does not
-    decide how many tasks there are. Offsets without a record, such as a compacted topic has, are counted as records.
+    """Cut ranges into splits, each a task; their number does not depend on the number of partitions.
 
     Args:
-        ranges: The batch's.
         cores: How many tasks run at once.
         done: Partitions of which nothing has to be read.
         least: See `LEAST`.

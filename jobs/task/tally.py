@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.commit.event_times import NO_EVENTS, EventCounts, greatest_of
+from jobs.commit.stamp_fields import Counts
 from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
@@ -61,11 +62,7 @@ class UnknownExample(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct):
-    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct.
-
-    Attributes:
-        example: One of them.
-    """
+    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct."""
 
     example: Example
     count: int = 0
@@ -78,18 +75,13 @@ class Tally(msgspec.Struct):
         rows: Rows written, by target; one may have lacked other records than the coordinator.
         after: The offset behind the last record of the split, whoever lacked it; None without any.
         leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
-        appended_ms: Of that record, when the broker took it, milliseconds since 1970; None where it says the producer's
-            time.
-        reasons: Failed records by class.
-        examples: One failed record of each class.
+        appended_ms: Of that record, when the broker took it; None where the log says the producer's time.
+        reasons: Failed records by class, with an example of each in `examples`.
         causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
         unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
-        unknown_fields: Records by the path of a key that the schema does not name; `MOST_UNKNOWN` of them at most.
-        unknown_examples: One record for each, as far as one was found.
-        events: Event times of the rows, of a stream whose file names a column for them.
-        greatest_event_ms: The greatest that is believed, also of records that were too late to land.
-        warned: Rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka, by `UNTIMED`;
-            they are counted as landed.
+        unknown_fields: Records by the path of a key that the schema does not name, with examples in `unknown_examples`.
+        events: Event times of the rows; `greatest_event_ms` counts those that were too late to land, too.
+        warned: Landed rows that broke a rule of severity `warn`, by its name, and those without a time in Kafka.
         elsewhere: Landed records of which the coordinator's table got no row, of a stream with a route.
         failures: Failed records, whoever lacked them, of a stream with a route.
         fetched, fetched_bytes: Records that were read, whoever lacked them, and the bytes of what was read of them.
@@ -120,6 +112,11 @@ class Tally(msgspec.Struct):
     fetched: int = 0
     fetched_bytes: int = 0
 
+    @property
+    def counts(self) -> Counts:
+        """The records by what became of them."""
+        return Counts(self.read, self.landed, self.dead, self.tombstones, self.filtered)
+
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -131,10 +128,7 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
     """Count what became of a block's records.
 
     Args:
-        tally: Of the block's partition; counted on.
-        block: Behind the pipeline.
         wanted: Which of its records the coordinator has not yet read.
-        decoder: Of its values.
     """
     if not wanted.any():
         return
@@ -161,13 +155,7 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
 
 
 def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> None:
-    """Count the event times of a block's rows.
-
-    Args:
-        tally: Of the block's partition; counted on.
-        counts: Of the rows.
-        greatest_ms: The greatest that is believed.
-    """
+    """Count the event times of a block's rows."""
     tally.events += counts
     tally.greatest_event_ms = greatest_of(tally.greatest_event_ms, greatest_ms)
 

@@ -24,11 +24,8 @@ class Way(NamedTuple):
 
     Attributes:
         table: Where their rows go; the coordinator's of those of which none has a row.
-        pipeline: They pass it.
-        resolved: What values become.
         columns: Those of the rows that are not from the value.
         late: Where those of their rows go that come late; None where these go where others go.
-        decoded: Whether they are decoded at all.
     """
 
     table: str
@@ -43,9 +40,6 @@ class Ways:
     """Gives the way of each topic's records: the same of all, unless each table has columns of its own.
 
     Args:
-        plan: Of the task.
-        sinks: Its targets' writers, by name.
-        make: Makes pipelines.
         routed: Gives the several tables of the rows, of a stream whose rows have the columns of one, or of a lane with
             a table of late rows.
     """

@@ -15,8 +15,8 @@ from jobs.commit.branch import branch_of
 from jobs.commit.expired_changes import expired_changes
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
+from jobs.commit.refusals import is_there
 from jobs.commit.reissue import last_remade
-from jobs.commit.table_access import is_there
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -50,8 +50,8 @@ from jobs.verify.ledger_table import (
     ledger_to_arrow,
 )
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
+from jobs.write.file_access import delete_unreferenced
 from jobs.write.target_writer import TargetWriter
-from jobs.write.unreferenced_files import delete_unreferenced
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ import numpy as np
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
-from jobs.commit.lost_letters import lost_letters, told_lost
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.commit.parked_places import parked_id, parked_places
+from jobs.commit.parked_places import lost_letters, parked_id, parked_places, told_lost
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.deadletter.parked_letters import TARGET, of_parked

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.errors import TopicLostError
+from jobs.commit.errors import HalfCommitted, TopicLostError
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.parked_places import newest_stamps
-from jobs.commit.recovery import HalfCommitted, half_committed
+from jobs.commit.recovery import half_committed
 from jobs.commit.reissue import as_landed
-from jobs.commit.restored import lost_ranges, restored_tables
+from jobs.commit.rollback import lost_ranges, restored_tables
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions

@@ -45,7 +45,7 @@ _SCALARS: dict[type[IcebergType], str] = {
     FloatType: "<f",
     DoubleType: "<d",
 }
-# No uuid, see `jobs.write.uuid_columns`.
+# No uuid, see `jobs.write.table_creation`.
 _RAW = (StringType, BinaryType, FixedType)
 _SURROGATES = range(0xD800, 0xE000)
 _LAST_CODE_POINT = 0x10FFFF
@@ -65,8 +65,6 @@ class Leaf:
     """A primitive column of a file, for its statistics.
 
     Args:
-        field_id: Iceberg's field id.
-        kind: Iceberg's primitive type.
         path: The path in the Parquet schema, such as `tags.list.element`.
         repeated: Whether it lies in a list or a map, where bounds mean nothing to a reader.
         nested: Whether it lies in anything.
@@ -115,11 +113,6 @@ def statistics_of(
     footer: pq.FileMetaData, columns: Sequence[Leaf], modes: Mapping[int, ColumnMode]
 ) -> ColumnStatistics:
     """Read the statistics of a finished file.
-
-    Args:
-        footer: The Parquet metadata of the file.
-        columns: `leaves` of its schema.
-        modes: Metrics mode by field id.
 
     Raises:
         ValueError: The file has other columns than the schema.

@@ -59,7 +59,6 @@ def stored_rows(
     Rows that delete files take out are among them.
 
     Args:
-        schema: The table's.
         columns: Of the table's top, those that are wanted; None for all.
         rows: In a batch at most.
         groups: Chooses row groups, by how many rows each has; all are read without it.

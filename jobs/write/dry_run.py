@@ -30,11 +30,6 @@ def check_new_table_writable(name: str, schema: Schema, spec: PartitionSpec, pro
 def check_writable(name: str, metadata: TableMetadata, place: str = "the table's properties") -> None:
     """See whether a task could write the table's files; nothing is written to the table's location.
 
-    Args:
-        name: Of the table.
-        metadata: Its present state.
-        place: Where its properties are set.
-
     Raises:
         FrazilError: It could not, whatever the rows are: the format version, a codec, a size, a metrics mode.
     """

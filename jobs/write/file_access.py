@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
 
 from jobs.spec.catalog_properties import STORE_PREFIXES
+
+log = logging.getLogger(__name__)
+
 
 UNTOLD_SECONDS = 600.0
 """After which keys are asked for anew of which nobody says when they end."""
@@ -37,11 +44,7 @@ class KeyAge:
         self._taken_at: float = time.time()
 
     def due(self, properties: Mapping[str, object]) -> bool:
-        """Whether others are to be asked for: in the middle of the life that is told, or at the age that is not.
-
-        Args:
-            properties: Of the FileIO that has them.
-        """
+        """Whether others are to be asked for: in the middle of the life that is told, or at the age that is not."""
         life = seconds_left(properties, self._taken_at)
         limit = self.after_seconds if life is None else min(self.after_seconds, life / 2)
         return time.monotonic() - self._taken >= limit
@@ -63,7 +66,6 @@ def seconds_left(properties: Mapping[str, object], at: float) -> float | None:
     """How long the credentials among a FileIO's properties hold, the shortest of them.
 
     Args:
-        properties: Of the FileIO.
         at: From when on, seconds since 1970.
 
     Returns:
@@ -92,3 +94,17 @@ def store_properties(properties: Mapping[str, object]) -> dict[str, str]:
     and cannot be sent anywhere, and the table's properties, in which a stream's stamps are.
     """
     return {key: str(value) for key, value in properties.items() if key.startswith(STORE_PREFIXES)}
+
+
+def delete_unreferenced(io: FileIO, files: Iterable[DataFile]) -> None:
+    """Delete data files; one that cannot be deleted is logged, and left to the removal of orphans.
+
+    Args:
+        io: Of the table that they were written for.
+        files: Such that no snapshot names them, and none will.
+    """
+    for file in files:
+        try:
+            io.delete(file.file_path)
+        except OSError as problem:
+            log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)

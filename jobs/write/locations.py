@@ -26,10 +26,6 @@ def state_under(location: str, state: Path) -> bool:
     """Whether the state folder lies in a table's location, or is it: removing orphan files would take it away.
 
     Links are followed, as far as there are any.
-
-    Args:
-        location: Of the table, or of the warehouse.
-        state: The deployment's state folder; it need not exist.
     """
     folder = local_folder(location)
     if folder is None or not str(location):
@@ -38,12 +34,7 @@ def state_under(location: str, state: Path) -> bool:
 
 
 def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilError | None:
-    """The error for a state folder, or a prefix of a state store, that lies within a location; None if none does.
-
-    Args:
-        location: Of the table, or of the warehouse.
-        place: What the message calls it, a table or the warehouse.
-    """
+    """The error for a state folder, or a prefix of a state store, that lies within a location; None if none does."""
     store = settings.state_store.store if settings.state_store is not None else None
     if store is not None and _below(store, location):
         return FrazilError(

@@ -4,7 +4,7 @@ That decoder (0.12) gives every double as the nearest float: 0.1 as 0.1000000014
 manifests only partition values are doubles. Here such a field is read by its eight bytes, everything else as PyIceberg
 reads it.
 
-Relied upon, and pinned by `tests/unit/write/test_manifest_doubles.py`: `AvroFile` makes `reader` in its `__enter__`, a
+Relied upon, and pinned by `tests/unit/write/test_pyiceberg_files.py`: `AvroFile` makes `reader` in its `__enter__`, a
 `StructReader` whose `field_readers` are pairs of position and reader; `OptionReader.option`; `DoubleReader`.
 """
 
@@ -77,8 +77,6 @@ def exact_entries(
 
     Args:
         entries: All of the manifest, deleted ones too, as PyIceberg reads them.
-        spec: Of the manifest.
-        schema: Of the table.
     """
     if places := positions_of_type(DoubleType, spec, schema):
         doubles = [(place, spec.fields[place].source_id) for place in places]

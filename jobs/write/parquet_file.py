@@ -47,7 +47,7 @@ class FileLayout:
 
     @property
     def ordered_columns(self) -> list[str] | bool:
-        """Paths of the columns that may have statistics; True for all, see `jobs.write.uuid_columns`."""
+        """Paths of the columns that may have statistics; True for all, see `jobs.write.table_creation`."""
         if not any(isinstance(leaf.kind, UUIDType) for leaf in self.columns):
             return True
         return [leaf.path for leaf in self.columns if not isinstance(leaf.kind, UUIDType)]
@@ -57,8 +57,6 @@ class ParquetFile:
     """An open data file. Not for more than one thread.
 
     Args:
-        layout: Schema and settings.
-        io: Where the table's files are.
         path: The location of the new file; nothing may be there.
         partition: The partition values of all its rows.
         dictionary: Paths of the columns to write with a dictionary.
@@ -157,12 +155,7 @@ class FileSizing:
     """Sizes as the table's properties ask for, learning from what is written how far rows shrink.
 
     Args:
-        metadata: The table.
         memory_budget: Bytes of Arrow that a task may keep; a row group takes at most a quarter of them.
-
-    Attributes:
-        group_bytes: Most bytes of Arrow in a row group.
-        group_rows: Most rows in a row group.
     """
 
     def __init__(self, metadata: TableMetadata, memory_budget: int) -> None:

@@ -33,9 +33,7 @@ class PartitionLimit:
 
     Attributes:
         position: Of the column, through structs, in the table's schema.
-        column: Its full name.
         field: The partition field, as `truncate[50]`.
-        kind: The column's type.
         least: In the form in which Arrow stores the column (of a decimal unscaled).
     """
 

@@ -75,7 +75,6 @@ def split_by_partition(
 
     Args:
         batch: Rows in the columns and types of `schema`, in its order.
-        spec: Its partition fields.
         schema: The schema, of which `spec` names the field ids.
 
     Returns:

@@ -52,9 +52,7 @@ def write_position_deletes(
 
     Args:
         metadata: The table's; the data files are of its current partition spec.
-        partition: Of all the data files.
         positions: By the path of a data file, ascending; at least one.
-        prefix: Start of the file's name.
 
     Returns:
         For a commit. Its bounds are whole paths: readers tell by them which data files it concerns.
@@ -103,10 +101,6 @@ def write_position_deletes(
 
 def read_position_deletes(io: FileIO, file: DataFile, wanted: Collection[str]) -> dict[str, Positions]:
     """The positions that a file tells of some data files, ascending; a data file without any is left out.
-
-    Args:
-        file: A Parquet file of deleted positions.
-        wanted: Paths of the data files.
 
     Raises:
         OSError, pa.ArrowException: The file is gone, or damaged.

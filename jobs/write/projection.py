@@ -35,13 +35,7 @@ class ProjectionError(FrazilError):
 
 
 class UnfitValueError(ProjectionError):
-    """A value that a column of the table cannot hold, though it holds others of that type.
-
-    Args:
-        error_class: Stable name of the reason.
-        path: The column.
-        message: The reason in a sentence.
-    """
+    """A value that a column of the table cannot hold, though it holds others of that type."""
 
     def __init__(self, error_class: str, path: str, message: str) -> None:
         super().__init__(message)
@@ -56,10 +50,8 @@ def projected(
 
     Args:
         values: None if the rows lack the column.
-        kind: The column's type.
         target: The column as Arrow has it.
         path: Its full name, for errors.
-        rows: How many.
         above: Rows that are null because something around the column is.
 
     Raises:

@@ -144,11 +144,8 @@ def new_data_file(
     """The descriptor of a Parquet data file, as a manifest entry of format v2 wants it.
 
     Args:
-        path: Full location.
-        size: Bytes of the file.
         partition: Values in Iceberg's internal form (days, microseconds, bytes), in the order of the spec's fields.
         spec_id: The partition spec that the values belong to.
-        statistics: What the Parquet footer says about its columns.
         content: Rows, or positions of deleted ones.
     """
     data_file = DataFile.from_args(

@@ -1,8 +1,8 @@
-"""FileIO with keys that a catalog hands out, which takes others from it before they end.
+"""FileIOs of a table's store: one that trusts the authorities of the settings, and one that renews its keys.
 
-Whoever holds a table for longer than its keys live, such as an audit that reads for hours, reads and writes on with it.
-Relied upon, and pinned by `tests/unit/write/test_renewed_file_io.py`: `PyArrowFileIO` asks its `fs_by_scheme` for each
-file that it opens, and makes a client of its properties by `_initialize_fs`.
+PyIceberg has no property for authorities. Relied upon, and pinned by `tests/unit/write/test_renewed_file_io.py`:
+`PyArrowFileIO` makes its client of S3 by `_initialize_s3_fs`, and PyArrow's `__reduce__` gives its arguments;
+`fs_by_scheme` is asked for each file that is opened, and `_initialize_fs` makes a client.
 """
 
 from __future__ import annotations
@@ -12,15 +12,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, S3FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from jobs.errors import first_line
+from jobs.errors import FrazilError, first_line
+from jobs.spec.catalog_properties import STORE_AUTHORITIES
 from jobs.write.file_access import KeyAge, keys_of
-from jobs.write.store_file_io import StoreFileIO
 
 log = logging.getLogger(__name__)
+
+
+class StoreFileIO(PyArrowFileIO):
+    """PyIceberg's FileIO, whose client of S3 trusts the authorities in the file of ``s3.ssl.cabundle`` alone."""
+
+    def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
+        made = super()._initialize_s3_fs(netloc)
+        named = self.properties.get(STORE_AUTHORITIES)
+        if not named:
+            return made
+        if not Path(str(named)).is_file():
+            raise FrazilError(
+                f"{STORE_AUTHORITIES}: {named} is no file on this machine.",
+                fix=f"name a file with certificates of authorities there, on each machine of tasks; catalog.properties."
+                f"{STORE_AUTHORITIES} in frazil.yaml",
+            )
+        options = made.__reduce__()[1][0]
+        return S3FileSystem(**{**options, "tls_ca_file_path": str(named)})
+
 
 PAUSE_SECONDS = 10.0
 """Between two attempts at renewal, for as long as the present keys may hold."""
@@ -32,7 +53,6 @@ class RenewedFileIO(StoreFileIO):
     Sent to another process it is a `StoreFileIO`, with the keys that it has.
 
     Args:
-        properties: As of `PyArrowFileIO`.
         load: Asks the catalog; gives the properties of the table's FileIO as they are now, or None if another table
             has its name.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -12,14 +12,25 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.types import UUIDType
 
 from jobs.errors import FrazilError
 from jobs.schema.column_names import name_problems, partition_names
-from jobs.write.uuid_columns import uuid_properties
+
+_SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-enabled.column")
+
+
+def uuid_properties(schema: Schema, given: Collection[str] = ()) -> dict[str, str]:
+    """The table properties by which compaction in Spark writes uuid columns as frazil does."""
+    ids = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, UUIDType)]
+    names = [schema.find_column_name(field_id) for field_id in ids]
+    wanted = [f"{switch}.{name}" for name in names for switch in _SWITCHES]
+    return {switch: "false" for switch in wanted if switch not in given}
+
 
 FORMAT_VERSION = "2"
 _NO_COLUMNS = Schema()
@@ -46,10 +57,6 @@ _PROPERTIES = {
 
 def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUMNS) -> dict[str, str]:
     """Properties of a new table: frazil's, and over them the spec's.
-
-    Args:
-        extra: The spec's.
-        schema: The table's.
 
     Raises:
         FrazilError: The spec asks for another format version, or another format of files.
@@ -81,19 +88,12 @@ def ensure_table(
     location: str | None = None,
     order: SortOrder = UNSORTED_SORT_ORDER,
 ) -> Table:
-    """Load a table, or create it and its namespace. Of several that try at once, all get the same table.
+    """Load a table, or create it and its namespace. Of several that try at once, all get the same table, as it is.
 
     Args:
-        catalog: The catalog.
         name: Full name, such as `orders.payments`.
-        schema: Of a new table; the catalog gives it new field ids.
-        spec: Of a new table, by the field ids of `schema`.
+        schema, spec, order: Of a new table; the ids of `spec` and `order` are those of `schema`.
         properties: Of a new table, such as `create_table_properties` makes.
-        location: Of a new table; the catalog's choice without it.
-        order: Of a new table, by the field ids of `schema`.
-
-    Returns:
-        The table as it is; one that was there already may differ from what is asked for.
 
     Raises:
         FrazilError: The name has no namespace, or the table is of another format version than 2, or would be one that
@@ -121,16 +121,7 @@ def ensure_table(
 
 
 def refuse_names(name: str, schema: Schema, spec: PartitionSpec) -> None:
-    """Refuse columns of a new table on whose names' account it could not be read or written.
-
-    Args:
-        name: Of the table.
-        schema: Its columns.
-        spec: Its partition fields, by the field ids of `schema`.
-
-    Raises:
-        FrazilError: There are some.
-    """
+    """Refuse columns of a new table on whose names' account it could not be read or written."""
     if problems := [why for _, why in name_problems(schema, partition_names(schema, [spec]))]:
         raise FrazilError(
             f"table {name} cannot be made: {'; '.join(problems)}.",
@@ -144,11 +135,7 @@ def _numbered(table: Table, name: str) -> Table:
 
 
 def refuse_format(metadata: TableMetadata, name: str) -> None:
-    """Refuse a table that frazil cannot commit to.
-
-    Raises:
-        FrazilError: It is of another format version than 2.
-    """
+    """Refuse a table that frazil cannot commit to."""
     if metadata.format_version < 2:
         # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
         raise FrazilError(

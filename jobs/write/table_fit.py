@@ -17,10 +17,6 @@ class TableFit:
 
     Whatever a commit would refuse is refused here.
 
-    Args:
-        schema: The table's schema.
-        spec: The partition spec that its new files have.
-
     Attributes:
         file_schema: The schema with the names used in files.
         target: Its Arrow schema, with Iceberg's field ids.

@@ -58,12 +58,7 @@ def is_as_made(metadata: TableMetadata, stream: str) -> bool:
 
 
 def differs(metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> bool:
-    """Whether a table has other columns or partitions than a new one would get; their ids do not count.
-
-    Args:
-        schema: Of a new table.
-        spec: Of a new table, by the ids of `schema`.
-    """
+    """Whether a table has other columns or partitions than a new one would get; their ids do not count."""
     return _told(metadata.schema(), metadata.spec()) != _told(schema, spec)
 
 

@@ -21,7 +21,6 @@ def sort_order(columns: Sequence[SortExpr], schema: Schema) -> SortOrder:
 
     Args:
         columns: As `jobs.spec.partitioning.sort_column_problems` lets them pass; none makes an unsorted table.
-        schema: The table's.
     """
     if not columns:
         return UNSORTED_SORT_ORDER

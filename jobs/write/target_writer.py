@@ -53,15 +53,12 @@ class _Destination:
 class TargetWriter:
     """Writes rows to new data files of a table and describes them for a commit. One per task and table; one thread.
 
-    Rows are kept as Arrow until a row group is full or the budget is used up, then the partition that holds most is
-    written. A file is opened only then, so partitions with few rows cost memory, not open files. At most `max_open`
-    files are open; to open one more, the largest is finished.
+    Rows are kept as Arrow until a row group is full or the budget is used up. Then the partition that holds most is
+    written, and only then its file is opened. To open more than `max_open` files, the largest is finished.
 
     Args:
-        metadata: The table as the task sees it: its current schema, default partition spec, properties and location.
-        io: Where its files are.
+        metadata: The table as the task sees it.
         file_prefix: Start of the file names, such as the batch and the task's attempt.
-        max_open: Most files open at once.
         memory_budget: Most bytes of rows kept, as Arrow counts them. One batch in work comes on top.
 
     Raises:

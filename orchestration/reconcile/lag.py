@@ -10,7 +10,7 @@ from jobs.commit.stamp_history import as_written, history
 from jobs.publish.main_freshness import MainFreshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
-from jobs.stream.settled_time import settled_through
+from jobs.stream.completeness import settled_through
 from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Offsets
 

@@ -14,7 +14,7 @@ from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
 from jobs.local_registry.registry import LocalRegistry
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
-from jobs.stream.registry_watch import RegistryWatch
+from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.ports import free_ports
 from jobs.system.processes import wait_until_dead

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from jobs.commit.kept_history import NoHistoryError
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.orphan_removal import list_files
+from jobs.stream.takeover import NoHistoryError
 from jobs.system.processes import session_members
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, rest_settings, with_jars
@@ -32,6 +32,7 @@ from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

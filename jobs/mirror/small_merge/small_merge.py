@@ -45,10 +45,10 @@ from jobs.mirror.small_merge.small_increment import small_increment
 from jobs.mirror.sorted_rows import sorted_rows
 from jobs.mirror.waiting_rows import named_keys, texts_of, with_first
 from jobs.write.data_file_rows import UnreadableFileError
+from jobs.write.file_access import delete_unreferenced
 from jobs.write.position_deletes import write_position_deletes
 from jobs.write.projection import ProjectionError
 from jobs.write.target_writer import TargetWriter
-from jobs.write.unreferenced_files import delete_unreferenced
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from jobs.publish.main_freshness import UNKNOWN, MainFreshness, main_freshness
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
-from jobs.stream.settled_time import settled_through
+from jobs.stream.completeness import settled_through
 from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.actual import QUIET_SECONDS
 from jobs.supervise.heartbeat import Heartbeat, Work

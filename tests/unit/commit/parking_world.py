@@ -7,9 +7,8 @@ from collections import Counter
 from typing import Any, cast
 
 from jobs.commit.errors import TableUnableError
-from jobs.commit.lost_letters import lost_letters
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.parked_places import parked_id, parked_places
+from jobs.commit.parked_places import lost_letters, parked_id, parked_places
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_history import history
 from jobs.errors import StreamStopped

@@ -28,10 +28,9 @@ from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.gone_tables import refuse_gone, reopened_where_dropped, without_dropped
 from jobs.stream.open_stream import OpenStream, known_targets
-from jobs.stream.parked_decisions import failed_before
 from jobs.stream.parked_tables import parked_where_refused, reopened_where_unable
 from jobs.stream.results import TaskResults
-from jobs.stream.second_run import table_as_decided, unknown_as_decided
+from jobs.stream.second_run import failed_before, table_as_decided, unknown_as_decided
 from jobs.task.tally import Tally
 from tests.unit.commit.protocol_pauses import Killed, pause
 from tests.unit.commit.protocol_world import DEAD, LATE_ID, PAIR, SCHEMAS, TABLE, Way, World

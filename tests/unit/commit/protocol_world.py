@@ -37,7 +37,7 @@ from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
-from jobs.task.unnamed_tables import UnnamedTable
+from jobs.task.needs import UnnamedTable
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from tests.helpers.memory_store import InMemoryStore

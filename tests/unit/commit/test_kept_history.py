@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from jobs.commit.kept_history import NoHistoryError, refuse_forgetful_catalog
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.rest_catalog import BoundedRestCatalog
+from jobs.stream.takeover import NoHistoryError, refuse_forgetful_catalog
 from tests.helpers.rest_catalog import RestStandIn
 from tests.helpers.rest_proxy import RestProxy, rest_proxy
 from tests.unit.commit.conftest import NAME

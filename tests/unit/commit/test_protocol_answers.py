@@ -25,8 +25,7 @@ from jobs.commit.errors import NothingToAcceptError, OffsetsLostError, RolledBac
 from jobs.commit.lineage import LINE_PROPERTY, extended_line
 from jobs.commit.named_tables import with_named_tables
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.restored import with_restored
-from jobs.commit.rollback import rollback
+from jobs.commit.rollback import rollback, with_restored
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import of_known_topics
 from jobs.operator import reset as reset_module

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.commit.offsets import Ranges, TopicPartition
 from jobs.schema.needs import Coordinates
-from jobs.task.unnamed_tables import UnnamedTable
+from jobs.task.needs import UnnamedTable
 from tests.helpers.targets import spec_with
 from tests.unit.commit.protocol_driver import Driver
 from tests.unit.commit.protocol_pauses import pause

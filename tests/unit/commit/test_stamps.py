@@ -1,17 +1,47 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.decided_names import (
+    MOST_CHARACTERS,
+    DecidedNames,
+    decided_names,
+    decided_properties,
+    pack_names,
+    unpack_names,
+)
+from jobs.commit.event_times import (
+    MOST_PERIODS,
+    NO_EVENTS,
+    EventCounts,
+    EventTimes,
+    PartitionTime,
+    pack_event_times,
+    unpack_event_times,
+)
+from jobs.commit.offsets import (
+    Gap,
+    OffsetRange,
+    TopicPartition,
+    describe_ranges,
+    from_spark_offsets,
+    pointwise_max,
+    spark_offsets,
+)
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp, property_key
-from tests.unit.commit.strategies import stamps
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.name_matching import NAME_MAPPING, Aliases, aliases_of
+from jobs.schema.parser import parse_schema
+from tests.unit.commit.strategies import event_counts, event_times, positions, stamps
 
 ONE = TopicPartition("payments", 0)
 NOW = 1_760_000_000_000
@@ -186,3 +216,133 @@ def test_another_format_is_refused(text: str) -> None:
 @given(st.from_regex(r"[a-z][a-z0-9_-]{0,62}", fullmatch=True), st.from_regex(r"[a-z][a-z0-9_-]{0,62}", fullmatch=True))
 def test_each_stream_has_a_property_of_its_own(one: str, other: str) -> None:
     assert (property_key(one) == property_key(other)) == (one == other)
+
+
+HOUR = 3_600_000
+
+
+@given(event_times)
+def test_what_is_packed_is_unpacked(times: EventTimes) -> None:
+    assert unpack_event_times(pack_event_times(times)) == times
+
+
+@given(event_counts, event_counts, event_counts)
+def test_parts_of_a_batch_add_up_in_any_order(one: EventCounts, two: EventCounts, three: EventCounts) -> None:
+    assert (one + two) + three == one + (two + three)
+    assert one + two == two + one
+    assert one + NO_EVENTS == one
+
+
+@given(st.dictionaries(st.integers(0, 10**4).map(lambda n: n * HOUR), st.integers(1, 10**6), max_size=200))
+def test_hours_of_late_rows_are_named_up_to_a_number_and_none_is_lost(periods: dict[int, int]) -> None:
+    bounded = EventCounts(periods=periods, others=3).bounded()
+    assert len(bounded.periods) <= MOST_PERIODS
+    assert sum(bounded.periods.values()) + bounded.others == sum(periods.values()) + 3
+    left = [rows for start, rows in periods.items() if start not in bounded.periods]
+    assert not left or max(left) <= min(bounded.periods.values())
+
+
+def test_a_topic_that_is_another_one_is_forgotten_and_the_watermark_stays() -> None:
+    old, other = TopicPartition("a", 0), TopicPartition("b", 0)
+    times = EventTimes("at", 50, 40, {old: PartitionTime(60, 1), other: PartitionTime(None, 2)}, 3)
+    assert times.without_topic("a") == EventTimes("at", 50, 40, {other: PartitionTime(None, 2)}, 3)
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@given(positions)
+def test_spark_offsets_round_trip(at: dict[TopicPartition, int]) -> None:
+    assert from_spark_offsets(spark_offsets(at)) == at
+
+
+def test_spark_offsets_are_in_the_form_that_spark_reads() -> None:
+    assert json.loads(spark_offsets({P1: 7, P0: 3})) == {"t": {"0": 3, "1": 7}}
+
+
+@given(st.lists(positions, max_size=4))
+def test_pointwise_max_is_the_least_upper_bound(many: list[dict[TopicPartition, int]]) -> None:
+    greatest = pointwise_max(many)
+    assert set(greatest) == {partition for each in many for partition in each}
+    assert all(greatest[p] == max(each[p] for each in many if p in each) for p in greatest)
+
+
+def test_words() -> None:
+    assert str(P0) == "t-0"
+    assert str(Gap(P1, OffsetRange(3, 9))) == "topic t, partition 1, offsets [3, 9)"
+    many = {TopicPartition("t", n): OffsetRange(n, n + 1) for n in range(7)}
+    assert describe_ranges({P1: OffsetRange(3, 9), P0: OffsetRange(1, 2)}) == "t-0 [1, 2), t-1 [3, 9)"
+    assert describe_ranges(many).endswith("t-4 [4, 5) and 2 more")
+
+
+SCHEMA = iceberg_schema(parse_schema("id string, s struct<a int, b int>, l list<struct<x int>>, m map<string, int>"))
+IDS = sorted(SCHEMA.field_ids)
+names = st.lists(st.sampled_from(["id", "a", "b", "x", "s", "other", "der Name", "é", "long " * 30]), max_size=3)
+
+
+def entry(number: int, of: list[str], inner: list[Any]) -> dict[str, Any]:
+    return {"field-id": number, "names": of, "fields": inner}
+
+
+flat = st.lists(st.builds(entry, st.sampled_from(IDS), names, st.just([])), max_size=8)
+mappings = st.one_of(
+    st.none(),
+    flat.map(json.dumps),
+    st.builds(lambda outer, inner: json.dumps([entry(2, outer, inner)]), names, flat),
+)
+
+
+def matched(properties: Mapping[str, str]) -> Aliases:
+    return aliases_of(SCHEMA, properties, "n.t")
+
+
+def of(mapping: str | None) -> dict[str, str]:
+    return {"other": "property"} | ({} if mapping is None else {NAME_MAPPING: mapping})
+
+
+def carried(mapping: str | None) -> DecidedNames:
+    """As a stamp's JSON brings it to the second run."""
+    text = json.dumps(pack_names(decided_names(SCHEMA, mapping)))
+    assert len(text) <= 2 * MOST_CHARACTERS
+    found = unpack_names(json.loads(text))
+    assert found is not None
+    return found
+
+
+@given(mappings, mappings, st.lists(mappings, max_size=3))
+def test_a_second_run_matches_names_as_the_first(then: str | None, now: str | None, between: list[str | None]) -> None:
+    older = [of(each) for each in (*between, then)]
+    made = decided_properties(carried(then), SCHEMA, of(now), older)
+    assert matched(made) == matched(of(then))
+    assert made["other"] == "property"
+
+
+MANY = json.dumps([entry(1, [f"name {number}" for number in range(100)], [])])
+
+
+def test_very_many_names_are_a_digest_and_looked_for_where_they_stood() -> None:
+    names = carried(MANY)
+    assert isinstance(names, str) and len(names) == 16
+    asked: list[int] = []
+
+    def older() -> Iterator[Mapping[str, str]]:
+        for number, mapping in enumerate(("no mapping", None, MANY, "never asked for")):
+            asked.append(number)
+            yield of(mapping)
+
+    found = decided_properties(names, SCHEMA, of(None), older())
+    assert matched(found) == matched(of(MANY)) and asked == [0, 1, 2]
+    # What came since for other columns is no other mapping.
+    asked.clear()
+    more = json.dumps([*json.loads(MANY), entry(99, ["of a column that came since"], [])])
+    assert matched(decided_properties(names, SCHEMA, of(more), older())) == matched(of(MANY)) and asked == []
+    # Where nothing goes with it any more, the mapping stays as it is, and letters that are missing are told.
+    assert decided_properties(names, SCHEMA, of("[]"), [of(None)]) == of("[]")
+
+
+@pytest.mark.parametrize(
+    ("document", "found"), [(None, None), ({}, {}), ({"1": ["a"]}, {1: ("a",)}), ("ab", "ab"), (5, None)]
+)
+def test_what_a_stamp_says(document: Any, found: Any) -> None:
+    assert unpack_names(document) == found
+    assert pack_names(found) == (document if document != 5 else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -310,14 +309,6 @@ def test_credentials_for_the_files_are_renewed_while_a_driver_lives(target: Targ
     assert not target.renew_access(refused=True)
     assert target.table.io is not before
     assert target.table.metadata is metadata
-
-
-def test_credentials_are_renewed_in_the_middle_of_the_life_that_the_catalog_tells(target: Target) -> None:
-    before = target.table.io
-    for seconds, renewed in ((3600.0, False), (0.0, True)):
-        target.table.io.properties["s3.session-token-expires-at-ms"] = str(int((time.time() + seconds) * 1000))
-        target.renew_access()
-        assert (target.table.io is not before) == renewed
 
 
 def test_files_of_an_older_version_that_no_manifest_holds_are_written_again(catalog: SqlCatalog) -> None:

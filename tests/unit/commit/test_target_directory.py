@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_properties import stamp_properties
 from jobs.commit.stamps import Stamp
+from jobs.commit.target import stamp_properties
 from jobs.commit.target_directory import TargetDirectory, directory_key
 from jobs.schema.decoded_columns import properties_in_parts
 

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from jobs.catalog import connect_catalog
-from jobs.commit import commit_steps
+from jobs.commit import target as target_module
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.operations import ReplaceFiles
 from jobs.commit.proposals import ProposalOutcome
@@ -72,7 +72,7 @@ class AtStep:
 
     def __init__(self, name: str, action: Callable[[], object] | None = None) -> None:
         self.name, self.action, self.passed = name, action, False
-        self.before = (merging.step, commit_steps.step)
+        self.before = (merging.step, target_module.step)
 
     def __call__(self, name: str) -> None:
         if name == self.name and not self.passed:
@@ -82,11 +82,11 @@ class AtStep:
             self.action()
 
     def __enter__(self) -> AtStep:
-        merging.step = commit_steps.step = self
+        merging.step = target_module.step = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        merging.step, commit_steps.step = self.before
+        merging.step, target_module.step = self.before
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit import commit_steps
+from jobs.commit import target as target_module
 from jobs.commit.branch import on_branch
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append, ReplaceFiles
@@ -47,7 +47,7 @@ class AtStep:
 
     def __init__(self, name: str, action: Callable[[], object] | None = None) -> None:
         self.name, self.action, self.passed = name, action, False
-        self.before = (publishing.step, commit_steps.step, gated.step, remake.step, discarding.step)
+        self.before = (publishing.step, target_module.step, gated.step, remake.step, discarding.step)
 
     def __call__(self, name: str) -> None:
         if name == self.name and not self.passed:
@@ -57,11 +57,11 @@ class AtStep:
             self.action()
 
     def __enter__(self) -> AtStep:
-        publishing.step = commit_steps.step = gated.step = remake.step = discarding.step = self
+        publishing.step = target_module.step = gated.step = remake.step = discarding.step = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        publishing.step, commit_steps.step, gated.step, remake.step, discarding.step = self.before
+        publishing.step, target_module.step, gated.step, remake.step, discarding.step = self.before
 
 
 class BranchWorld:

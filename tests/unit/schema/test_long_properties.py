@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.property_limit import HIVE_LIMIT, property_limit
+from jobs.commit.operations import HIVE_LIMIT, property_limit
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts

@@ -16,7 +16,7 @@ from jobs.spec.kafka_options import KNOWN, connection_options, planner_options, 
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings, load_settings, secret_references
 from jobs.spec.validation import SpecError
-from jobs.stream.kafka_source import kafka_source_options
+from jobs.stream.query import kafka_source_options
 
 STREAM: dict[str, Any] = {
     "stream": "payments",

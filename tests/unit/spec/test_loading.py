@@ -20,7 +20,7 @@ from jobs.spec.source import Source, StartOffsets, StartTimestamp
 from jobs.spec.targets import MAIN_BRANCH
 from jobs.spec.trigger import Every
 from jobs.spec.validation import SpecError
-from jobs.stream.kafka_source import kafka_source_options
+from jobs.stream.query import kafka_source_options
 from tests.helpers.tasks import stream_spec
 
 # ruff: noqa: E501 (a table reads best with one case a line)

@@ -14,15 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from jobs.commit.changed_metadata import with_operation
-from jobs.commit.columns_operation import columns_operation
+from jobs.commit.opening_columns import columns_operation
+from jobs.commit.schema_operation import with_operation
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.decoded_columns import (
-    DecodedColumns,
-    decoded_columns,
-    decoded_properties,
-    properties_as_decided,
-)
+from jobs.schema.decoded_columns import DecodedColumns, decoded_columns, decoded_properties, properties_as_decided
 from jobs.schema.evolution import Evolution, judged
 from jobs.schema.needs import Coordinates, EvolutionPolicy, RecordNeed
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of

@@ -12,7 +12,7 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings, load_settings, secret_references
 from jobs.spec.validation import SpecError
-from jobs.stream.secret_watch import secret_files
+from jobs.stream.watches import secret_files
 from tests.helpers.spec_files import settings_of
 from tests.unit.spec.test_mirror import spec
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.errors import UnaccountedRecordsError
+from jobs.commit.errors import ToleranceError, UnaccountedRecordsError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
@@ -154,3 +154,23 @@ def test_a_batch_that_does_not_add_up_is_not_committed(
     assert one.files == []
     one.land()
     assert one.rows == [{"id": each, "site": "eu"} for each in "abc"]
+
+
+def test_a_batch_tells_how_many_records_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = EvolvingStream(tmp_path, columns="id string")
+    kafka: Any = one.runner._kafka
+    monkeypatch.setattr(kafka, "ends", lambda partitions: LogEnds({one.at: 3}, {one.at: 3}, {}))
+    one.log += [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}']
+    frame: Any = None
+    done = one.runner.run(frame, 0, {one.at: 2})
+    assert (done.counts.landed, done.lag) == (2, {one.at: 1})
+    assert one.runner.run(frame, 1, {one.at: 3}).lag == {one.at: 0}
+
+
+def test_a_stop_tells_that_the_record_is_not_put_into_the_topic_of_letters(tmp_path: Path) -> None:
+    letters = {"table": DEAD, "topic": {"name": "letters", "stops": True}}
+    one = EvolvingStream(tmp_path, more={"errors": {"tolerance": "none", "dead_letters": letters}})
+    with pytest.raises(
+        ToleranceError, match=r"It is not put into topic letters: topic\.stops has no effect any more\."
+    ):
+        one.land(b"no record")

@@ -19,16 +19,13 @@ from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
+from tests.helpers.stories import Killed, forget_records, killed_at
 
 TIMED: dict[str, Any] = {"transform": [{"compute": {"landed": "now()", "on_day": "current_date"}}]}
 RECORDS: list[dict[str, Any]] = [{"id": f"a{at}", "type": ["INS", "UPD", "DEL", "OWN"][at % 4]} for at in range(8)]
 FIRST = 1_790_000_000_123
 LATER = FIRST + 86_400_000
 _step = batch_commit.step
-
-
-class Killed(BaseException):
-    pass
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, at_ms: int) -> None:
@@ -111,16 +108,11 @@ def test_a_batch_that_no_table_has_is_planned_anew(tmp_path: Path, monkeypatch: 
     one = RoutedStream(tmp_path / "home", ROUTE, **TIMED)
     clock(monkeypatch, FIRST)
 
-    def dying(at: str) -> None:
-        if at == "before_commit":
-            raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(batch_commit, "step", dying)
+        killed_at(patch, batch_commit, "before_commit")
         with pytest.raises(Killed):
             one.land(*RECORDS)
-    for each in one.stream.folder.pending_records():
-        one.stream.folder.store.delete(each)
+    forget_records(one)
     clock(monkeypatch, LATER)
     two = RoutedStream(one.home, ROUTE, epoch=2, **TIMED)
     two.log = one.log

@@ -18,12 +18,6 @@ from jobs.stream import schema_evolution
 from jobs.stream.open_stream import OpenStream
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 HELD: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({"d": 123.5}, {"d": Decimal("123.50")}, []),
     ({"n": 2**40}, {"n": 2**40}, []),

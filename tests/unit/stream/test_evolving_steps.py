@@ -26,11 +26,6 @@ STEPS: dict[str, Any] = {
 COMPUTED = STEPS | {"transform": STEPS["transform"][:1]}
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def test_steps_add_columns_and_choose_rows_of_columns_that_no_file_declares(home: Path) -> None:
     one = EvolvingStream(home, columns="id string, n int, card string", more=STEPS)
     assert one.columns == {

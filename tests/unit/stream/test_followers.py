@@ -18,6 +18,7 @@ from jobs.verify.audit import audit
 from jobs.verify.audit_result import RouteAudit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+from tests.helpers.stories import Killed, killed_at
 
 FIXED: dict[str, Any] = {
     "by": "type",
@@ -213,24 +214,6 @@ def test_what_another_table_cannot_take_the_own_one_does_not_get(opened: Opened)
     audited(one)
 
 
-class KilledError(BaseException):
-    """Stands for a kill."""
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, name: str, nth: int = 1) -> None:
-    """Let a driver be killed at a step, when it comes to it for the nth time."""
-    met: list[str] = []
-
-    def met_step(step: str) -> None:
-        met.extend([step] if step == name else [])
-        if len(met) == nth:
-            met.append("")
-            raise KilledError
-
-    for module in (schema_evolution, follower_tables):
-        monkeypatch.setattr(module, "step", met_step)
-
-
 @pytest.mark.parametrize("route", [FIXED, NAMED], ids=["entries", "to"])
 @pytest.mark.parametrize(
     ("name", "nth", "done"),
@@ -250,8 +233,8 @@ def test_a_driver_killed_between_two_changes_leaves_what_the_next_one_finishes(
     one = begun(opened, route)
     one.produce("events", {"id": 4, "type": "INS", "p": {"a": 2, "b": 1}}, {"id": 5, "type": "DEL", "p": {"b": 2}})
     with monkeypatch.context() as patch:
-        killed_at(patch, name, nth)
-        with pytest.raises(KilledError):
+        killed_at(patch, (schema_evolution, follower_tables), name, nth)
+        with pytest.raises(Killed):
             one.land(1)
     names = [each.name for each in one.stream.spec.targets if each.role == "rows"]
     assert sum("b" in one.columns(each)["p"] for each in names) == done

@@ -17,6 +17,7 @@ from jobs.verify.audit import audit
 from jobs.verify.audit_result import RouteAudit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+from tests.helpers.stories import Killed, forget_records, killed_at
 
 ROUTE: dict[str, Any] = {
     "by": "type",
@@ -66,26 +67,17 @@ def test_a_table_that_is_altered_under_a_driver_gets_back_what_the_batch_at_hand
     audited(one)
 
 
-class KilledError(BaseException):
-    """Stands for a kill."""
-
-
 def half_landed(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> LaneStream:
     """A stream whose newest batch is in its own table alone, with no record of the rest."""
     one = opened()
     one.land()
     one.produce("events", {"id": 3, "type": "DEL", "p": {"a": 5}}, {"id": 4, "type": "DEL", "p": {"a": "x"}})
 
-    def met(name: str) -> None:
-        if name == "after_anchor_commit":
-            raise KilledError
-
     with monkeypatch.context() as patch:
-        patch.setattr(batch_commit, "step", met)
-        with pytest.raises(KilledError):
+        killed_at(patch, batch_commit, "after_anchor_commit")
+        with pytest.raises(Killed):
             one.land(1)
-    for each in one.stream.folder.pending_records():
-        one.stream.folder.store.delete(each)
+    forget_records(one)
     return one
 
 

@@ -17,8 +17,7 @@ from jobs.stream.parked_tables import reopened_where_unable
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
-from tests.helpers.routed_stream import ROUTE, RoutedStream
-from tests.unit.stream.test_parked_tables import (
+from tests.helpers.parking import (
     CHANGES,
     DEAD,
     DELETES,
@@ -31,6 +30,7 @@ from tests.unit.stream.test_parked_tables import (
     rows_of,
     unpark,
 )
+from tests.helpers.routed_stream import ROUTE, RoutedStream
 
 Refuse = Callable[..., None]
 

@@ -11,9 +11,8 @@ import pytest
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
+from tests.helpers.stories import audited
 
 ENTRIES: dict[str, Any] = {
     "by": "topic",
@@ -39,12 +38,6 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
 def rows(one: LaneStream, table: str) -> list[dict[str, Any]]:
     found = one.catalog.load_table(table).scan().to_arrow().sort_by("_kafka_offset").to_pylist()
     return [{key: value for key, value in row.items() if key[:6] != "_kafka"} for row in found]
-
-
-def audited(one: LaneStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.stream.spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def test_each_table_has_the_columns_that_it_keeps_and_evolution_brings_none_back(opened: Opened) -> None:

@@ -19,9 +19,8 @@ from jobs.spec.models import StreamSpec
 from jobs.stream import opening, schema_evolution
 from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
+from tests.helpers.stories import Killed, audited, killed_at
 
 BY_TOPIC: dict[str, Any] = {"by": "replace(_topic, '.', '_')", "to": "lake.{value}"}
 Opened = Callable[..., LaneStream]
@@ -40,12 +39,6 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 def at(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
-
-
-def audited(one: LaneStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.stream.spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def test_each_topic_has_a_table_with_the_columns_of_its_records(opened: Opened) -> None:
@@ -188,23 +181,6 @@ def test_a_table_that_is_there_is_taken_with_its_columns(opened: Opened) -> None
     assert one.letters() == {("a", 0): "wrong_type: needs string, found a whole number"}
 
 
-class KilledError(BaseException):
-    """Stands for a kill."""
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, nth: int = 1) -> None:
-    """Let a driver be killed at a step, when it comes to it for the nth time."""
-    met: list[str] = []
-
-    def met_step(step: str) -> None:
-        met.extend([step] if step == name else [])
-        if len(met) == nth:
-            met.append("")
-            raise KilledError
-
-    monkeypatch.setattr(module, "step", met_step)
-
-
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("name", ["before_schema_commit", "after_schema_commit"])
 def test_a_driver_killed_between_the_changes_of_two_tables_leaves_a_batch_that_runs_again(
@@ -216,7 +192,7 @@ def test_a_driver_killed_between_the_changes_of_two_tables_leaves_a_batch_that_r
     one.produce("b", {"id": "y", "more": "z"})
     with monkeypatch.context() as patch:
         killed_at(patch, schema_evolution, name, nth)
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             one.land(1)
     changed = [table for table in ("lake.a", "lake.b") if "more" in one.columns(table)]
     assert len(changed) == nth - (name == "before_schema_commit")
@@ -241,7 +217,7 @@ def test_a_driver_killed_between_the_commits_of_two_tables_leaves_each_record_in
     with monkeypatch.context() as patch:
         commit = OpenStream.commit
         patch.setattr(OpenStream, "commit", lambda self, target, *given: _commit(commit, self, target, table, given))
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             one.land(1)
     if lost:
         one.stream.folder.store.delete(one.stream.folder.pending(1))
@@ -261,7 +237,7 @@ def test_a_driver_killed_between_the_commits_of_two_tables_leaves_each_record_in
 
 def _commit(commit: Any, stream: OpenStream, target: Target, at_table: str, given: Any) -> Any:
     if target.name == at_table:
-        raise KilledError
+        raise Killed
     return commit(stream, target, *given)
 
 
@@ -280,7 +256,7 @@ def test_a_record_that_failed_by_its_own_tables_schema_fails_in_the_second_run_t
     with monkeypatch.context() as patch:
         commit = OpenStream.commit
         patch.setattr(OpenStream, "commit", lambda self, target, *given: _commit(commit, self, target, DEAD, given))
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             one.land()
     one.stream.folder.store.delete(one.stream.folder.pending(2))
     for table in ("lake.a", "lake.b"):
@@ -327,7 +303,7 @@ def test_steps_that_change_columns_make_each_table_of_what_its_own_records_decod
     with monkeypatch.context() as patch:
         commit = OpenStream.commit
         patch.setattr(OpenStream, "commit", lambda self, target, *given: _commit(commit, self, target, "lake.b", given))
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             one.land(1)
     one.stream.folder.store.delete(one.stream.folder.pending(1))
     after = opened(epoch=2, **steps)

@@ -15,6 +15,7 @@ from jobs.schema.decoded_columns import decoded_property
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.stream import schema_evolution
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
+from tests.helpers.stories import Killed
 
 ROUTE: dict[str, Any] = {"by": "topic", "to": "lake.{value}"}
 STEPS: dict[str, Any] = {"transform": [{"rename": {"id": "key"}}, {"where": "key <> 'skip'"}, {"drop": ["secret"]}]}
@@ -106,10 +107,6 @@ def test_a_table_of_which_the_newest_batch_had_no_records_keeps_the_names_of_its
     assert world.rows("lake.b") == before
 
 
-class KilledError(BaseException):
-    """Stands for a kill."""
-
-
 @pytest.mark.parametrize("passed_over", [False, True])
 def test_decoded_columns_that_a_stamp_names_stay_with_a_table_that_is_altered_and_landed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passed_over: bool
@@ -129,7 +126,7 @@ def test_decoded_columns_that_a_stamp_names_stay_with_a_table_that_is_altered_an
     one.produce("b", {"id": "later", "last": 1})
     with monkeypatch.context() as patch:
         patch.setattr(schema_evolution, "step", _killed)
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             one.land(3)
     assert "last" in one.columns("lake.b")
     world.roll_back("lake.b")
@@ -144,7 +141,7 @@ def test_decoded_columns_that_a_stamp_names_stay_with_a_table_that_is_altered_an
 
 def _killed(step: str) -> None:
     if step == "after_schema_commit":
-        raise KilledError
+        raise Killed
 
 
 def test_a_table_with_columns_of_its_own_that_has_lost_the_decoded_ones_stops_the_stream(

@@ -23,6 +23,7 @@ from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
+from tests.helpers.stories import Killed, audited, forget_records, killed
 
 BASE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATE = f"{SINK}_late"
@@ -95,12 +96,6 @@ class LateStream(RoutedStream):
             if greatest is not None:
                 bound = greatest - timedelta(minutes=GRACE)
         return found
-
-
-def audited(one: RoutedStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 @pytest.mark.parametrize("late", ["table", "dead_letter", "land"])
@@ -184,10 +179,6 @@ def test_a_table_that_lacks_a_column_of_the_rows_is_refused(tmp_path: Path) -> N
         LateStream(tmp_path / "home", "table", epoch=2)
 
 
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
 CASES: list[tuple[str, Mapping[str, Any] | None, str]] = [
     ("table", None, DEAD),
     ("table", None, LATE),
@@ -213,16 +204,12 @@ def test_a_second_run_decides_the_same(
     one = LateStream(tmp_path / "home", late, route)
     one.land(*first)
 
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
-
     monkeypatch.setattr(one.stream.targets[killed_at], "land", killed)
     with pytest.raises(Killed):
         # One that fails, so that every table has rows of the batch.
         one.land(*second, {"id": None, "at": None}, batch=1)
     if not recorded:
-        for record in one.stream.folder.pending_records():
-            one.stream.folder.store.delete(record)
+        forget_records(one)
     after = LateStream(tmp_path / "home", late, route, epoch=2)
     after.log = one.log
     assert after.stream.recovered == int(recorded)

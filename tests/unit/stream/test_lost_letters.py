@@ -12,9 +12,8 @@ from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
+from tests.helpers.parking import DEAD, DELETES, again, audited, dropped, head, records, replayed, roll_back
 from tests.helpers.routed_stream import RoutedStream
-from tests.unit.stream.test_parked_answers import head, roll_back
-from tests.unit.stream.test_parked_tables import DEAD, DELETES, again, audited, dropped, records, replayed
 
 GONE = (
     f"dead letters that hold rows of table {DELETES}, parked, are gone: the dead letters were dropped, or rolled back"

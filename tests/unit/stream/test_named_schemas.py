@@ -20,7 +20,7 @@ from jobs.formats.registry_wire import KEY_HEADER, VALUE_HEADER
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.kafka.topic_sample import SampleRecord
 from jobs.schema.iceberg_schema import with_null
-from jobs.stream.named_schemas import Part, named_rows
+from jobs.stream.first_records import Part, named_rows
 from tests.helpers.lane_stream import DEAD, LaneStream, Log
 from tests.helpers.registry_server import RegistryServer, serving
 

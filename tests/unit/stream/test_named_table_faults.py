@@ -19,13 +19,10 @@ from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import COLUMNS, RoutedStream
+from tests.helpers.stories import Killed, forget_records, killed, killed_at
 
 NAMED: dict[str, Any] = {"by": "type", "to": "events.{value}"}
 WIDER = {"value": "json", "schema": f"{COLUMNS}, m int"}
-
-
-class KilledError(BaseException):
-    """Stands for a kill."""
 
 
 def record(kind: str, number: int = 0) -> dict[str, Any]:
@@ -47,9 +44,6 @@ def answer(one: RoutedStream, given: Answer) -> dict[str, Any]:
 def kill_at_commit(one: RoutedStream, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the next commit to a target be that of a driver that is killed before it."""
     run = one.runner._run_tasks
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise KilledError
 
     def armed(*arguments: Any) -> Any:
         if name in one.stream.targets:
@@ -83,12 +77,8 @@ def test_an_empty_table_that_a_killed_driver_made_is_made_as_the_file_declares_n
     one = RoutedStream(home, route)
     one.land(record("a"))
 
-    def killed(name: str) -> None:
-        if name == "after_new_tables":
-            raise KilledError
-
-    monkeypatch.setattr(new_tables, "step", killed)
-    with pytest.raises(KilledError):
+    killed_at(monkeypatch, new_tables, "after_new_tables")
+    with pytest.raises(Killed):
         one.land(record("b"), batch=1)
     monkeypatch.undo()
     for name in (SINK, "events.a"):
@@ -116,7 +106,7 @@ def test_a_record_of_which_nothing_landed_is_dropped_where_a_table_of_it_is_gone
     one = RoutedStream(home, route)
     one.land(record("a"))
     kill_at_commit(one, monkeypatch, SINK)
-    with pytest.raises(KilledError):
+    with pytest.raises(Killed):
         one.land(record("b"), record("a", 1), batch=1)
     monkeypatch.undo()
     one.catalog.drop_table("events.b")
@@ -133,11 +123,10 @@ def test_a_table_that_is_begun_anew_does_not_hold_up_what_another_lacks(
     one = RoutedStream(home, NAMED)
     one.land(record("a"), record("b"))
     kill_at_commit(one, monkeypatch, "events.a")
-    with pytest.raises(KilledError):
+    with pytest.raises(Killed):
         one.land(record("b", 1), record("a", 1), batch=1)
     monkeypatch.undo()
-    for each in one.stream.folder.pending_records():
-        one.stream.folder.store.delete(each)
+    forget_records(one)
     one.catalog.drop_table("events.b")
     answer(one, Answer(recreated_table="events.b"))
     after = again(one, home, NAMED, 9)

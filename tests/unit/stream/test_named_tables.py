@@ -17,10 +17,9 @@ from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.reset import move_positions
 from jobs.stream import new_tables
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
+from tests.helpers.stories import Killed, audited, forget_records, killed, killed_at
 
 DEAD = f"{SINK}_dead"
 NAMED: dict[str, Any] = {"by": "type", "to": "events.{value}"}
@@ -28,13 +27,6 @@ NAMED: dict[str, Any] = {"by": "type", "to": "events.{value}"}
 
 def record(kind: str | None, number: int = 0) -> dict[str, Any]:
     return {"id": f"{kind}-{number}", "type": kind, "n": number}
-
-
-def audited(one: RoutedStream) -> None:
-    spec = one.stream.spec.model_copy()
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def reasons(one: RoutedStream) -> dict[int, str]:
@@ -160,10 +152,6 @@ def test_topics_by_pattern_have_a_table_each(tmp_path: Path) -> None:
     audited(one)
 
 
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
 @pytest.mark.parametrize("at", ["before_new_tables", "after_new_tables"])
 @pytest.mark.parametrize("comes_again", [True, False])
 def test_killed_while_tables_are_made_the_next_run_takes_them_as_they_are(
@@ -172,11 +160,7 @@ def test_killed_while_tables_are_made_the_next_run_takes_them_as_they_are(
     one = RoutedStream(tmp_path / "home", NAMED)
     one.land(record("a"))
 
-    def killed(name: str) -> None:
-        if name == at:
-            raise Killed
-
-    monkeypatch.setattr(new_tables, "step", killed)
+    killed_at(monkeypatch, new_tables, at)
     with pytest.raises(Killed):
         one.land(record("b"), record("c"), batch=1)
     monkeypatch.undo()
@@ -204,9 +188,6 @@ def test_a_batch_with_new_tables_that_a_crash_left_in_some_is_completed_in_the_o
     one.land(record("a"))
     run = one.runner._run_tasks  # pyright: ignore[reportPrivateUsage]
 
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
-
     def armed(*args: Any) -> Any:
         if killed_at in one.stream.targets:
             monkeypatch.setattr(one.stream.targets[killed_at], "land", killed)
@@ -216,8 +197,7 @@ def test_a_batch_with_new_tables_that_a_crash_left_in_some_is_completed_in_the_o
     with pytest.raises(Killed):
         one.land(record("b"), record("c"), record("beyond the limit"), record("d"), record("a", 1), batch=1)
     if not recorded:
-        for each in one.stream.folder.pending_records():
-            one.stream.folder.store.delete(each)
+        forget_records(one)
     after = RoutedStream(tmp_path / "home", route, epoch=2)
     after.log = one.log
     assert set(after.spec.named_tables) == {"events.a", "events.b", "events.c"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,38 +10,26 @@ from jobs.commit.errors import NothingToAcceptError, RolledBackError, TableGoneE
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.parked_target import parked_target
-from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import history
 from jobs.operator.accept import Answer, record_answer
 from tests.helpers.evolving_stream import SINK
-from tests.helpers.routed_stream import RoutedStream
-from tests.unit.stream.test_parked_tables import (
+from tests.helpers.parking import (
     CHANGES,
     DEAD,
     DELETES,
     PARK,
     again,
+    answered,
     audited,
     dropped,
+    head,
     records,
     replayed,
+    roll_back,
     rows_of,
     unpark,
 )
-
-
-def answered(one: RoutedStream, answer: Answer, kafka: Any = None) -> dict[str, Decision]:
-    return record_answer(one.spec, one.settings, lambda: kafka or pytest.fail("none is asked"), answer, "ada: why")
-
-
-def head(one: RoutedStream, table: str) -> int:
-    snapshot = one.catalog.load_table(table).current_snapshot()
-    assert snapshot is not None
-    return snapshot.snapshot_id
-
-
-def roll_back(one: RoutedStream, table: str, to: int) -> None:
-    one.catalog.load_table(table).manage_snapshots().set_current_snapshot(snapshot_id=to).commit()
+from tests.helpers.routed_stream import RoutedStream
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one is parked", "two are"])

@@ -12,8 +12,9 @@ from pyiceberg.transforms import TruncateTransform
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.errors import StreamStopped
 from tests.helpers.evolving_stream import SINK
+from tests.helpers.parking import CHANGES, DEAD, DELETES, PARK, Killed, again, audited, replayed, unpark
+from tests.helpers.parking import killed as kill
 from tests.helpers.routed_stream import ROUTE, RoutedStream
-from tests.unit.stream.test_parked_tables import CHANGES, DEAD, DELETES, PARK, audited, replayed, unpark
 
 LEAST = -(2**31)
 """Cut to fifties it has no place in 32 bits."""
@@ -34,21 +35,8 @@ BATCH = [
 ]
 
 
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
-def again(one: RoutedStream, epoch: int, route: dict[str, Any]) -> RoutedStream:
-    after = RoutedStream(one.home, route, epoch=epoch)
-    after.log = list(one.log)
-    return after
-
-
 def killed(one: RoutedStream, *tables: str, lost: bool) -> None:
     """The driver is killed at its first commit to one of the tables; whether its pending record is lost as well."""
-
-    def kill(*_: Any, **__: Any) -> int:
-        raise Killed
 
     for name in tables:
         one.stream.targets[name]._commit_once = kill  # type: ignore[assignment]

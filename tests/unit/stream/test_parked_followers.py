@@ -7,22 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.types import LongType
 
 from jobs.commit.errors import SchemaChangeError, TableUnableError
-from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
-from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import dry_run, replay
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
+from jobs.replay.run import dry_run
 from orchestration.cli.schema.tables import followers_of
 from orchestration.cli.validate.table_checks import check_followers
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+from tests.helpers.parking import Killed, audited, killed, replayed, unpark
+from tests.helpers.parking import lane_offsets as offsets
+from tests.helpers.parking import lane_parked as parked
+from tests.helpers.parking import lane_waiting as waiting
 from tests.unit.stream.test_followers import EVENTS, NAMED, logged
 
 CHANGES, DELETES, UPDATES = "lake.changes", "lake.deletes", "lake.updates"
@@ -55,36 +52,6 @@ def begun(opened: Opened, route: dict[str, Any] = PARK) -> LaneStream:
     one = opened(route=route, log=logged(*FIRST))
     one.land()
     return one
-
-
-def offsets(one: LaneStream) -> dict[str, list[int]]:
-    return {name: [each[2] for each in places] for name, places in one.placed().items()}
-
-
-def waiting(one: LaneStream, table: str) -> list[int]:
-    rows = one.catalog.load_table(DEAD).scan().to_arrow().to_pylist()
-    return sorted(each["offset"] for each in rows if each["target"] == table)
-
-
-def parked(one: LaneStream) -> set[str]:
-    newest = history(one.catalog.load_table(OWN).metadata, "shop").newest
-    assert newest is not None
-    return set(newest.parked)
-
-
-def unpark(one: LaneStream, table: str) -> None:
-    record_answer(one.spec, one.settings, lambda: pytest.fail("no broker is asked"), Answer(unpark=table), "ada: back")
-
-
-def replayed(one: LaneStream) -> ReplayResult:
-    return replay(one.spec, one.settings, one.catalog, ReplayRequest())
-
-
-def audited(one: LaneStream, *, gone: str | None = None) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.stream.spec, one.settings, one.catalog, full=True)
-    problems = [each for each in found.problems if not (each.kind == "not_counted" and each.table == gone)]
-    assert not problems and not found.pending, (problems, found.pending)
 
 
 def changed_type(one: LaneStream, table: str) -> None:
@@ -128,20 +95,6 @@ def test_the_own_table_evolves_while_one_that_is_gone_is_parked_and_it_catches_u
     rows = third.catalog.load_table(UPDATES).scan().to_arrow().to_pylist()
     assert {row["id"]: row["more"] for row in rows} == {3: None, 6: 3.0, 7: None}
     assert replayed(third).replayed == 0
-    audited(third)
-
-
-def test_one_that_is_gone_for_good_is_made_anew_with_the_own_tables_columns(opened: Opened) -> None:
-    one = begun(opened)
-    one.catalog.drop_table(DELETES)
-    after = opened(20)
-    after.produce("events", *SECOND)
-    after.land()
-    unpark(after, DELETES)
-    assert after.columns(DELETES) == {"id": "long", "type": "string"}, "those that the route chooses"
-    third = opened(40)
-    replayed(third)
-    assert offsets(third) == {CHANGES: [0, 2, 3, 5], UPDATES: [2, 5], DELETES: [1, 4], DEAD: [1, 4]}
     audited(third)
 
 
@@ -193,15 +146,10 @@ def test_one_that_cannot_take_the_columns_of_the_own_table_is_parked(opened: Ope
     audited(third)
 
 
-@pytest.mark.parametrize("killed", ["before_parking", "between_parking", "after_parking"])
-def test_killed_while_it_is_parked_for_its_columns(
-    opened: Opened, killed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Killed(BaseException):
-        pass
-
+@pytest.mark.parametrize("at", ["before_parking", "between_parking", "after_parking"])
+def test_killed_while_it_is_parked_for_its_columns(opened: Opened, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(name: str) -> None:
-        if name == killed:
+        if name == at:
             raise Killed
 
     one = begun(opened)
@@ -214,53 +162,13 @@ def test_killed_while_it_is_parked_for_its_columns(
     monkeypatch.undo()
     monkeypatch.setattr("jobs.stream.first_records.read_sample", one._sample)
     after = opened(10)
-    if killed != "after_parking":
+    if at != "after_parking":
         with pytest.raises(TableUnableError):
             after.land()
         after = opened(20)
     after.land()
     assert waiting(after, UPDATES) == [5] and offsets(after)[CHANGES] == [0, 2, 3, 5]
     audited(after)
-
-
-def test_one_whose_alteration_the_catalog_refuses_is_parked(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = SqlCatalog.commit_table
-
-    def refused(self: SqlCatalog, table: Any, *given: Any) -> Any:
-        if table.name() == ("lake", "updates"):
-            raise ForbiddenError("user frazil may not write")
-        return commit(self, table, *given)
-
-    one = begun(opened)
-    monkeypatch.setattr(SqlCatalog, "commit_table", refused)
-    one.produce("events", *SECOND)
-    with pytest.raises(TableUnableError, match=f"{UPDATES} takes no commits, and is parked"):
-        one.land(1)
-    after = opened(20)
-    after.land()
-    assert waiting(after, UPDATES) == [5] and offsets(after) == {
-        CHANGES: [0, 2, 3, 5],
-        DELETES: [1, 4],
-        UPDATES: [2],
-        DEAD: [5],
-    }
-    monkeypatch.setattr(SqlCatalog, "commit_table", commit)
-    unpark(after, UPDATES)
-    third = opened(40)
-    assert replayed(third).replayed == 1
-    audited(third)
-
-
-def test_without_park_it_stops_the_stream_as_ever(opened: Opened) -> None:
-    one = begun(opened, PLAIN)
-    changed_type(one, UPDATES)
-    with pytest.raises(SchemaChangeError, match=f"its further table {UPDATES} cannot take the columns"):
-        opened(5, PLAIN)
-    one.stream.targets[UPDATES].read()
-    one.produce("events", *SECOND)
-    with pytest.raises(SchemaChangeError, match="cannot take the columns"):
-        one.land(1)
-    assert parked(one) == set()
 
 
 def test_one_that_the_stream_does_not_know_yet_stops_it(opened: Opened) -> None:
@@ -278,18 +186,12 @@ LEAST = -(2**63)
 
 @pytest.mark.parametrize("there", [False, True], ids=["gone", "it takes no commits"])
 def test_records_that_it_could_not_hold_are_letters_once_though_all_else_is_lost(opened: Opened, there: bool) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(*_: Any, **__: Any) -> int:
-        raise Killed
-
     cut = {"partition_by": ["truncate(50, id)"]}
     route = {**PARK, "tables": [each | cut if each["table"] == UPDATES else each for each in PARK["tables"]]}
     one = begun(opened, route)
     one.produce("events", {"id": LEAST, "type": "UPD"}, {"id": 5, "type": "UPD"}, b"none")
     for name in (CHANGES, UPDATES, DEAD):
-        one.stream.targets[name]._commit_once = kill  # type: ignore[assignment]
+        one.stream.targets[name]._commit_once = killed  # type: ignore[assignment]
     with pytest.raises(Killed):
         one.land(1)
     one.stream.folder.store.delete(one.stream.folder.pending(one.stream.epoch))

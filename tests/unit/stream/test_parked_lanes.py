@@ -13,7 +13,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from jobs.commit.errors import SchemaChangeError, TableUnableError
-from jobs.commit.stamp_history import history
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.tally import tally_dead_letters
@@ -21,11 +20,12 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.operator.accept import Answer, record_answer
 from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import dry_run, replay
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
-from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log
+from jobs.replay.run import dry_run
+from tests.helpers.lane_stream import DEAD, LaneStream, Log
+from tests.helpers.parking import Killed, audited, killed, replayed
+from tests.helpers.parking import lane_offsets as offsets
+from tests.helpers.parking import lane_parked as parked
+from tests.helpers.parking import lane_waiting as waiting
 
 A, B = "lake.a", "lake.b"
 PARK: dict[str, Any] = {"by": "topic", "to": "lake.{value}", "on_table_error": "park"}
@@ -35,10 +35,6 @@ FILED: dict[str, Any] = {
     "on_table_error": "park",
 }
 Opened = Callable[..., LaneStream]
-
-
-class Killed(BaseException):
-    """The driver's process was killed here."""
 
 
 @pytest.fixture
@@ -59,35 +55,9 @@ def begun(opened: Opened, route: dict[str, Any] = PARK, **more: Any) -> LaneStre
     return one
 
 
-def offsets(one: LaneStream) -> dict[str, list[int]]:
-    return {name: [each[2] for each in places] for name, places in one.placed().items()}
-
-
-def waiting(one: LaneStream, table: str) -> list[int]:
-    rows = one.catalog.load_table(DEAD).scan().to_arrow().to_pylist()
-    return sorted(each["offset"] for each in rows if each["target"] == table)
-
-
-def parked(one: LaneStream) -> set[str]:
-    newest = history(one.catalog.load_table(OWN).metadata, "shop").newest
-    assert newest is not None
-    return set(newest.parked)
-
-
 def unpark(one: LaneStream, table: str) -> None:
     kafka: Any = SimpleNamespace(state=lambda source: one.state)
     record_answer(one.spec, one.settings, lambda: kafka, Answer(unpark=table), "ada: it is back")
-
-
-def replayed(one: LaneStream) -> ReplayResult:
-    return replay(one.spec, one.settings, one.catalog, ReplayRequest())
-
-
-def audited(one: LaneStream, *, gone: str | None = None) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.stream.spec, one.settings, one.catalog, full=True)
-    problems = [each for each in found.problems if not (each.kind == "not_counted" and each.table == gone)]
-    assert not problems and not found.pending, (problems, found.pending)
 
 
 def refuses_commits(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
@@ -198,14 +168,11 @@ def test_one_that_is_put_back_keeps_what_it_has_and_needs_a_column_for_what_came
 @pytest.mark.parametrize("lost", [False, True], ids=["recorded", "its record is lost"])
 @pytest.mark.parametrize("lacking", [(A,), (A, B), (A, B, DEAD)], ids=["it lacks the batch", "another", "all"])
 def test_a_batch_that_it_lacks_becomes_letters(opened: Opened, lacking: tuple[str, ...], lost: bool) -> None:
-    def kill(*_: Any, **__: Any) -> int:
-        raise Killed
-
     one = begun(opened)
     one.produce("a", {"id": 3}, b"none", {"id": 5})
     one.produce("b", {"name": "y"}, b"none")
     for name in lacking:
-        one.stream.targets[name]._commit_once = kill  # type: ignore[assignment]
+        one.stream.targets[name]._commit_once = killed  # type: ignore[assignment]
     with pytest.raises(Killed):
         one.land(1)
     if lost:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,21 +12,10 @@ from jobs.errors import StreamStopped
 from jobs.operator.accept import Answer, record_answer
 from jobs.stream.previous_targets import previous_stamps
 from tests.helpers.evolving_stream import SINK
+from tests.helpers.parking import CHANGES, DELETES, PARK, Killed, again, killed, records
 from tests.helpers.routed_stream import ROUTE, RoutedStream
 
-CHANGES, DELETES, ELSEWHERE = "orders.changes", "orders.deletes", "orders.elsewhere"
-PARK: dict[str, Any] = {**ROUTE, "on_table_error": "park"}
-KINDS = ["INS", "UPD", "DEL", "OWN", "other"]
-
-
-def records(first: int) -> list[dict[str, Any]]:
-    return [{"id": f"a{at}", "type": KINDS[at % 5], "n": at} for at in range(first, first + 5)]
-
-
-def again(one: RoutedStream, epoch: int, route: dict[str, Any]) -> RoutedStream:
-    after = RoutedStream(one.home, route, epoch=epoch)
-    after.log = list(one.log)
-    return after
+ELSEWHERE = "orders.elsewhere"
 
 
 def parked(home: Path, table: str = DELETES) -> RoutedStream:
@@ -63,16 +51,9 @@ def test_a_file_that_names_a_parked_table_no_more_lacks_nothing_of_the_newest_ba
     assert after.letters_for(DELETES) == [1, 2, 6, 7, 11, 12], "they wait, as they are"
 
 
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
 def test_a_table_is_not_unparked_while_another_one_lacks_the_newest_batch(tmp_path: Path) -> None:
     one = parked(tmp_path / "home", CHANGES)
     one.catalog.rename_table(ELSEWHERE, CHANGES)
-
-    def killed(*_: Any, **__: Any) -> int:
-        raise Killed
 
     # The coordinator has the batch, and so have the letters; the pending record names what the other table lacks.
     one.stream.targets[DELETES]._commit_once = killed  # type: ignore[assignment]

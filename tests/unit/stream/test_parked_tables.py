@@ -11,71 +11,24 @@ from jobs.commit.errors import CommitDeniedError, NothingToAcceptError, TableUna
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.deadletter.parked_letters import TABLE_PARKED
 from jobs.operator.accept import Answer, record_answer
-from jobs.replay.request import ReplayRequest
-from jobs.replay.result import ReplayResult
-from jobs.replay.run import replay
 from jobs.stream.parked_tables import reopened_where_unable
 from jobs.stream.retry import is_unavailable
-from jobs.verify.audit import audit
-from jobs.verify.audit_result import StreamAudit
-from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
-from tests.helpers.routed_stream import ROUTE, RoutedStream
-
-CHANGES, DELETES, DEAD = "orders.changes", "orders.deletes", f"{SINK}_dead"
-PARK: dict[str, Any] = {**ROUTE, "on_table_error": "park"}
-# What each comes to: UPD goes to both tables.
-KINDS = ["INS", "UPD", "DEL", "OWN", "other"]
-
-
-def records(first: int, count: int = 5) -> list[dict[str, Any]]:
-    return [{"id": f"a{at}", "type": KINDS[at % 5], "n": at} for at in range(first, first + count)]
-
-
-def again(one: RoutedStream, epoch: int, route: dict[str, Any] | None = None) -> RoutedStream:
-    """The next driver of the stream, with the same topic."""
-    after = RoutedStream(one.home, route or PARK, epoch=epoch)
-    after.log = list(one.log)
-    return after
-
-
-def unpark(one: RoutedStream, table: str) -> None:
-    record_answer(one.spec, one.settings, lambda: pytest.fail("no broker is asked"), Answer(unpark=table), "ada: back")
-
-
-def replayed(one: RoutedStream) -> ReplayResult:
-    return replay(one.spec, one.settings, one.catalog, ReplayRequest())
-
-
-def audited(one: RoutedStream, *, gone: str | None = None) -> StreamAudit:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.spec, one.settings, one.catalog, full=True)
-    problems = [each for each in found.problems if not (each.kind == "not_counted" and each.table == gone)]
-    assert not problems and not found.pending, (problems, found.pending)
-    return found
-
-
-def landed(*offsets: int) -> dict[str, list[int]]:
-    """Where records of these offsets belong, those that no table takes among the dead letters."""
-    found: dict[str, list[int]] = {}
-    for offset in offsets:
-        kind = KINDS[offset % 5]
-        for name, kinds in {CHANGES: ("INS", "UPD"), DELETES: ("DEL", "UPD"), SINK: ("OWN",), DEAD: ("other",)}.items():
-            if kind in kinds:
-                found.setdefault(name, []).append(offset)
-    return found
-
-
-def rows_of(one: RoutedStream) -> dict[str, list[int]]:
-    return {name: offsets for name, offsets in one.placed().items() if name != DEAD}
-
-
-def dropped(home: Path) -> RoutedStream:
-    """A stream that has landed once, and one of whose tables was dropped then."""
-    one = RoutedStream(home, PARK)
-    one.land(*records(0))
-    one.catalog.drop_table(DELETES)
-    return one
+from tests.helpers.parking import (
+    CHANGES,
+    DEAD,
+    DELETES,
+    PARK,
+    again,
+    audited,
+    dropped,
+    landed,
+    records,
+    replayed,
+    rows_of,
+    unpark,
+)
+from tests.helpers.routed_stream import RoutedStream
 
 
 def test_a_table_that_is_gone_is_parked_and_the_others_go_on(tmp_path: Path) -> None:

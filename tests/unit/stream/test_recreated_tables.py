@@ -15,16 +15,12 @@ from jobs.spec.models import StreamSpec
 from jobs.stream import gone_tables, opening
 from jobs.stream.gone_tables import NOTE, reopened_where_dropped, without_dropped
 from jobs.stream.retry import is_unavailable
-from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import RoutedStream
+from tests.helpers.stories import Killed, audited, killed_at
 
 AGAIN: dict[str, Any] = {"by": "type", "to": "events.{value}", "recreate": True}
-
-
-class KilledError(BaseException):
-    """Stands for a kill."""
 
 
 def record(kind: str, number: int = 0) -> dict[str, Any]:
@@ -36,12 +32,6 @@ def again(one: RoutedStream, home: Path, epoch: int, route: dict[str, Any] | Non
     after = RoutedStream(home, route or AGAIN, epoch=epoch)
     after.log = list(one.log)
     return after
-
-
-def audited(one: RoutedStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.stream.spec.model_copy(), one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def test_a_table_that_was_dropped_is_begun_anew_when_a_record_names_it(tmp_path: Path) -> None:
@@ -109,12 +99,8 @@ def test_killed_while_it_is_begun_anew(tmp_path: Path, monkeypatch: pytest.Monke
     one.land(record("a"), record("b"))
     one.catalog.drop_table("events.b")
 
-    def killed(name: str) -> None:
-        if name == at:
-            raise KilledError
-
-    monkeypatch.setattr(gone_tables, "step", killed)
-    with pytest.raises(KilledError):
+    killed_at(monkeypatch, gone_tables, at)
+    with pytest.raises(Killed):
         again(one, home, 2)
     monkeypatch.undo()
     after = again(one, home, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.stream.refused_keys import once_more_with_new_keys
+from jobs.stream.retry import once_more_with_new_keys
 
 REFUSED = OSError("AWS Error INVALID_ACCESS_KEY_ID during CreateMultipartUpload operation: no such key")
 

@@ -22,11 +22,6 @@ from tests.helpers.evolving_stream import EvolvingStream
 COLUMNS = "id string, amount long, payer struct<name string>"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def rename(one: EvolvingStream, *texts: str) -> None:
     """As `frazil schema apply STREAM --rename` does."""
     renames = [parse_rename(text) for text in texts]

@@ -20,17 +20,12 @@ from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import find_ledger, read_ledger
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
+from tests.helpers.stories import Killed, audited, forget_records, killed
 
 KINDS = ["INS", "UPD", "DEL", "OWN", "other", None]
 DOCUMENTS: list[dict[str, Any]] = [
     {"id": f"a{number}", "type": KINDS[number % len(KINDS)], "n": number} for number in range(30)
 ]
-
-
-def audited(one: RoutedStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def test_each_record_stands_in_the_tables_that_its_value_names(tmp_path: Path) -> None:
@@ -228,10 +223,6 @@ def test_a_table_that_is_altered_after_the_others_have_the_batch_stops_the_strea
         change.add_column("n", LongType())
 
 
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("killed_at", ["orders.changes", "orders.deletes", f"{SINK}_dead"])
 def test_a_batch_that_a_crash_left_in_some_tables_is_completed_in_the_others(
@@ -240,16 +231,12 @@ def test_a_batch_that_a_crash_left_in_some_tables_is_completed_in_the_others(
     one = RoutedStream(tmp_path / "home", ROUTE)
     one.land(*DOCUMENTS[:6])
 
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
-
     monkeypatch.setattr(one.stream.targets[killed_at], "land", killed)
     with pytest.raises(Killed):
         one.land(*DOCUMENTS[6:14], batch=1)
     assert one.placed() != one.expected()
     if not recorded:
-        for record in one.stream.folder.pending_records():
-            one.stream.folder.store.delete(record)
+        forget_records(one)
     after = RoutedStream(tmp_path / "home", ROUTE, epoch=2)
     after.log = one.log
     assert after.stream.recovered == int(recorded)
@@ -260,9 +247,6 @@ def test_a_batch_that_a_crash_left_in_some_tables_is_completed_in_the_others(
 
 def killed_before(one: RoutedStream, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     """Land a batch whose driver is killed before its commit to a table."""
-
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
 
     monkeypatch.setattr(one.stream.targets[table], "land", killed)
     with pytest.raises(Killed):
@@ -467,9 +451,6 @@ def test_a_batch_of_many_tables_is_completed_from_its_record_by_several_commits_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = RoutedStream(tmp_path / "home", EACH)
-
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
 
     for name in one.spec.target_names[1:]:
         monkeypatch.setattr(one.stream.targets[name], "land", killed)

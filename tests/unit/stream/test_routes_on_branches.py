@@ -20,11 +20,10 @@ from jobs.publish.publishing import publish
 from jobs.steps import step
 from jobs.stream import batch_commit
 from jobs.time_travel.stream_tables import load_stream_tables
-from jobs.verify.audit import audit
-from jobs.verify.ledger_fill import fill_ledger
 from orchestration.cli.main import main
 from tests.helpers.evolving_stream import SINK
 from tests.helpers.routed_stream import ROUTE, RoutedStream
+from tests.helpers.stories import Killed, audited
 
 KINDS = ["INS", "UPD", "DEL", "OWN"]
 RECORDS: list[dict[str, Any]] = [{"id": f"a{at}", "type": KINDS[at % 4], "n": at} for at in range(12)]
@@ -36,12 +35,6 @@ def side(branch: str = "side", table: int = 0) -> dict[str, Any]:
     """The route with a branch of one of its tables."""
     tables = [{**each, "branch": branch} if at == table else each for at, each in enumerate(ROUTE["tables"])]
     return {**ROUTE, "tables": tables}
-
-
-def audited(one: RoutedStream) -> None:
-    fill_ledger(one.catalog, one.settings, [one.spec])
-    found = audit(one.spec, one.settings, one.catalog, full=True)
-    assert not found.problems and not found.pending, (found.problems, found.pending)
 
 
 def on_main(one: RoutedStream, table: str) -> int:
@@ -95,7 +88,7 @@ def test_a_driver_that_is_killed_between_two_branches_loses_and_doubles_nothing(
     one = RoutedStream(tmp_path / "home", route, **BRANCH)
     one.land(*RECORDS[:5])
     died = _killed_at("after_table_commit", monkeypatch)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         one.land(*RECORDS[5:], {"id": "z", "type": "new", "n": 1}, batch=1)
     assert died
     monkeypatch.undo()
@@ -115,17 +108,13 @@ def test_a_driver_that_is_killed_between_two_branches_loses_and_doubles_nothing(
     audited(two)
 
 
-class _Killed(BaseException):
-    pass
-
-
 def _killed_at(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     died: list[str] = []
 
     def dying(at: str) -> None:
         if at == name:
             died.append(at)
-            raise _Killed
+            raise Killed
         step(at)
 
     monkeypatch.setattr(batch_commit, "step", dying)

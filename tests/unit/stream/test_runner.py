@@ -26,8 +26,8 @@ from jobs.state.store_proof import unrenewed
 from jobs.stream import drain
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module
+from jobs.stream.batch_pace import pause_after
 from jobs.stream.heartbeat_thread import HeartbeatThread
-from jobs.stream.pause import pause_after
 from jobs.stream.progress import WorkLog
 from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone

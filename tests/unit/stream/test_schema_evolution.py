@@ -27,11 +27,6 @@ from jobs.task import needs as task_needs
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def test_a_new_field_is_a_column_in_the_batch_that_brings_it(home: Path) -> None:
     one = EvolvingStream(home)
     done = one.land({"id": "a"}, {"id": "b", "colour": "red", "size": 3}, {"id": "c", "size": 2.5})

@@ -35,11 +35,6 @@ from tests.helpers.registry_server import RegistryServer, serving
 FAIL: dict[str, Any] = {"decode": {"schema": "table", "unknown_fields": "fail"}}
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def cut_short(one: EvolvingStream, *records: Any) -> None:
     """Land a batch of which the rows are committed and the letters are not, and lose its record."""
     commit = one.stream.commit

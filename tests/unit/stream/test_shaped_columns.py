@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.types import LongType
 
 from jobs.catalog import connect_catalog
-from jobs.commit.columns_operation import columns_operation
 from jobs.commit.errors import HeadMovedError
+from jobs.commit.opening_columns import columns_operation
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.errors import FrazilError
 from jobs.replay.request import ReplayRequest
@@ -21,7 +21,7 @@ from jobs.schema.schema_change import SchemaChange
 from jobs.schema_contract.alteration import alter_table, file_alteration, proposed_alteration, renaming_alteration
 from jobs.spec.settings import load_settings
 from jobs.spec.transform.shaping import evolving_schema
-from jobs.stream import followed_file
+from jobs.stream import row_table
 from jobs.stream.schema_proposals import proposals
 from tests.helpers.evolving_stream import SINK, EvolvingStream, interrupted
 
@@ -31,11 +31,6 @@ STEPS: dict[str, Any] = {
 }
 ROW = "struct<id: string, n: int, secret: string>"
 EVENTS = f"before {ROW}, after {ROW}, op string"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
 
 
 def created(**row: Any) -> dict[str, Any]:
@@ -127,7 +122,7 @@ def test_a_driver_killed_after_the_opening_change_leaves_the_column_to_the_next_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(followed_file, "step", killed)
+        patch.setattr(row_table, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             EvolvingStream(home, epoch=2, more=more)
     assert first.columns["thrice"] == "int"

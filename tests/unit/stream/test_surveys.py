@@ -27,11 +27,6 @@ COLUMNS = "id string not null, n int, d decimal(4,2), s struct<a int not null>"
 PLAIN: dict[str, Any] = {"id": "a", "n": 1, "d": 1.5, "s": {"a": 1}}
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def test_a_batch_all_of_whose_records_need_a_change_runs_twice_and_the_next_one_once(home: Path) -> None:
     one = EvolvingStream(home, columns=COLUMNS)
     done = one.land(*[PLAIN | {"n": 2**40 + number, "id": None} for number in range(3_000)])

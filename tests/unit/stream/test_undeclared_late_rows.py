@@ -21,11 +21,12 @@ from jobs.operator.accept import Answer, record_answer
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.models import StreamSpec
-from jobs.stream import follower_tables, lane_tables, opening, takeover
+from jobs.stream import lane_tables, opening, takeover
 from jobs.stream.new_rows import NewColumns
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.lane_stream import DEAD, OWN, LaneStream, Log, document
+from tests.helpers.stories import Killed, forget_records, killed
 
 TOPICS: dict[str, Any] = {
     "by": "topic",
@@ -298,29 +299,6 @@ def test_a_replay_lands_no_record_that_has_landed_as_a_late_row_since(opened: Op
     assert offsets(after) == before | {"lake.a_late": [("a", 1), ("a", 3)]}
 
 
-def test_it_is_added_to_a_stream_that_has_landed_and_taken_away_again(opened: Opened) -> None:
-    plain = opened(TOPICS, event_time=LATE | {"late": "land"})
-    plain.produce("a", {"id": 1, "at": at(12), "x": 1})
-    plain.produce("c", {"id": 1, "at": at(12), "z": 1})
-    plain.land()
-    one = opened(TOPICS, epoch=2)
-    assert one.columns("lake.a_late") == one.columns("lake.a")
-    one.produce("a", {"id": 2, "at": at(11)})
-    one.produce("c", {"id": 2, "at": at(11)})
-    one.land()
-    assert offsets(one)["lake.a_late"] == [("a", 1)] and offsets(one)["lake.of_c_late"] == [("c", 1)]
-    audited(one)
-    after = opened(TOPICS, epoch=3, event_time=LATE | {"late": "land"})
-    after.produce("a", {"id": 3, "at": at(11)})
-    after.land()
-    assert offsets(after)["lake.a"] == [("a", 0), ("a", 2)]
-    audited(after)
-
-
-class Killed(BaseException):
-    """The driver's process was killed here."""
-
-
 @pytest.mark.parametrize(
     ("killed_at", "recorded"),
     [("lake.a", False), ("lake.a_late", True), ("lake.a_late", False), ("lake.of_c_late", False), (DEAD, False)],
@@ -335,15 +313,11 @@ def test_a_second_run_decides_the_same(
     for topic in ("a", "c"):
         one.produce(topic, {"id": 2, "at": at(11), "more": topic}, {"id": 3, "at": at(15)}, {"id": [], "at": at(15)})
 
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        raise Killed
-
     monkeypatch.setattr(one.stream.targets[killed_at], "land", killed)
     with pytest.raises(Killed):
         one.land(1)
     if not recorded:
-        for record in one.stream.folder.pending_records():
-            one.stream.folder.store.delete(record)
+        forget_records(one)
     if killed_at == "lake.a_late":
         # Somebody drops a column meanwhile that the rows of the batch have.
         with one.catalog.load_table(killed_at).update_schema() as change:
@@ -366,9 +340,6 @@ def test_a_driver_killed_while_it_makes_tables_leaves_what_the_next_one_takes(
     one = opened(TOPICS)
     one.produce("c", {"id": 1, "at": at(12)})
 
-    def killed(*args: Any) -> Any:
-        raise Killed
-
     with monkeypatch.context() as patched:
         patched.setattr(lane_tables, "ensure_late_lane", killed)
         with pytest.raises(Killed):
@@ -377,30 +348,6 @@ def test_a_driver_killed_while_it_makes_tables_leaves_what_the_next_one_takes(
     after = opened(TOPICS, epoch=2)
     after.land()
     assert offsets(after) == {"lake.of_c": [("c", 0)]} and after.catalog.table_exists("lake.of_c_late")
-    audited(after)
-
-
-def test_a_driver_killed_between_two_changes_leaves_what_the_next_one_finishes(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = opened(TOPICS)
-    one.produce("a", {"id": 1, "at": at(12)})
-    one.land()
-    one.produce("a", {"id": 2, "at": at(11), "more": 1})
-
-    def killed(name: str) -> None:
-        if name == "before_follower_change":
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(follower_tables, "step", killed)
-        with pytest.raises(Killed):
-            one.land(1)
-    assert "more" in one.columns("lake.a") and "more" not in one.columns("lake.a_late")
-    after = opened(TOPICS, epoch=2)
-    assert "more" in after.columns("lake.a_late")
-    after.land()
-    assert offsets(after) == {"lake.a": [("a", 0)], "lake.a_late": [("a", 1)]}
     audited(after)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.stream.completeness import ObservedEnds, valid_through
+from jobs.commit.stamp_history import history
+from jobs.stream.completeness import ObservedEnds, settled_through, valid_through
 from jobs.stream.results import TaskResults
 from jobs.task.tally import Tally
+from tests.helpers.evolving_stream import SINK
+from tests.helpers.opened_stream import OpenedStream
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, EARLIER = 10_000, 9_000
@@ -122,3 +127,26 @@ def test_results_are_summed_over_slices() -> None:
     assert results.summed(lambda each: each.reasons) == {"wrong_type": 2}
     assert results.summed(lambda each: each.unknown_fields) == {"$.x": 2}
     assert results.rows() == {}
+
+
+DEAD = f"{SINK}_dead"
+
+
+@pytest.mark.parametrize("lacking", ["orders.changes", DEAD])
+def test_it_stays_before_a_half_committed_batch(tmp_path: Path, lacking: str) -> None:
+    one = OpenedStream(tmp_path / "home")
+
+    def stamped() -> int | None:
+        newest = history(one.table.metadata, "payments").newest
+        return newest.valid_through_ms if newest else None
+
+    one.land_elsewhere()
+    first = stamped()
+    assert first is not None and settled_through(one.spec, one.catalog, one.table.metadata) == first
+    one.killed_before(lacking)
+    second = stamped()
+    assert second is not None and second > first
+    assert settled_through(one.spec, one.catalog, one.table.metadata) == first
+    with one.opened():
+        pass
+    assert settled_through(one.spec, one.catalog, one.table.metadata) == second

@@ -15,8 +15,8 @@ from jobs.registry.connection import registry_connection
 from jobs.registry.failures import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError
 from jobs.spec.registry import RegistrySettings
-from jobs.stream.registry_watch import RegistryWatch
 from jobs.stream.retry import is_transient, is_unavailable
+from jobs.stream.watches import RegistryWatch
 from jobs.stream.writer_schemas import WriterSchemas
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.registry_server import RegistryServer, serving

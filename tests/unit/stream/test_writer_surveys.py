@@ -30,11 +30,6 @@ AUTO: dict[str, Any] = {"add": "auto", "widen": "auto", "relax": "auto"}
 COLUMNS = "id string not null, n int, d decimal(4,2), s struct<a int not null>"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "deployment"
-
-
 def connected(home: Path, columns: str = COLUMNS, **more: Any) -> EvolvingStream:
     return EvolvingStream(home, columns=columns, decode={"value": "connect_json", "schema": "table"}, **AUTO | more)
 

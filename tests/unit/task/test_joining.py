@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
+from jobs.kafka.range_reader import MOST_BYTES
 from jobs.kafka.records import FetchedBlock
-from jobs.task import joining
-from jobs.task.joining import MOST_JOINED, joined_blocks
+from jobs.task.run import MOST_JOINED, joined_blocks
 
 
 def block(partition: int, first: int, records: int, size: int = 1) -> FetchedBlock:
@@ -46,6 +46,6 @@ def test_a_partition_is_joined_with_no_other() -> None:
 
 
 def test_large_records_are_not_held_beyond_two_blocks_bytes() -> None:
-    large = joining.MOST_BYTES // 10
+    large = MOST_BYTES // 10
     found = list(joined_blocks((block(0, number, 8, large) for number in range(6)), lambda: 6))
     assert [each.records.num_rows for each in found] == [16, 16, 16]

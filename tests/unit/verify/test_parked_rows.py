@@ -10,19 +10,21 @@ from jobs.commit.log_state import LogState
 from jobs.operator.reset import move_positions
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
-from tests.helpers.routed_stream import RoutedStream
-from tests.unit.stream.test_parked_answers import answered, head, roll_back
-from tests.unit.stream.test_parked_tables import (
+from tests.helpers.parking import (
     DEAD,
     DELETES,
     Answer,
     again,
+    answered,
     audited,
     dropped,
+    head,
     records,
     replayed,
+    roll_back,
     unpark,
 )
+from tests.helpers.routed_stream import RoutedStream
 
 
 @pytest.mark.parametrize("answer", ["reland", "keep"])

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import inspect
+import struct
 import warnings
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.reader import DoubleReader, OptionReader, StringReader, StructReader
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import _get_parquet_writer_kwargs, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.write.column_statistics import ColumnMode, ColumnStatistics
+from jobs.write.counted_files import COUNTED_FILES, CountedFiles
+from jobs.write.manifest_doubles import exact_reader
 from jobs.write.pyiceberg_files import (
     PartitionDirectory,
     arrow_schema_in_files,
@@ -27,6 +37,8 @@ from jobs.write.pyiceberg_files import (
     parquet_options,
     schema_in_files,
 )
+from jobs.write.table_creation import create_table_properties
+from jobs.write.target_writer import TargetWriter
 
 SCHEMA = Schema(
     NestedField(1, "a-b", StringType()),
@@ -117,3 +129,50 @@ def test_data_files_know_their_spec() -> None:
     assert (file.spec_id, file.record_count, file.file_size_in_bytes) == (3, 5, 9)
     assert file.file_format is FileFormat.PARQUET
     assert len(file) == 16
+
+
+def test_the_bytes_are_those_of_a_real_file(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "n", LongType(), required=False))
+    location = f"file://{tmp_path}/table"
+    metadata = new_table_metadata(schema, PartitionSpec(), UNSORTED_SORT_ORDER, location, create_table_properties({}))
+    rows = pa.RecordBatch.from_pydict({"n": list(range(10_000))})
+    files = []
+    for properties in (COUNTED_FILES, {}):
+        assert not list(tmp_path.rglob("*.parquet"))
+        writer = TargetWriter(metadata, load_file_io(properties, location), file_prefix="x")
+        writer.write(rows)
+        files.append(writer.close()[0])
+    counted, real = files
+    assert counted.file_size_in_bytes == real.file_size_in_bytes > 10_000
+    assert (counted.record_count, counted.lower_bounds) == (real.record_count, real.lower_bounds)
+    (there,) = tmp_path.rglob("*.parquet")
+    assert there.stat().st_size == real.file_size_in_bytes
+
+
+def test_nothing_is_read_back() -> None:
+    files = CountedFiles()
+    output = files.new_output("memory://x")
+    assert (len(output), output.exists(), output.location) == (0, False, "memory://x")
+    files.delete("memory://x")
+    for asked in (lambda: files.new_input("memory://x"), output.to_input_file):
+        with pytest.raises(FileNotFoundError):
+            asked()
+
+
+PARTITION = StructType(NestedField(1, "d", DoubleType()), NestedField(2, "s", StringType()))
+
+
+def test_the_compiled_decoder_narrows_doubles() -> None:
+    """When it does no longer, `manifest_doubles` and its use in `commit/pyiceberg_commit` can go."""
+    assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
+
+
+@given(st.floats(allow_nan=False))
+def test_a_double_in_a_struct_is_read_by_its_bits(value: float) -> None:
+    text = StringReader()
+    whole = StructReader(((0, OptionReader(DoubleReader())), (None, DoubleReader()), (1, text)), Record, PARTITION)
+    bits = struct.pack("<d", value)
+    made = exact_reader(whole).read(new_decoder(b"\x02" + bits + bits + b"\x02x"))
+    assert struct.pack("<d", made[0]) == bits
+    assert made[1] == "x"
+    assert exact_reader(text) is text

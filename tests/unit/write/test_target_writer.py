@@ -90,7 +90,7 @@ def test_uuids_times_and_fixed_go_through_parquet(make_table: MakeTable, append:
     found = table.refresh().scan().to_arrow().to_pylist()
     assert sorted(map(str, found)) == sorted(map(str, rows))
     for file in files:
-        # Of uuids nothing that a reader may compare: see jobs.write.uuid_columns.
+        # Of uuids nothing that a reader may compare: see jobs.write.table_creation.
         assert {1, 5, 7}.isdisjoint(file.lower_bounds) and {1, 5, 7}.isdisjoint(file.null_value_counts)
         assert file.lower_bounds.keys() >= {2} and file.value_counts[1] == file.record_count
         footer = pq.read_metadata(file.file_path.removeprefix("file://"))

@@ -1,20 +1,19 @@
-"""Variables and files of the driver's machine that a stream's tasks need, collected for tasks on other machines.
-
-What a client's options hold travels with the plan as it is; here is the rest: keys that steps of the stream refer to,
-and the files that options of Kafka's client and `registry.tls` name.
-"""
+"""Tasks on other machines: the driver's variables and files that they are given, and the files that they write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pyiceberg.manifest import DataFile
 
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import Secret, secrets_in
 from jobs.spec.settings import Settings
 from jobs.system.carried import Carried
+from jobs.write.locations import local_folder
 
 # What the driver itself does with a stream's secrets is no concern of its tasks; options of a client travel revealed.
 _OF_THE_DRIVER = frozenset({"errors", "source"})
@@ -22,11 +21,6 @@ _OF_THE_DRIVER = frozenset({"errors", "source"})
 
 def carried_settings(spec: StreamSpec, settings: Settings, reader: Mapping[str, Any]) -> Carried:
     """What the tasks of a stream are given, as it is now: certificates are renewed while a driver runs.
-
-    Args:
-        spec: The stream.
-        settings: Where the registry is.
-        reader: Options of the tasks' consumers.
 
     Raises:
         FrazilError: A variable is not set, or a file cannot be read.
@@ -65,3 +59,27 @@ def _content(path: str, whose: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as problem:
         raise FrazilError(f"{whose}: cannot read {path}: {problem.strerror}.") from None
+
+
+def refuse_unseen(files: Iterable[DataFile], master: str) -> None:
+    """See that each file that lies in a folder is one of the driver's machine, too.
+
+    A table that named the others would have rows that nobody can read, and offsets that say that they have landed.
+
+    Args:
+        files: Which tasks wrote, and that no table names yet. Those in an object store are not asked for.
+    """
+    for file in files:
+        folder = local_folder(file.file_path)
+        if folder is None:
+            continue
+        try:
+            there = folder.stat().st_size == file.file_size_in_bytes
+        except OSError:
+            there = False
+        if not there:
+            raise FrazilError(
+                f"a task on {master} wrote {file.file_path}, and the driver does not find it there: the folder is not "
+                "one that all hosts share. Nothing of the batch is committed.",
+                fix="put the warehouse into an object store, or mount one folder on every host under this path",
+            )

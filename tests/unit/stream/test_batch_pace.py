@@ -12,8 +12,8 @@ from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings, Settings
 from jobs.spec.source import Source
-from jobs.stream.byte_bound import BATCHES, ByteBound
-from jobs.stream.kafka_source import kafka_source_options
+from jobs.stream.batch_pace import BATCHES, ByteBound
+from jobs.stream.query import kafka_source_options
 
 KB, MB = 1024, 1024 * 1024
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from jobs.registry.connection import registry_connection
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
-from jobs.stream.carried_settings import carried_settings, task_secrets
+from jobs.stream.remote_tasks import carried_settings, refuse_unseen, task_secrets
 from jobs.system.carried import NOTHING, carry
 from tests.helpers.tls import CLIENT_PASSWORD, make_tls
 
@@ -116,3 +117,15 @@ def test_a_key_in_a_mounted_file_goes_along(tmp_path: Path) -> None:
         assert [secret.reveal() for secret in task_secrets(spec(tmp_path, transform=transform))] == ["k"]
     finally:
         carry(NOTHING)
+
+
+def file(path: str, size: int = 3) -> Any:
+    return SimpleNamespace(file_path=path, file_size_in_bytes=size)
+
+
+def test_those_of_a_folder_that_is_not_shared_are_refused(tmp_path: Path) -> None:
+    (there := tmp_path / "a b.parquet").write_bytes(b"abc")
+    refuse_unseen([file(str(there)), file(there.as_uri()), file("s3://lake/a.parquet")], "spark://one:7077")
+    for each in (file(f"{tmp_path}/gone.parquet"), file(str(there), 4)):
+        with pytest.raises(FrazilError, match=r"on spark://one:7077 wrote .*Nothing of the batch is committed"):
+            refuse_unseen([each], "spark://one:7077")
