@@ -25,7 +25,7 @@ from resources.spark import SparkResource
 
 if TYPE_CHECKING:
     from jobs.mirror.consistency import Consistency
-    from jobs.mirror.source_consistency import SourceConsistency
+    from jobs.mirror.source_report import SourceConsistency
 
 MIRROR_CONSISTENT = "mirror_consistent"
 
@@ -128,8 +128,8 @@ def consistency_result(
         source: With the source, of a mirror whose file names one.
         unasked: Why that could not be made.
     """
-    from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
-    from jobs.mirror.source_text import source_fix, source_sentence
+    from jobs.mirror.consistency import consistency_fix, consistency_sentence
+    from jobs.mirror.source_report import source_fix, source_sentence
 
     if found is None:
         return dg.AssetCheckResult(
@@ -159,7 +159,7 @@ def consistency_result(
 
 def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
     """What a comparison with the source came to, as metadata of the check."""
-    from jobs.mirror.source_text import key_sentence, lsn
+    from jobs.mirror.source_report import key_sentence, lsn
 
     metadata: dict[str, Any] = {
         "source": found.source,

@@ -1,37 +1,40 @@
-"""Compared columns: which columns of a source and of its mirror hold the same values, and as which text both say them.
+"""Columns that a source and its mirror have in common, and digests of their rows in the SQL of PostgreSQL and of Spark.
 
-Each value has one text on both sides: the source makes it by PostgreSQL's expression, the mirror by Spark's. So rows
-need not come over the network to be compared: their digests do.
+Each value has the same text on both sides, so rows are compared by digests of these texts and stay where they are.
+Keys are spread over leaves by a hash, and leaves over the buckets of a check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.consistency import BUCKETS
+
 Expression = Callable[[str], str]
 
+LEAVES = BUCKETS * 1024
+_HEX = 15
 _MICROSECOND = "interval '1 microsecond'"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a type are said.
+    """How values of a type become texts.
 
     Attributes:
-        name: For people.
-        postgresql: Of an expression, that of its text.
-        spark: Likewise.
-        value: Of an expression of the text, and of the column's type, that of the value in PostgreSQL; None of what is
-            no key.
-        shown: A text as people read the value.
+        postgresql: Gives the expression of a value's text in PostgreSQL.
+        spark: The same in Spark.
+        value: Gives PostgreSQL's expression of the value, from that of its text and the column's type; None of types
+            that are no keys.
+        shown: Gives the value as people read it, from its text.
     """
 
-    name: str
     postgresql: Expression
     spark: Expression
     value: Callable[[str, str], str] | None = None
@@ -47,25 +50,9 @@ def _epoch(expression: str) -> str:
     return f"CASE WHEN isfinite({expression}) THEN {whole} ELSE {expression}::text END"
 
 
-def _day(text: str) -> str:
-    return _since(text, lambda days: str(date(1970, 1, 1) + timedelta(days=days)), "days")
-
-
-def _moment(text: str) -> str:
-    def moment(microseconds: int) -> str:
-        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).removesuffix("+00:00")
-
-    return _since(text, moment, "microseconds")
-
-
-def _since(text: str, shown: Callable[[int], str], unit: str) -> str:
-    if not text.lstrip("-").isdigit():
-        return text
-    try:
-        return shown(int(text))
-    except OverflowError:
-        # Before the year 1, and after 9999, PostgreSQL's calendar goes on.
-        return f"{text} {unit} since 1970"
+def _since_1970(unit: str) -> Callable[[str], str]:
+    """What shows a count of units since 1970 as a time; `infinity` stays as it is."""
+    return lambda text: str(np.datetime64(int(text), unit)) if text.lstrip("-").isdigit() else text
 
 
 def _decimal(scale: int) -> Kind:
@@ -76,7 +63,7 @@ def _decimal(scale: int) -> Kind:
         # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
         return f"replace(format_number({each}, {scale}), ',', '')"
 
-    return Kind(f"decimal of scale {scale}", postgresql, spark, _cast)
+    return Kind(postgresql, spark, _cast)
 
 
 def _as_string(expression: str) -> str:
@@ -89,41 +76,38 @@ def _bits(java: str, bits: int, sends: str) -> Kind:
     def postgresql(each: str) -> str:
         return f"('x' || encode({sends}({each}), 'hex'))::bit({bits})::{sql}::text"
 
-    return Kind("number", postgresql, lambda each: f"java_method('java.lang.{java}', {each})")
+    return Kind(postgresql, lambda each: f"java_method('java.lang.{java}', {each})")
 
 
 # `concat` writes values as they are sent: a `char(5)` with its blanks, an address without its mask.
-TEXT = Kind("text", lambda each: f"concat({each})", _as_string, _cast)
-INTEGER = Kind("whole number", lambda each: f"{each}::text", _as_string, _cast)
-BOOLEAN = Kind("truth", lambda each: f"{each}::text", _as_string, _cast)
+TEXT = Kind(lambda each: f"concat({each})", _as_string, _cast)
+INTEGER = Kind(lambda each: f"{each}::text", _as_string, _cast)
+BOOLEAN = Kind(lambda each: f"{each}::text", _as_string, _cast)
 FLOAT = _bits("Float', 'floatToIntBits", 32, "float4send")
 DOUBLE = _bits("Double', 'doubleToLongBits", 64, "float8send")
 # A `real` may have come as the number that it is, or as the digits that it is written in.
-WIDENED = Kind("number", FLOAT.postgresql, lambda each: FLOAT.spark(f"CAST({each} AS FLOAT)"))
+WIDENED = Kind(FLOAT.postgresql, lambda each: FLOAT.spark(f"CAST({each} AS FLOAT)"))
 BYTES = Kind(
-    "bytes",
     lambda each: f"encode({each}, 'hex')",
     lambda each: f"lower(hex({each}))",
     lambda text, declared: f"decode({text}, 'hex')",
 )
 DATE = Kind(
-    "date",
     lambda each: f"CASE WHEN isfinite({each}) THEN ({each} - DATE '1970-01-01')::text ELSE {each}::text END",
     lambda each: f"CAST(unix_date({each}) AS STRING)",
     lambda text, declared: f"(DATE '1970-01-01' + {text}::int)",
-    _day,
+    _since_1970("D"),
 )
 # Spark's session is one of UTC.
 _MICROS: Expression = lambda each: f"CAST(unix_micros(CAST({each} AS TIMESTAMP)) AS STRING)"  # noqa: E731
 TIMESTAMP = Kind(
-    "time", _epoch, _MICROS, lambda text, _: f"(TIMESTAMP 'epoch' + {text}::bigint * {_MICROSECOND})", _moment
+    _epoch, _MICROS, lambda text, _: f"(TIMESTAMP 'epoch' + {text}::bigint * {_MICROSECOND})", _since_1970("us")
 )
 TIMESTAMPTZ = Kind(
-    "time",
     _epoch,
     _MICROS,
     lambda text, _: f"(TIMESTAMPTZ '1970-01-01 00:00:00+00' + {text}::bigint * {_MICROSECOND})",
-    _moment,
+    _since_1970("us"),
 )
 
 _TEXTS = frozenset(
@@ -224,13 +208,82 @@ def compared_columns(
     return tuple(compared), tuple(left)
 
 
-def postgresql_item(kind: Kind, expression: str) -> str:
+@dataclass(frozen=True, slots=True)
+class RowDigests:
+    """Expressions over the columns of one side.
+
+    Attributes:
+        key_texts: The text of each column of the key.
+        leaf: The number of the leaf, a whole number.
+        row: The digest of the row, a whole number below 2 to the power of 60.
+        columns: The digests of the other columns in their order, one text with commas between.
+    """
+
+    key_texts: tuple[str, ...]
+    leaf: str
+    row: str
+    columns: str
+
+
+def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
+    """Digests of a source's rows.
+
+    Args:
+        key: The columns of the key.
+        columns: All others.
+    """
+
+    def joined(parts: Sequence[str], between: str = " || ") -> str:
+        # No part is null. A function takes 100 arguments at the most, so `concat` would not do.
+        return f"({between.join(parts)})" if parts else "''"
+
+    def hashed(text: str) -> str:
+        return f"md5(convert_to({text}, 'UTF8'))"
+
+    def number(text: str) -> str:
+        return f"('x' || substr({hashed(text)}, 1, {_HEX}))::bit({_HEX * 4})::bigint"
+
+    keys = [_postgresql_item(each.kind, source_name(each.name)) for each in key]
+    items = [_postgresql_item(each.kind, source_name(each.name)) for each in columns]
+    return RowDigests(
+        tuple(each.kind.postgresql(source_name(each.name)) for each in key),
+        f"mod({number(joined(keys))}, {LEAVES})",
+        number(joined([*keys, *items])),
+        joined([f"substr({hashed(each)}, 1, 16)" for each in items], " || ',' || "),
+    )
+
+
+def spark_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
+    """The same digests of a mirror's rows."""
+
+    def joined(parts: Sequence[str]) -> str:
+        return f"concat({', '.join(parts)})" if parts else "''"
+
+    def number(text: str) -> str:
+        return f"CAST(conv(substr(md5({text}), 1, {_HEX}), 16, 10) AS BIGINT)"
+
+    keys = [_spark_item(each.kind, quoted_name(each.name)) for each in key]
+    items = [_spark_item(each.kind, quoted_name(each.name)) for each in columns]
+    return RowDigests(
+        tuple(each.kind.spark(quoted_name(each.name)) for each in key),
+        f"mod({number(joined(keys))}, {LEAVES})",
+        number(joined([*keys, *items])),
+        f"concat_ws(',', {', '.join(f'substr(md5({each}), 1, 16)' for each in items)})" if items else "''",
+    )
+
+
+def source_name(name: str) -> str:
+    """A name as PostgreSQL reads it, whatever it has in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _postgresql_item(kind: Kind, expression: str) -> str:
     """Of an expression, that of its text with its length before it, and `n` of a null."""
     text = kind.postgresql(expression)
     return f"CASE WHEN {expression} IS NULL THEN 'n' ELSE concat(char_length({text}), ':', {text}) END"
 
 
-def spark_item(kind: Kind, expression: str) -> str:
+def _spark_item(kind: Kind, expression: str) -> str:
     """The same by Spark."""
     text = kind.spark(expression)
     length = f"CAST(char_length({text}) AS STRING)"
@@ -239,11 +292,11 @@ def spark_item(kind: Kind, expression: str) -> str:
 
 def _list_of(element: Kind) -> Kind:
     def postgresql(each: str) -> str:
-        item = postgresql_item(element, "frazil_v")
+        item = _postgresql_item(element, "frazil_v")
         made = f"string_agg({item}, '' ORDER BY frazil_n)"
         return f"(SELECT coalesce({made}, '') FROM unnest({each}) WITH ORDINALITY AS frazil_u(frazil_v, frazil_n))"
 
     def spark(each: str) -> str:
-        return f"array_join(transform({each}, frazil_v -> {spark_item(element, 'frazil_v')}), '')"
+        return f"array_join(transform({each}, frazil_v -> {_spark_item(element, 'frazil_v')}), '')"
 
-    return Kind(f"list of {element.name}", postgresql, spark)
+    return Kind(postgresql, spark)

@@ -12,8 +12,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from jobs.errors import FrazilError
-from jobs.mirror.consistency import BUCKETS, DAYS, Consistency, buckets_of_day, check_consistency
-from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+from jobs.mirror.consistency import (
+    BUCKETS,
+    DAYS,
+    Consistency,
+    buckets_of_day,
+    check_consistency,
+    consistency_fix,
+    consistency_sentence,
+)
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_status import mirror_status
 from tests.integration.test_mirror import Merges

@@ -15,11 +15,17 @@ from click.testing import CliRunner
 from pyiceberg import types as ice
 
 from jobs.errors import FrazilError
-from jobs.mirror.compared_columns import INTEGER, TEXT, ComparedColumn, SourceColumn, kind_of
-from jobs.mirror.row_digests import postgresql_digests, spark_digests
+from jobs.mirror.compared_columns import (
+    INTEGER,
+    TEXT,
+    ComparedColumn,
+    SourceColumn,
+    kind_of,
+    postgresql_digests,
+    spark_digests,
+)
 from jobs.mirror.source_check import check_source
-from jobs.mirror.source_consistency import SourceConsistency
-from jobs.mirror.source_text import source_fix, source_sentence
+from jobs.mirror.source_report import SourceConsistency, source_fix, source_sentence
 from orchestration.cli.main import main
 from tests.helpers.compared_source import VARIABLE, ComparedSource
 from tests.helpers.database_server import PASSWORD, DatabaseServer

@@ -9,14 +9,12 @@ from typing import Any
 
 from jobs.commit.offsets import Positions, by_topic
 from jobs.errors import FrazilError
-from jobs.mirror.consistency import KINDS, Consistency
-from jobs.mirror.consistency_text import consistency_fix, consistency_sentence
+from jobs.mirror.consistency import KINDS, Consistency, consistency_fix, consistency_sentence
 from jobs.mirror.merge_plan import MirrorState
 from jobs.mirror.merging import Merged
 from jobs.mirror.mirror_stamp import MirrorStamp, SourcePosition, source_position
 from jobs.mirror.mirror_status import MirrorStatus
-from jobs.mirror.source_consistency import SourceConsistency
-from jobs.mirror.source_text import key_sentence, lsn, source_fix, source_sentence
+from jobs.mirror.source_report import SourceConsistency, key_sentence, lsn, source_fix, source_sentence
 from jobs.spec.mirror import Mirror
 from jobs.spec.models import StreamSpec
 from orchestration.formatting import span
