@@ -16,98 +16,60 @@ from pyiceberg.schema import Schema
 from jobs.increment.offset_ranges import quoted_name
 from jobs.mirror.consistency import BUCKETS
 
-Expression = Callable[[str], str]
-
 LEAVES = BUCKETS * 1024
-_HEX = 15
-_MICROSECOND = "interval '1 microsecond'"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a type become texts.
+    """How values of a type become texts; templates with the value's expression.
 
     Attributes:
-        postgresql: Gives the expression of a value's text in PostgreSQL.
-        spark: The same in Spark.
-        value: Gives PostgreSQL's expression of the value, from that of its text and the column's type; None of types
-            that are no keys.
-        shown: Gives the value as people read it, from its text.
+        postgresql: The value's text in PostgreSQL.
+        spark: The same text in Spark.
+        value: PostgreSQL's value of a `text` and the column's `type`; None of types that are no keys.
+        unit: Unit of a text that counts from 1970, as numpy calls it.
     """
 
-    postgresql: Expression
-    spark: Expression
-    value: Callable[[str, str], str] | None = None
-    shown: Callable[[str], str] = str
+    postgresql: str
+    spark: str
+    value: str | None = None
+    unit: str | None = None
+
+    def shown(self, text: str) -> str:
+        """The value as people read it."""
+        # A time may be `infinity`.
+        return str(np.datetime64(int(text), self.unit)) if self.unit and text.lstrip("-").isdigit() else text
 
 
-def _cast(text: str, declared: str) -> str:
-    return f"{text}::{declared}"
-
-
-def _epoch(expression: str) -> str:
-    whole = f"round(extract(epoch FROM {expression}) * 1000000)::bigint::text"
-    return f"CASE WHEN isfinite({expression}) THEN {whole} ELSE {expression}::text END"
-
-
-def _since_1970(unit: str) -> Callable[[str], str]:
-    """What shows a count of units since 1970 as a time; `infinity` stays as it is."""
-    return lambda text: str(np.datetime64(int(text), unit)) if text.lstrip("-").isdigit() else text
-
-
-def _decimal(scale: int) -> Kind:
-    def postgresql(each: str) -> str:
-        return f"{each}::numeric(38,{scale})::text"
-
-    def spark(each: str) -> str:
-        # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
-        return f"replace(format_number({each}, {scale}), ',', '')"
-
-    return Kind(postgresql, spark, _cast)
-
-
-def _as_string(expression: str) -> str:
-    return f"CAST({expression} AS STRING)"
-
-
-def _bits(java: str, bits: int, sends: str) -> Kind:
-    sql = "int" if bits == 32 else "bigint"
-
-    def postgresql(each: str) -> str:
-        return f"('x' || encode({sends}({each}), 'hex'))::bit({bits})::{sql}::text"
-
-    return Kind(postgresql, lambda each: f"java_method('java.lang.{java}', {each})")
-
-
+_CAST = "{text}::{type}"
+_STRING = "CAST({0} AS STRING)"
+_BITS = "('x' || encode({send}({{0}}), 'hex'))::bit({bits})::{integer}::text"
+_MICROS = "CAST(unix_micros(CAST({0} AS TIMESTAMP)) AS STRING)"
+_EPOCH = "CASE WHEN isfinite({0}) THEN round(extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END"
 # `concat` writes values as they are sent: a `char(5)` with its blanks, an address without its mask.
-TEXT = Kind(lambda each: f"concat({each})", _as_string, _cast)
-INTEGER = Kind(lambda each: f"{each}::text", _as_string, _cast)
-BOOLEAN = Kind(lambda each: f"{each}::text", _as_string, _cast)
-FLOAT = _bits("Float', 'floatToIntBits", 32, "float4send")
-DOUBLE = _bits("Double', 'doubleToLongBits", 64, "float8send")
-# A `real` may have come as the number that it is, or as the digits that it is written in.
-WIDENED = Kind(FLOAT.postgresql, lambda each: FLOAT.spark(f"CAST({each} AS FLOAT)"))
-BYTES = Kind(
-    lambda each: f"encode({each}, 'hex')",
-    lambda each: f"lower(hex({each}))",
-    lambda text, declared: f"decode({text}, 'hex')",
+TEXT = Kind("concat({0})", _STRING, _CAST)
+INTEGER = Kind("{0}::text", _STRING, _CAST)
+BOOLEAN = Kind("{0}::text", _STRING, _CAST)
+FLOAT = Kind(
+    _BITS.format(send="float4send", bits=32, integer="int"), "java_method('java.lang.Float', 'floatToIntBits', {0})"
 )
+DOUBLE = Kind(
+    _BITS.format(send="float8send", bits=64, integer="bigint"),
+    "java_method('java.lang.Double', 'doubleToLongBits', {0})",
+)
+# A `real` may have come as the number that it is, or as the digits that it is written in.
+WIDENED = Kind(FLOAT.postgresql, FLOAT.spark.format("CAST({0} AS FLOAT)"))
+BYTES = Kind("encode({0}, 'hex')", "lower(hex({0}))", "decode({text}, 'hex')")
 DATE = Kind(
-    lambda each: f"CASE WHEN isfinite({each}) THEN ({each} - DATE '1970-01-01')::text ELSE {each}::text END",
-    lambda each: f"CAST(unix_date({each}) AS STRING)",
-    lambda text, declared: f"(DATE '1970-01-01' + {text}::int)",
-    _since_1970("D"),
+    "CASE WHEN isfinite({0}) THEN ({0} - DATE '1970-01-01')::text ELSE {0}::text END",
+    "CAST(unix_date({0}) AS STRING)",
+    "(DATE '1970-01-01' + {text}::int)",
+    "D",
 )
 # Spark's session is one of UTC.
-_MICROS: Expression = lambda each: f"CAST(unix_micros(CAST({each} AS TIMESTAMP)) AS STRING)"  # noqa: E731
-TIMESTAMP = Kind(
-    _epoch, _MICROS, lambda text, _: f"(TIMESTAMP 'epoch' + {text}::bigint * {_MICROSECOND})", _since_1970("us")
-)
+TIMESTAMP = Kind(_EPOCH, _MICROS, "(TIMESTAMP 'epoch' + {text}::bigint * interval '1 microsecond')", "us")
 TIMESTAMPTZ = Kind(
-    _epoch,
-    _MICROS,
-    lambda text, _: f"(TIMESTAMPTZ '1970-01-01 00:00:00+00' + {text}::bigint * {_MICROSECOND})",
-    _since_1970("us"),
+    _EPOCH, _MICROS, "(TIMESTAMPTZ '1970-01-01 00:00:00+00' + {text}::bigint * interval '1 microsecond')", "us"
 )
 
 _TEXTS = frozenset(
@@ -232,43 +194,58 @@ def postgresql_digests(key: Sequence[ComparedColumn], columns: Sequence[Compared
         key: The columns of the key.
         columns: All others.
     """
-
-    def joined(parts: Sequence[str], between: str = " || ") -> str:
-        # No part is null. A function takes 100 arguments at the most, so `concat` would not do.
-        return f"({between.join(parts)})" if parts else "''"
-
-    def hashed(text: str) -> str:
-        return f"md5(convert_to({text}, 'UTF8'))"
-
-    def number(text: str) -> str:
-        return f"('x' || substr({hashed(text)}, 1, {_HEX}))::bit({_HEX * 4})::bigint"
-
-    keys = [_postgresql_item(each.kind, source_name(each.name)) for each in key]
-    items = [_postgresql_item(each.kind, source_name(each.name)) for each in columns]
-    return RowDigests(
-        tuple(each.kind.postgresql(source_name(each.name)) for each in key),
-        f"mod({number(joined(keys))}, {LEAVES})",
-        number(joined([*keys, *items])),
-        joined([f"substr({hashed(each)}, 1, 16)" for each in items], " || ',' || "),
+    return _digests(
+        [(each.kind.postgresql.format(source_name(each.name)), source_name(each.name)) for each in (*key, *columns)],
+        len(key),
+        _POSTGRESQL_ITEM,
+        # A function takes 100 arguments at the most, so `concat` would not do.
+        lambda parts: f"({' || '.join(parts)})",
+        "md5(convert_to({0}, 'UTF8'))",
+        "('x' || substr({0}, 1, 15))::bit(60)::bigint",
     )
 
 
 def spark_digests(key: Sequence[ComparedColumn], columns: Sequence[ComparedColumn]) -> RowDigests:
     """The same digests of a mirror's rows."""
+    return _digests(
+        [(each.kind.spark.format(quoted_name(each.name)), quoted_name(each.name)) for each in (*key, *columns)],
+        len(key),
+        _SPARK_ITEM,
+        lambda parts: f"concat({', '.join(parts)})",
+        "md5({0})",
+        "CAST(conv(substr({0}, 1, 15), 16, 10) AS BIGINT)",
+    )
 
-    def joined(parts: Sequence[str]) -> str:
-        return f"concat({', '.join(parts)})" if parts else "''"
 
-    def number(text: str) -> str:
-        return f"CAST(conv(substr(md5({text}), 1, {_HEX}), 16, 10) AS BIGINT)"
+# A value's text with its length before it, and `n` of a null: {0} is the text, {1} the value.
+_POSTGRESQL_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(char_length({0}), ':', {0}) END"
+_SPARK_ITEM = "CASE WHEN {1} IS NULL THEN 'n' ELSE concat(CAST(char_length({0}) AS STRING), ':', {0}) END"
 
-    keys = [_spark_item(each.kind, quoted_name(each.name)) for each in key]
-    items = [_spark_item(each.kind, quoted_name(each.name)) for each in columns]
+
+def _digests(
+    values: Sequence[tuple[str, str]],
+    keys: int,
+    item: str,
+    joined: Callable[[Sequence[str]], str],
+    md5: str,
+    number: str,
+) -> RowDigests:
+    """Digests in one dialect of SQL.
+
+    Args:
+        values: The text and the name of each column, those of the key first.
+        keys: How many columns the key has.
+        item, md5, number: Templates.
+    """
+    items = [item.format(text, name) for text, name in values]
+    parts = [f"substr({md5.format(each)}, 1, 16)" for each in items[keys:]]
+    # Commas between the digests.
+    between = [each for part in parts for each in (part, "','")][:-1]
     return RowDigests(
-        tuple(each.kind.spark(quoted_name(each.name)) for each in key),
-        f"mod({number(joined(keys))}, {LEAVES})",
-        number(joined([*keys, *items])),
-        f"concat_ws(',', {', '.join(f'substr(md5({each}), 1, 16)' for each in items)})" if items else "''",
+        tuple(text for text, _ in values[:keys]),
+        f"mod({number.format(md5.format(joined(items[:keys])))}, {LEAVES})",
+        number.format(md5.format(joined(items))),
+        joined(between) if between else "''",
     )
 
 
@@ -277,26 +254,16 @@ def source_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _postgresql_item(kind: Kind, expression: str) -> str:
-    """Of an expression, that of its text with its length before it, and `n` of a null."""
-    text = kind.postgresql(expression)
-    return f"CASE WHEN {expression} IS NULL THEN 'n' ELSE concat(char_length({text}), ':', {text}) END"
-
-
-def _spark_item(kind: Kind, expression: str) -> str:
-    """The same by Spark."""
-    text = kind.spark(expression)
-    length = f"CAST(char_length({text}) AS STRING)"
-    return f"CASE WHEN {expression} IS NULL THEN 'n' ELSE concat({length}, ':', {text}) END"
+def _decimal(scale: int) -> Kind:
+    # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
+    return Kind(f"{{0}}::numeric(38,{scale})::text", f"replace(format_number({{0}}, {scale}), ',', '')", _CAST)
 
 
 def _list_of(element: Kind) -> Kind:
-    def postgresql(each: str) -> str:
-        item = _postgresql_item(element, "frazil_v")
-        made = f"string_agg({item}, '' ORDER BY frazil_n)"
-        return f"(SELECT coalesce({made}, '') FROM unnest({each}) WITH ORDINALITY AS frazil_u(frazil_v, frazil_n))"
-
-    def spark(each: str) -> str:
-        return f"array_join(transform({each}, frazil_v -> {_spark_item(element, 'frazil_v')}), '')"
-
-    return Kind(postgresql, spark)
+    item = _POSTGRESQL_ITEM.format(element.postgresql.format("frazil_v"), "frazil_v")
+    spark = _SPARK_ITEM.format(element.spark.format("frazil_v"), "frazil_v")
+    return Kind(
+        f"(SELECT coalesce(string_agg({item}, '' ORDER BY frazil_n), '') "
+        "FROM unnest({0}) WITH ORDINALITY AS frazil_u(frazil_v, frazil_n))",
+        f"array_join(transform({{0}}, frazil_v -> {spark}), '')",
+    )

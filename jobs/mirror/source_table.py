@@ -163,7 +163,7 @@ class SourceTable:
 
         names = [f"frazil_k{at}" for at in range(len(key))]
         equal = [
-            f"{source_name(each.name)} = {each.kind.value(name, each.declared)}"
+            f"{source_name(each.name)} = {each.kind.value.format(text=name, type=each.declared)}"
             for name, each in zip(names, key, strict=True)
             if each.kind.value is not None
         ]

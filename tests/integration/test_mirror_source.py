@@ -175,7 +175,7 @@ def test_decimals_are_written_alike_however_spark_casts(
     whole = kind_of(SourceColumn("numeric(9,0)", "numeric", scale=0), ice.DecimalType(38, 0))
     assert kind is not None and whole is not None
     query = f"""
-        SELECT {kind.spark("v")} AS few, {whole.spark("CAST(v AS DECIMAL(38, 0))")} AS whole FROM (
+        SELECT {kind.spark.format("v")} AS few, {whole.spark.format("CAST(v AS DECIMAL(38, 0))")} AS whole FROM (
             SELECT CAST(text AS DECIMAL(38, 8)) AS v
             FROM (SELECT posexplode(split('{values}', ', ')) AS (at, text)) ORDER BY at
         )
@@ -183,7 +183,7 @@ def test_decimals_are_written_alike_however_spark_casts(
     mine = [tuple(row) for row in session.sql(query).collect()]
     with psycopg.connect(database.url, password=PASSWORD) as connection:
         statement = f"""
-            SELECT {kind.postgresql("v")}, {whole.postgresql("v::numeric(38, 0)")}
+            SELECT {kind.postgresql.format("v")}, {whole.postgresql.format("v::numeric(38, 0)")}
             FROM unnest(ARRAY[{values}]::numeric(38, 8)[]) AS v
         """
         assert connection.execute(statement.encode()).fetchall() == mine
