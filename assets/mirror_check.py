@@ -184,22 +184,14 @@ def source_metadata(found: "SourceConsistency") -> dict[str, Any]:
 def _metadata(found: "Consistency") -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "rows_expected": found.rows,
-        "rows_found": sum(each.found for each in found.buckets),
+        "rows_found": found.found,
         "keys_wrong": found.wrong,
         "buckets_looked_at": found.looked_at,
         "letters_pending": found.letters,
         "snapshot_id": str(found.snapshot_id),
         "changelog_snapshot": str(found.changelog_snapshot),
     }
-    wrong = [each for each in found.buckets if each.wrong]
-    if wrong:
-        lines = [
-            f"| {each.bucket} | {each.expected:,} | {each.found:,} | {each.missing:,} | {each.extra:,} | "
-            f"{each.different:,} |"
-            for each in wrong
-        ]
-        head = "| bucket | rows expected | rows found | missing | extra | different |\n|---:|---:|---:|---:|---:|---:|"
-        metadata["buckets"] = dg.MetadataValue.md("\n".join([head, *lines]))
+    if found.examples:
         keys = [
             f"- {what}: {cell(', '.join(f'{name} = {value}' for name, value in key.items()))}"
             for what, key in found.examples
