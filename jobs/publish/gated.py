@@ -28,8 +28,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.gate import Gate, Held, Verdict, gate_property
-from jobs.publish.interval import Interval
-from jobs.publish.publication import PUBLISHED_KEY, publication_text
+from jobs.publish.interval import PUBLISHED_KEY, Interval, publication_text
 from jobs.publish.publishing import (
     appended,
     given_up,

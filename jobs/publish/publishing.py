@@ -33,11 +33,16 @@ from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.publish.continuity import Break, branch_break, kept_publication, refuse_break
+from jobs.publish.continuity import Break, branch_break, break_on_main, kept_publication, refuse_break
 from jobs.publish.gate import Gate
-from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publication import PUBLISHED_KEY, left_out_property, publication_text
-from jobs.publish.unseen_main import break_on_main
+from jobs.publish.interval import (
+    PUBLISHED_KEY,
+    Interval,
+    UnpublishableError,
+    interval_since,
+    left_out_property,
+    publication_text,
+)
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease

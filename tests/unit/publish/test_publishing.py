@@ -19,8 +19,7 @@ from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rollback
 from jobs.commit.stamps import BACKFILL_KEY
 from jobs.errors import FrazilError
-from jobs.publish.interval import UnpublishableError, branch_begin
-from jobs.publish.publication import PUBLISHED_KEY
+from jobs.publish.interval import PUBLISHED_KEY, UnpublishableError, branch_begin
 from jobs.publish.publishing import answer_rollback, publish, unpublished
 from jobs.state.lease import LeaseHeldError, stream_lease
 from tests.unit.publish.branch_world import NAME, P0, STEPS, AtStep, BranchWorld, Killed

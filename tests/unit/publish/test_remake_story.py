@@ -13,8 +13,8 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 from jobs.commit.branch import branches, line_property, on_branch, seen_on
 from jobs.commit.lineage import ancestors, line_at_head
 from jobs.commit.stamp_history import history_of
-from jobs.publish.ahead import branch_ahead
-from jobs.publish.remake_conditions import NotRemadeError
+from jobs.publish.main_freshness import branch_ahead
+from jobs.publish.remake import NotRemadeError
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
 from tests.unit.publish.branch_world import NAME, P0, AtStep, BranchWorld, Killed
