@@ -25,8 +25,7 @@ from assets.contract_checks import contract_checks, expectations_by_key
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
 from assets.mirror_check import mirror_checks
-from assets.mirrors import mirror_assets
-from assets.named_mirrors import named_mirrors_assets
+from assets.mirrors import mirror_assets, named_mirrors_assets
 from assets.named_tables import named_tables_asset
 from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("expectation_catalogue.json")
-"""Written by ``python -m jobs.contract.catalogue``."""
+"""Written by ``python -m tests.helpers.expectation_catalogue``."""
 
 
 @dataclass(frozen=True, slots=True)

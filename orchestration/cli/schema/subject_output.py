@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.schema.iceberg_schema import with_null
-from jobs.schema_contract.sentences import advice, renames_sentence
-from jobs.schema_contract.subjects import SubjectContract
+from jobs.schema_contract.subjects import SubjectContract, advice, renames_sentence
 from jobs.spec.models import StreamSpec
 from orchestration.cli.terminal import print_columns
 
