@@ -56,15 +56,6 @@ def test_main_gets_what_the_branch_has(world: BranchWorld) -> None:
     assert published_through(table.metadata, "payments", "ingest") == done.interval.until
 
 
-def test_once(world: BranchWorld) -> None:
-    ids = world.land(3)
-    world.publish()
-    before = head(world)
-    again = world.publish()
-    assert (again.snapshot_id, head(world)) == (None, before)
-    assert world.rows() == Counter(ids)
-
-
 def test_the_next_interval_begins_where_the_last_one_ended(world: BranchWorld) -> None:
     ids = world.land(3)
     world.publish()
@@ -323,13 +314,6 @@ def test_a_table_that_is_gone(world: BranchWorld) -> None:
     world.catalog().drop_table(NAME)
     with pytest.raises(FrazilError, match=r"does not exist|is gone|dropped"):
         world.publish()
-
-
-def test_the_world_lands_ranges(world: BranchWorld) -> None:
-    world.land(3)
-    newest = world.target().read()
-    assert newest is not None
-    assert newest.position == {P0: 3}
 
 
 @pytest.mark.parametrize("expired", [False, True])
