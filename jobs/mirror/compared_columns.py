@@ -26,30 +26,29 @@ class Kind:
     Attributes:
         postgresql: The value's text in PostgreSQL.
         spark: The same text in Spark.
-        value: PostgreSQL's value of a `text` and the column's `type`; None of types that are no keys.
         unit: Unit of a text that counts from 1970, as numpy calls it.
     """
 
     postgresql: str
     spark: str
-    value: str | None = None
     unit: str | None = None
 
     def shown(self, text: str) -> str:
         """The value as people read it."""
         # A time may be `infinity`.
-        return str(np.datetime64(int(text), self.unit)) if self.unit and text.lstrip("-").isdigit() else text
+        return (
+            str(np.array(int(text), f"datetime64[{self.unit}]")) if self.unit and text.lstrip("-").isdigit() else text
+        )
 
 
-_CAST = "{text}::{type}"
 _STRING = "CAST({0} AS STRING)"
 _BITS = "('x' || encode({send}({{0}}), 'hex'))::bit({bits})::{integer}::text"
 _MICROS = "CAST(unix_micros(CAST({0} AS TIMESTAMP)) AS STRING)"
 _EPOCH = "CASE WHEN isfinite({0}) THEN round(extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END"
 # `concat` writes values as they are sent: a `char(5)` with its blanks, an address without its mask.
-TEXT = Kind("concat({0})", _STRING, _CAST)
-INTEGER = Kind("{0}::text", _STRING, _CAST)
-BOOLEAN = Kind("{0}::text", _STRING, _CAST)
+TEXT = Kind("concat({0})", _STRING)
+INTEGER = Kind("{0}::text", _STRING)
+BOOLEAN = Kind("{0}::text", _STRING)
 FLOAT = Kind(
     _BITS.format(send="float4send", bits=32, integer="int"), "java_method('java.lang.Float', 'floatToIntBits', {0})"
 )
@@ -59,18 +58,14 @@ DOUBLE = Kind(
 )
 # A `real` may have come as the number that it is, or as the digits that it is written in.
 WIDENED = Kind(FLOAT.postgresql, FLOAT.spark.format("CAST({0} AS FLOAT)"))
-BYTES = Kind("encode({0}, 'hex')", "lower(hex({0}))", "decode({text}, 'hex')")
+BYTES = Kind("encode({0}, 'hex')", "lower(hex({0}))")
 DATE = Kind(
     "CASE WHEN isfinite({0}) THEN ({0} - DATE '1970-01-01')::text ELSE {0}::text END",
     "CAST(unix_date({0}) AS STRING)",
-    "(DATE '1970-01-01' + {text}::int)",
     "D",
 )
 # Spark's session is one of UTC.
-TIMESTAMP = Kind(_EPOCH, _MICROS, "(TIMESTAMP 'epoch' + {text}::bigint * interval '1 microsecond')", "us")
-TIMESTAMPTZ = Kind(
-    _EPOCH, _MICROS, "(TIMESTAMPTZ '1970-01-01 00:00:00+00' + {text}::bigint * interval '1 microsecond')", "us"
-)
+TIMESTAMP = Kind(_EPOCH, _MICROS, "us")
 
 _TEXTS = frozenset(
     {
@@ -89,7 +84,7 @@ _PAIRS: Sequence[tuple[Collection[str], tuple[type[ice.IcebergType], ...], Kind]
     ({"float8"}, (ice.DoubleType,), DOUBLE),
     ({"date"}, (ice.DateType,), DATE),
     ({"timestamp"}, (ice.TimestampType, ice.TimestamptzType), TIMESTAMP),
-    ({"timestamptz"}, (ice.TimestamptzType,), TIMESTAMPTZ),
+    ({"timestamptz"}, (ice.TimestamptzType,), TIMESTAMP),
     ({"bytea"}, (ice.BinaryType, ice.FixedType), BYTES),
 )
 
@@ -117,13 +112,11 @@ class ComparedColumn:
 
     Attributes:
         name: On both sides.
-        kind: How its values are said.
-        declared: Its type at the source.
+        kind: How its values become texts.
     """
 
     name: str
     kind: Kind
-    declared: str
 
 
 def kind_of(source: SourceColumn, mirror: ice.IcebergType) -> Kind | None:
@@ -165,7 +158,7 @@ def compared_columns(
         elif (found := kind_of(there, kind)) is None:
             left.append((name, f"{there.declared} at the source, and {kind} in the mirror"))
         else:
-            compared.append(ComparedColumn(name, found, there.declared))
+            compared.append(ComparedColumn(name, found))
     left += [(name, "the mirror has no such column") for name in source if name not in columns]
     return tuple(compared), tuple(left)
 
@@ -256,7 +249,7 @@ def source_name(name: str) -> str:
 
 def _decimal(scale: int) -> Kind:
     # A cast writes small ones as 1E-8 where `spark.sql.ansi.enabled` is false.
-    return Kind(f"{{0}}::numeric(38,{scale})::text", f"replace(format_number({{0}}, {scale}), ',', '')", _CAST)
+    return Kind(f"{{0}}::numeric(38,{scale})::text", f"replace(format_number({{0}}, {scale}), ',', '')")
 
 
 def _list_of(element: Kind) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -19,36 +19,34 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import ComparedColumn, compared_columns, postgresql_digests, spark_digests
-from jobs.mirror.consistency import BUCKETS, EXAMPLES, stamped_mirror
-from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
-from jobs.mirror.merge_sql import table_path
-from jobs.mirror.merging_session import interruptible_jobs, merging_session
-from jobs.mirror.mirror_rows import MirrorRow, MirrorRows
-from jobs.mirror.mirror_stamp import MirrorStamp, source_position
-from jobs.mirror.restored_lineage import source_lineage
-from jobs.mirror.source_report import SourceConsistency, WrongKey
-from jobs.mirror.source_table import (
+from jobs.mirror.compared_rows import (
     Key,
     Leaves,
+    MirrorRow,
+    MirrorRows,
     SourcePlace,
     SourceRow,
     SourceTable,
     refuse_unknown_source,
     source_table,
 )
+from jobs.mirror.consistency import BUCKETS, EXAMPLES, stamped_mirror
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
+from jobs.mirror.merge_sql import table_path
+from jobs.mirror.merging_session import interruptible_jobs, merging_session
+from jobs.mirror.mirror_stamp import MirrorStamp, source_position
+from jobs.mirror.source_report import SourceConsistency, WrongKey
 from jobs.spec.mirror import Mirror, MirrorSource
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import SETTINGS_FILE, Settings
+from jobs.spec.settings import Settings
 from jobs.supervise.waiting import wait_until_deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 60.0
-MOST_ROWS = 1_000_000
+MOST_ROWS = 500_000
 """So many rows of leaves that differ are looked at one by one."""
-MOST_KEYS = 10_000
-"""So many keys that differ are looked at again."""
 _POLL_SECONDS = 1.0
 _POSTGRESQL = "postgresql/"
 T = TypeVar("T")
@@ -89,19 +87,18 @@ class Disagreements:
     row is the same as then, or the mirror's, where the source has none. That holds if the source shows all that the
     mirror had. A standby may not, so nothing there is certain.
 
-    Args:
-        keys: Keys that may differ.
-
     Attributes:
         wrong: Keys that are certainly wrong.
         pending: Keys that have differed at every look, while changes may be on their way.
+        suspects: How many keys differed at the first look.
         behind: Whether the source showed less than the mirror had at the last look: a standby that lags, or another
             database.
     """
 
-    def __init__(self, keys: Iterable[Key]) -> None:
+    def __init__(self) -> None:
         self.wrong: dict[Key, Disagreement] = {}
-        self.pending: dict[Key, Disagreement | None] = dict.fromkeys(keys)
+        self.pending: dict[Key, Disagreement] = {}
+        self.suspects: int | None = None
         self.behind: bool = False
         # By key: the version of the source's row, or the mirror's row where it has none, and from which place on.
         self._since: dict[Key, tuple[object, int]] = {}
@@ -113,19 +110,19 @@ class Disagreements:
         mirror: Mapping[Key, MirrorRow],
         source: Mapping[Key, SourceRow],
     ) -> None:
-        """Take in one more look at all that are pending.
+        """Take in one more look.
 
         Args:
             ours: How far the mirror had come.
             theirs: What the source shows.
-            mirror: Its rows of the pending keys.
-            source: Its rows of them, looked at after the mirror's.
+            mirror: Rows of the mirror, at least all that differ.
+            source: Rows of the source, likewise, looked at after the mirror's.
         """
         self.behind = ours.greatest is not None and theirs.through < ours.greatest
-        for key in list(self.pending):
+        for key in list(self.pending) if self.suspects is not None else sorted(mirror.keys() | source.keys()):
             have, there = mirror.get(key), source.get(key)
             if _agree(have, there):
-                del self.pending[key]
+                self.pending.pop(key, None)
                 continue
             self.pending[key] = found = _disagreement(key, have, there)
             if self.behind or theirs.standby or ours.reached is None:
@@ -138,6 +135,8 @@ class Disagreements:
             elif ours.reached >= before:
                 self.wrong[key] = found
                 del self.pending[key]
+        if self.suspects is None:
+            self.suspects = len(self.pending)
 
 
 def check_source(
@@ -188,7 +187,6 @@ class _SourceCheck:
         self, table: Table, stamp: MirrorStamp, buckets: Collection[int] | None, wait_seconds: float
     ) -> SourceConsistency:
         with self._source() as now:
-            self._refuse_another_database(now.database, stamp)
             key, columns, left_out = self._columns(now, table, stamp)
         digests = postgresql_digests(key, columns)
         session, path = merging_session(self.spark, self.settings), table_path(self.settings, table)
@@ -203,15 +201,17 @@ class _SourceCheck:
         with self._source() as now:
             theirs = now.leaves(digests, buckets)
             leaves, unread = _to_read(ours, theirs)
-            its = now.rows_of_leaves(digests, leaves) if leaves else {}
             position = now.place.before
-        mine = self._asked(lambda: mirror.rows_of_leaves(leaves)) if leaves else {}
-        suspects = sorted(each for each in mine.keys() | its.keys() if not _agree(mine.get(each), its.get(each)))
-        state, deadline = Disagreements(suspects[:MOST_KEYS]), time.monotonic() + wait_seconds
-        while keys := list(state.pending):
-            rows = self._asked(lambda mirror=mirror, keys=keys: mirror.rows_of_keys(keys))
+        state, deadline = Disagreements(), time.monotonic() + wait_seconds
+        while leaves:
+            mine, its = self._asked(lambda mirror=mirror: mirror.rows(leaves)), dict[Key, SourceRow]()
             with self._source() as now:
-                state.look(mirror_place(stamp, self.spec.stream), now.place, rows, now.rows_of_keys(digests, key, keys))
+                for each, row in now.rows(digests, leaves):
+                    if _agree(mine.get(each), row):
+                        del mine[each]
+                    else:
+                        its[each] = row
+                state.look(mirror_place(stamp, self.spec.stream), now.place, mine, its)
             if not state.pending or not self._moved_on(mirror.snapshot_id, deadline):
                 break
             newest = stamped_mirror(self.spec, self.mirror, self.catalog)
@@ -219,7 +219,7 @@ class _SourceCheck:
                 break
             table, stamp = newest
             mirror = mirror_rows(table)
-        pending = [each for each in state.pending.values() if each is not None]
+        pending = list(state.pending.values())
         return SourceConsistency(
             self.mirror.table,
             f"{self.source.connection}, table {self.source_table}",
@@ -231,8 +231,8 @@ class _SourceCheck:
             state.behind,
             Counter(each.what for each in state.wrong.values()),
             Counter(each.what for each in pending),
-            min(len(suspects), MOST_KEYS),
-            unread + max(0, len(suspects) - MOST_KEYS),
+            state.suspects or 0,
+            unread,
             tuple(_example(key, columns, each, state) for each in [*state.wrong.values(), *pending][:EXAMPLES]),
             tuple(each.name for each in (*key, *columns)),
             left_out,
@@ -247,26 +247,16 @@ class _SourceCheck:
 
         return wait_until_deadline(moved, deadline, _POLL_SECONDS)
 
-    def _refuse_another_database(self, database: str, stamp: MirrorStamp) -> None:
-        known = databases_of(stamp)
-        if known and database not in known:
-            raise FrazilError(
-                f"stream {self.spec.stream}: source {self.source.connection} is database {database}, and the changes "
-                f"in mirror {self.mirror.table} are of database {', '.join(known)}.",
-                fix=f"correct sources.{self.source.connection}.url in {SETTINGS_FILE}, or source.connection in mirrors "
-                f"of streams/{self.spec.stream}.yaml",
-            )
-
     def _columns(
         self, now: SourceTable, table: Table, stamp: MirrorStamp
     ) -> tuple[tuple[ComparedColumn, ...], tuple[ComparedColumn, ...], tuple[tuple[str, str], ...]]:
         """The columns of the key, all others that are compared, and those that are not."""
         names = [each.name for each in table.schema().fields if each.name not in (ORDER_COLUMN, DELETED_COLUMN)]
         compared, left_out = compared_columns(now.columns(), table.schema(), names, self.source.exclude)
-        known = {each.name: each for each in compared if each.kind.value is not None}
+        known = {each.name: each for each in compared}
         for name in stamp.key:
             if name not in known:
-                why = dict(left_out).get(name, "such values tell no rows apart")
+                why = dict(left_out).get(name, "the mirror has no such column")
                 raise FrazilError(
                     f"stream {self.spec.stream}: mirror {self.mirror.table} cannot be compared with source "
                     f"{self.source.connection}, table {self.source_table}, by column {name} of its key: {why}.",
@@ -292,13 +282,6 @@ def mirror_place(stamp: MirrorStamp, stream: str) -> MirrorPlace:
     reached, *_ = _numbers(where.position)
     known = [each.position for each in stamp.state.partitions.values() if each.position is not None]
     return MirrorPlace(reached, max(number for each in known for number in _numbers(each)))
-
-
-def databases_of(stamp: MirrorStamp) -> list[str]:
-    """Names of the databases in PostgreSQL that a mirror's changes are of, as far as they are known."""
-    lineages = {each.lineage for each in stamp.state.partitions.values() if each.lineage is not None}
-    parts = [source_lineage(each).split("/", 2) for each in lineages if each.startswith(_POSTGRESQL)]
-    return sorted({each[2] for each in parts if len(each) == 3})
 
 
 def _numbers(position: str) -> list[int]:
@@ -335,7 +318,7 @@ def _to_read(ours: Leaves, theirs: Leaves) -> tuple[list[int], int]:
 def _agree(have: MirrorRow | None, there: SourceRow | None) -> bool:
     if have is None or there is None:
         return have is None and there is None
-    return have.count == 1 and have.digest == there.digest
+    return have.count == 1 and have.columns == there.columns
 
 
 def _disagreement(key: Key, have: MirrorRow | None, there: SourceRow | None) -> Disagreement:
@@ -343,7 +326,7 @@ def _disagreement(key: Key, have: MirrorRow | None, there: SourceRow | None) -> 
         return Disagreement(key, "missing")
     if there is None or have.count > 1:
         return Disagreement(key, "extra")
-    pairs = zip(have.digest.split(","), there.digest.split(","), strict=True)
+    pairs = zip(have.columns.split(","), there.columns.split(","), strict=True)
     return Disagreement(key, "different", tuple(at for at, (mine, its) in enumerate(pairs) if mine != its))
 
 

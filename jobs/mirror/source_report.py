@@ -43,7 +43,7 @@ class SourceConsistency:
         wrong: Keys that are wrong, by what they are: `missing`, `extra`, `different`.
         unsettled: Keys that disagreed to the end, while changes may be on their way; likewise.
         again: Keys that were looked at again.
-        unread: Rows of leaves that disagree and were not looked at one by one, and keys that were not looked at again.
+        unread: Rows of leaves that disagree and were not looked at one by one.
         examples: The first of those, wrong ones before others.
         compared: Columns that were compared.
         left_out: Columns that were not, each with the reason.

@@ -13,15 +13,15 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.mirror.compared_columns import INTEGER, LEAVES, TEXT, ComparedColumn, postgresql_digests
+from jobs.mirror.compared_rows import SourceTable, source_table
 from jobs.mirror.source_check import Disagreements, MirrorPlace
-from jobs.mirror.source_table import SourceTable, source_table
 from jobs.spec.sources import SourceSettings
 from tests.helpers.database_server import PASSWORD, DatabaseServer, backed_up, database_server
 
 pytestmark = pytest.mark.integration
 
 VARIABLE = "FRAZIL_TEST_ROWS_PASSWORD"
-ID = ComparedColumn("id", INTEGER, "bigint")
+ID = ComparedColumn("id", INTEGER)
 ONLY_ID = postgresql_digests([ID], [])
 
 
@@ -46,21 +46,20 @@ def test_a_table_of_many_columns_with_odd_names_is_read(
     for n, row in values.items():
         made = ", ".join(["%s"] * 151)
         owner.execute(f'INSERT INTO "wide%%" VALUES ({made})'.encode(), [n, *row])
-    columns = [ComparedColumn(name, TEXT, "text") for name in names]
+    columns = [ComparedColumn(name, TEXT) for name in names]
     digests = postgresql_digests([ID], columns)
     with source_table("shop", settings(database.url), "public.wide%", "id % 2 = 1 AND id <> 5") as look:
         assert set(look.columns()) == {"id", *names}
         leaves = look.leaves(digests, None)
-        rows = {key: int(row.digest) for key, row in look.rows_of_leaves(digests, sorted(leaves)).items()}
-        found = look.rows_of_keys(digests, [ID], [("1",), ("2",), ("3",), ("9",)])
+        found = dict(look.rows(digests, sorted(leaves)))
         parts = [look.leaves(digests, range(first, first + 32)) for first in (0, 32)]
     assert leaves == parts[0] | parts[1] and sum(count for count, _ in leaves.values()) == 2
-    assert sorted(rows) == sorted(found) == [("1",), ("3",)]
+    assert sorted(found) == [("1",), ("3",)]
     for n in (1, 3):
         items = ["n" if each is None else f"{len(each)}:{each}" for each in values[n]]
-        assert rows[f"{n}",] == int(_md5(f"1:{n}" + "".join(items))[:15], 16)
-        assert found[f"{n}",].digest == ",".join(_md5(each)[:16] for each in items)
-        assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, rows[f"{n}",])
+        row = int(_md5(f"1:{n}" + "".join(items))[:15], 16)
+        assert found[f"{n}",].columns == ",".join(_md5(each)[:16] for each in items)
+        assert leaves[int(_md5(f"1:{n}")[:15], 16) % LEAVES] == (1, row)
 
 
 def test_the_types_of_columns_are_those_that_domains_are_made_of(
@@ -91,11 +90,20 @@ def test_the_types_of_columns_are_those_that_domains_are_made_of(
     }
 
 
+def test_rows_of_a_partitioned_table_have_versions(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
+    owner.execute("CREATE TABLE parts (id bigint PRIMARY KEY) PARTITION BY RANGE (id)")
+    owner.execute("CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (2)")
+    owner.execute("CREATE TABLE high PARTITION OF parts FOR VALUES FROM (2) TO (9); INSERT INTO parts VALUES (1), (3)")
+    with source_table("shop", settings(database.url), "public.parts", None) as look:
+        rows = dict(look.rows(ONLY_ID, list(look.leaves(ONLY_ID, None))))
+    assert sorted(rows) == [("1",), ("3",)] and all(row.version for row in rows.values())
+
+
 def test_many_leaves_are_asked_for_by_a_hash(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
     owner.execute("CREATE TABLE many AS SELECT n::bigint AS id FROM generate_series(1, 100_000) AS n; ANALYZE many")
     quick = settings(database.url, statement_timeout=timedelta(seconds=20))
     with source_table("shop", quick, "public.many", None) as look:
-        assert len(look.rows_of_leaves(ONLY_ID, range(0, LEAVES, 2))) > 40_000
+        assert sum(1 for _ in look.rows(ONLY_ID, range(0, LEAVES, 2))) > 40_000
 
 
 def test_rows_that_a_policy_hides_are_an_error(database: DatabaseServer, owner: psycopg.Connection[Any]) -> None:
@@ -137,7 +145,6 @@ def test_where_the_log_is_and_how_a_session_is_bound(database: DatabaseServer, o
     owner.execute("CREATE TABLE placed (id bigint PRIMARY KEY)")
     with source_table("shop", settings(database.url), "public.placed", None) as look:
         assert 0 < look.place.through <= look.place.before and not look.place.standby
-        assert look.database == "postgres"
         assert {name: _shown(look, name) for name in ("statement_timeout", "lock_timeout", "client_encoding")} == {
             "statement_timeout": "10min",
             "lock_timeout": "10s",
@@ -157,7 +164,7 @@ def test_a_standby_that_lags_is_behind(
     owner.execute("INSERT INTO copied VALUES (2)")
     with source_table("shop", settings(database.url), "public.copied", None) as look:
         now = look.place
-    mirror, state = MirrorPlace(now.through, now.through), Disagreements([])
+    mirror, state = MirrorPlace(now.through, now.through), Disagreements()
     state.look(mirror, now, {}, {})
     assert not now.standby and not state.behind
     with (

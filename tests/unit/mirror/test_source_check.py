@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
+from jobs.mirror.compared_rows import Key, MirrorRow, SourcePlace, SourceRow
 from jobs.mirror.merge_plan import Generation, MirrorState, PartitionState
-from jobs.mirror.mirror_rows import MirrorRow
 from jobs.mirror.mirror_stamp import MirrorStamp
-from jobs.mirror.source_check import Disagreement, Disagreements, MirrorPlace, databases_of, mirror_place
+from jobs.mirror.source_check import Disagreement, Disagreements, MirrorPlace, mirror_place
 from jobs.mirror.source_report import SourceConsistency, source_fix, source_sentence
-from jobs.mirror.source_table import Key, SourcePlace, SourceRow
 from tests.unit.spec.test_mirror import spec
 
 KEY: Key = ("1:7",)
@@ -31,7 +30,7 @@ def at(history: list[str | None], moment: int) -> tuple[int, str] | None:
 @given(HISTORY, st.data())
 def test_a_mirror_that_only_lags_is_never_wrong(history: list[str | None], data: st.DataObject) -> None:
     """The n-th change ends at place 2n, and began anywhere before; the source may lag too, and come back to before."""
-    state, merged, standby = Disagreements([KEY]), 0, data.draw(st.booleans())
+    state, merged, standby = Disagreements(), 0, data.draw(st.booleans())
     begun = [data.draw(st.integers(0, 2 * n - 1)) for n in range(1, len(history) + 1)]
     for _ in range(data.draw(st.integers(1, 8))):
         # The mirror has this key through one moment, and all keys through an earlier one.
@@ -45,7 +44,7 @@ def test_a_mirror_that_only_lags_is_never_wrong(history: list[str | None], data:
             MirrorPlace(reached, None if reached is None else greatest),
             SourcePlace(through, data.draw(st.integers(through, through + 3)), standby),
             {KEY: MirrorRow(f"{have[0]:04}", have[1])} if have else {},
-            {KEY: SourceRow(there[1], str(there[0]))} if there else {},
+            {KEY: SourceRow(str(there[0]), there[1])} if there else {},
         )
         assert not state.wrong
 
@@ -54,9 +53,9 @@ def test_a_mirror_that_only_lags_is_never_wrong(history: list[str | None], data:
 def test_what_disagrees_behind_the_first_look_is_wrong(
     mine: str | None, its: str | None, reached: int, position: int
 ) -> None:
-    state = Disagreements([KEY])
+    state = Disagreements()
     mirror = {KEY: MirrorRow("1", mine)} if mine else {}
-    source = {KEY: SourceRow(its, "9")} if its else {}
+    source = {KEY: SourceRow("9", its)} if its else {}
     state.look(MirrorPlace(0, 0), place(position), mirror, source)
     assert (KEY in state.pending) is (mine != its)
     state.look(MirrorPlace(reached, reached), place(9), mirror, source)
@@ -66,39 +65,39 @@ def test_what_disagrees_behind_the_first_look_is_wrong(
 
 
 def test_no_key_is_wrong_by_what_a_standby_shows() -> None:
-    state = Disagreements([KEY])
+    state = Disagreements()
     for each in range(1, 9):
-        state.look(MirrorPlace(each, each), place(each, standby=True), {}, {KEY: SourceRow("a", "9")})
+        state.look(MirrorPlace(each, each), place(each, standby=True), {}, {KEY: SourceRow("9", "a")})
         assert not state.wrong and not state.behind
 
 
 @pytest.mark.parametrize("standby", [True, False])
 def test_a_source_behind_the_mirror_shows_nothing_certain(standby: bool) -> None:
-    state = Disagreements([KEY])
+    state = Disagreements()
     for each in range(1, 9):
-        state.look(MirrorPlace(each, each), place(0, standby=standby), {}, {KEY: SourceRow("a", "9")})
+        state.look(MirrorPlace(each, each), place(0, standby=standby), {}, {KEY: SourceRow("9", "a")})
         assert state.behind and list(state.pending) == [KEY]
     # A place in the log of another one, without which nobody can say.
-    state.look(MirrorPlace(None, None), place(0), {}, {KEY: SourceRow("a", "9")})
+    state.look(MirrorPlace(None, None), place(0), {}, {KEY: SourceRow("9", "a")})
     assert not state.behind and list(state.pending) == [KEY]
 
 
 def test_the_columns_that_differ_are_named() -> None:
-    state = Disagreements([KEY])
+    state = Disagreements()
     mirror = {KEY: MirrorRow("1", "a,b,c,d")}
-    state.look(MirrorPlace(None, None), place(5), mirror, {KEY: SourceRow("a,x,c,y", "9")})
+    state.look(MirrorPlace(None, None), place(5), mirror, {KEY: SourceRow("9", "a,x,c,y")})
     assert state.pending == {KEY: Disagreement(KEY, "different", (1, 3))}
     # A row that changes at the source between the looks is looked at once more.
-    state.look(MirrorPlace(6, 6), place(7), mirror, {KEY: SourceRow("a,x,c,z", "10")})
+    state.look(MirrorPlace(6, 6), place(7), mirror, {KEY: SourceRow("10", "a,x,c,z")})
     assert not state.wrong
-    state.look(MirrorPlace(7, 7), place(9), {KEY: MirrorRow("2", "a,b,c,d")}, {KEY: SourceRow("a,x,c,z", "10")})
+    state.look(MirrorPlace(7, 7), place(9), {KEY: MirrorRow("2", "a,b,c,d")}, {KEY: SourceRow("10", "a,x,c,z")})
     assert state.wrong == {KEY: Disagreement(KEY, "different", (1, 3))}
 
 
 def test_a_key_with_two_rows_has_one_too_much() -> None:
-    state = Disagreements([KEY])
+    state = Disagreements()
     for position in (6, 8):
-        state.look(MirrorPlace(6, 6), place(position), {KEY: MirrorRow("1", "a", 2)}, {KEY: SourceRow("a", "9")})
+        state.look(MirrorPlace(6, 6), place(position), {KEY: MirrorRow("1", "a", 2)}, {KEY: SourceRow("9", "a")})
     assert state.wrong == {KEY: Disagreement(KEY, "extra")}
 
 
@@ -129,11 +128,6 @@ def test_how_far_a_mirror_is(
     partitions: list[tuple[str | None, str | None]], found: tuple[int | None, int | None]
 ) -> None:
     assert mirror_place(stamp(*partitions), "customers") == MirrorPlace(*found)
-
-
-def test_the_databases_of_its_changes() -> None:
-    assert databases_of(stamp(("1/1", "postgresql/shop/a/b restored 2"), ("1/1", "postgresql/shop/c"))) == ["a/b", "c"]
-    assert databases_of(stamp(("1/1", "mysql/shop"), (None, None))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
-"""Table of a source in PostgreSQL, read as it was at one moment, of which the place in the source's log is known."""
+"""Rows of a source in PostgreSQL and of its mirror, each as it was at one moment."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import FrazilError, first_line
-from jobs.mirror.compared_columns import ComparedColumn, RowDigests, SourceColumn, source_name
+from jobs.increment.offset_ranges import quoted_name
+from jobs.mirror.compared_columns import RowDigests, SourceColumn, source_name
 from jobs.mirror.consistency import BUCKETS
+from jobs.mirror.merge_plan import DELETED_COLUMN, ORDER_COLUMN
 from jobs.spec.settings import SETTINGS_FILE, Settings
 from jobs.spec.sources import SourceSettings
 from jobs.spec.units import format_duration
@@ -18,6 +20,7 @@ from jobs.spec.validation import suggestion
 if TYPE_CHECKING:
     import psycopg
     from psycopg import Connection
+    from pyspark.sql import DataFrame, SparkSession
 
 Key = tuple[str, ...]
 Leaves = dict[int, tuple[int, int]]
@@ -33,7 +36,7 @@ _KEEPALIVE: Mapping[str, int] = {
 }
 _POSITION = """
     SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
-            - '0/0'::pg_lsn)::bigint, pg_is_in_recovery(), current_database()
+            - '0/0'::pg_lsn)::bigint, pg_is_in_recovery()
 """
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -82,12 +85,12 @@ class SourceRow:
     """Row of the source.
 
     Attributes:
-        digest: Digest of the row, or those of its columns.
-        version: Changes whenever the row is changed; empty where it was not asked for.
+        version: Changes whenever the row is changed.
+        columns: Digests of its columns in their order, with commas between.
     """
 
-    digest: str
-    version: str = ""
+    version: str
+    columns: str
 
 
 class SourceTable:
@@ -101,7 +104,6 @@ class SourceTable:
 
     Attributes:
         place: Part of the log that is shown.
-        database: Name of the database.
     """
 
     def __init__(self, connection: Connection[Any], table: str, where: str | None, through: int) -> None:
@@ -110,9 +112,8 @@ class SourceTable:
         self._table: str = f"{source_name(schema)}.{source_name(name)}"
         self._where: str = f"({where})" if where else "true"
         # The first statement of the transaction: what it shows was committed before that place.
-        ((before, standby, database),) = connection.execute(_POSITION).fetchall()
+        ((before, standby),) = connection.execute(_POSITION).fetchall()
         self.place: SourcePlace = SourcePlace(through, before, standby)
-        self.database: str = database
         connection.execute(_SESSION)
 
     def columns(self) -> dict[str, SourceColumn]:
@@ -132,48 +133,28 @@ class SourceTable:
         )
         return {int(leaf): (count, int(total)) for leaf, count, total in found}
 
-    def rows_of_leaves(self, digests: RowDigests, leaves: Collection[int]) -> dict[Key, SourceRow]:
-        """Rows of some leaves, with the digest of each.
+    def rows(self, digests: RowDigests, leaves: Collection[int]) -> Iterator[tuple[Key, SourceRow]]:
+        """Rows of some leaves, by key.
 
         Raises:
             FrazilError: The key tells no rows apart: two have the same, or one has a null in it.
         """
-        found = dict[Key, SourceRow]()
+        seen = set[Key]()
         with self._connection.cursor(name="frazil_rows") as cursor:
             cursor.itersize = 20_000
             cursor.execute(
-                f"SELECT {digests.row}, {', '.join(digests.key_texts)} FROM {self._table} "
+                f"SELECT xmin::text, {digests.columns}, {', '.join(digests.key_texts)} FROM {self._table} "
                 f"WHERE {self._where} AND {digests.leaf} {_one_of(leaves)}".encode()
             )
-            for digest, *texts in cursor:
-                if None in texts or tuple(texts) in found:
+            for version, columns, *texts in cursor:
+                if None in texts or tuple(texts) in seen:
                     why = "has a null in it" if None in texts else "has several rows"
                     raise FrazilError(
                         f"The source's table {self._table} cannot be compared by the mirror's key: {texts} {why}.",
                         fix="let the connector give the records a key that tells rows apart (message.key.columns)",
                     )
-                found[tuple(texts)] = SourceRow(str(digest))
-        return found
-
-    def rows_of_keys(
-        self, digests: RowDigests, key: Sequence[ComparedColumn], keys: Sequence[Key]
-    ) -> dict[Key, SourceRow]:
-        """Rows of some keys that exist, with the digests of their columns."""
-        from psycopg import sql
-
-        names = [f"frazil_k{at}" for at in range(len(key))]
-        equal = [
-            f"{source_name(each.name)} = {each.kind.value.format(text=name, type=each.declared)}"
-            for name, each in zip(names, key, strict=True)
-            if each.kind.value is not None
-        ]
-        texts = [sql.Literal([each[at] for each in keys]).as_string(self._connection) for at in range(len(key))]
-        wanted = f"unnest({', '.join(f'{each}::text[]' for each in texts)}) AS frazil_k({', '.join(names)})"
-        found = self._connection.execute(
-            f"SELECT {self._table}.xmin::text, {digests.columns}, {', '.join(names)} FROM {wanted} "
-            f"JOIN {self._table} ON {' AND '.join(equal)} WHERE {self._where}".encode()
-        )
-        return {tuple(given): SourceRow(columns, version) for version, columns, *given in found}
+                seen.add(tuple(texts))
+                yield tuple(texts), SourceRow(version, columns)
 
 
 @contextlib.contextmanager
@@ -274,3 +255,69 @@ def _one_of(numbers: Collection[int]) -> str:
 def _scale(modifier: int) -> int | None:
     """Scale of a `numeric`, from its type's modifier."""
     return None if modifier < 0 else (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRow:
+    """Row of the mirror.
+
+    Attributes:
+        order: Order of the change that it is from; empty if it was there before the mirror.
+        columns: Digests of its columns in their order, with commas between.
+        count: How many rows the key has; more than one are an error.
+    """
+
+    order: str
+    columns: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRows:
+    """Rows of one snapshot.
+
+    Attributes:
+        session: Session that merges use.
+        path: Name of the table in Spark.
+        snapshot_id: Snapshot of the mirror.
+        soft: Whether rows that the source has deleted stay.
+        digests: Expressions over the compared columns.
+    """
+
+    session: SparkSession
+    path: str
+    snapshot_id: int
+    soft: bool
+    digests: RowDigests
+
+    def leaves(self, buckets: Collection[int] | None) -> Leaves:
+        """Count and digest of all leaves of some buckets, or of all."""
+        from pyspark.sql import functions as sql
+
+        leaf, rows = self.digests.leaf, self._rows()
+        if buckets is not None:
+            rows = rows.where(f"mod({leaf}, {BUCKETS}) IN ({', '.join(map(str, buckets))})")
+        found = (
+            rows.selectExpr(f"{leaf} AS leaf", f"CAST({self.digests.row} AS DECIMAL(20, 0)) AS digest")
+            .groupBy("leaf")
+            .agg(sql.count("*").alias("rows"), sql.sum("digest").alias("total"))
+        )
+        return {row["leaf"]: (row["rows"], int(row["total"])) for row in found.toArrow().to_pylist()}
+
+    def rows(self, leaves: Collection[int]) -> dict[Key, MirrorRow]:
+        """Rows of some leaves."""
+        texts = [f"{text} AS k{at}" for at, text in enumerate(self.digests.key_texts)]
+        order = f"coalesce({quoted_name(ORDER_COLUMN)}, '') AS frazil_order"
+        rows = self._rows().where(f"{self.digests.leaf} IN ({', '.join(map(str, leaves))})")
+        table = rows.selectExpr(order, f"{self.digests.columns} AS digests", *texts).toArrow()
+        orders, digests, *keys = (column.to_pylist() for column in table.columns)
+        found: dict[Key, MirrorRow] = {}
+        for order, columns, *key in zip(orders, digests, *keys, strict=True):
+            before = found.get(tuple(key))
+            count = before.count + 1 if before else 1
+            found[tuple(key)] = MirrorRow(max(order, before.order) if before else order, columns, count)
+        return found
+
+    def _rows(self) -> DataFrame:
+        rows = self.session.sql(f"SELECT * FROM {self.path} VERSION AS OF {self.snapshot_id}")
+        return rows.where(f"NOT coalesce({quoted_name(DELETED_COLUMN)}, false)") if self.soft else rows
