@@ -63,7 +63,6 @@ class Check:
         bound: What pandas is given at most.
         by: Who checks, as the history tells it: user and host, or a Dagster run.
         on_progress: Told what is done.
-        now: The present instant.
     """
 
     spec: StreamSpec

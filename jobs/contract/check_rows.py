@@ -104,7 +104,6 @@ def masked_columns(
     """Paths of columns of a stream's table that hold what `errors.mask` keeps out of dead letters; rather too many.
 
     Args:
-        schema: Of the table.
         properties: Of the table; its name mapping tells which further names columns have in records.
         table: Its name; None for the stream's own.
     """
@@ -143,7 +142,6 @@ def needed_columns(expectations: Sequence[Expectation], schema: Schema, beside: 
     All of them, where an expectation is about the columns themselves.
 
     Args:
-        schema: The table's.
         beside: Further columns, if the table has them: coordinates, and the time of rows.
     """
     there = [each.name for each in schema.fields]

@@ -32,7 +32,6 @@ class Break:
     """Why a branch cannot be published from where main has it, and from where it can, once somebody has decided.
 
     Attributes:
-        stream: The stream.
         why: A sentence.
         leave_out: The sequence number from which on it goes on without what is in question.
         again: The one from which on all is published; None where that would double rows.

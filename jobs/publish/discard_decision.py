@@ -94,7 +94,6 @@ def decision(
     """What is to be discarded of what is held; or what an earlier discard has decided, and not finished.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         newest: The stamp of the last publication.
         by: Who decides.
@@ -130,7 +129,6 @@ def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Inte
     """The interval that is discarded, as the branch has it.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         decided: The decision.
 

@@ -83,7 +83,6 @@ def discard(
         through: The last snapshot of the branch that is discarded; None: all that is held. What came behind it is
             judged again.
         records: Opens what reads records again; None: Kafka, as the settings say.
-        now: The present instant.
 
     Raises:
         LeaseHeldError: Somebody else publishes the stream.

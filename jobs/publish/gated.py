@@ -89,7 +89,6 @@ def publish_if_fit(
         by: Who publishes.
         judge: Judges exactly an interval's files.
         judged_by: Changes with what it judges by; what was held by the same is not judged again.
-        now: The present instant.
         backoff: Between the attempts at a commit.
 
     Raises:
@@ -244,7 +243,6 @@ def _held(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple[Gate, H
     """The gate, and what is held there, as an interval that can be published as it is.
 
     Args:
-        spec: The stream.
         table: Its own, not as a branch has it.
         newest: The stamp of the last publication.
 

@@ -49,7 +49,6 @@ class ManifestMemo:
             io: Reads it.
             manifest: As the snapshot lists it.
             spec: By which its files are partitioned.
-            schema: The table's.
 
         Raises:
             FileNotFoundError: It is gone.
@@ -75,7 +74,6 @@ class Interval:
     """What a stream has landed on a branch since a publication.
 
     Attributes:
-        branch: The branch.
         after: Main has all of the branch through this sequence number.
         until: The sequence number of the branch's head.
         head: The id of the branch's head.

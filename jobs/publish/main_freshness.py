@@ -191,7 +191,6 @@ def branch_ahead(
     Args:
         metadata: The table's own, not as a branch has it.
         branch: None: the one that the stream wrote last.
-        table: Its name, for errors.
     """
     branch = branch or written_branch(metadata, stream)
     if branch is None or branch == MAIN_BRANCH or branch not in metadata.refs:

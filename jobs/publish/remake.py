@@ -179,7 +179,6 @@ def remake(
         specs: The streams that write to it.
         needed: Of the stamps whose rows main has.
         check: Called before each attempt; raises if this process must not commit any more.
-        now: The present instant.
         backoff: Between the attempts.
 
     Raises:
@@ -227,7 +226,6 @@ def remaking(
         table: As it is, not as a branch has it.
         specs: The streams that write to it.
         needed: Of the stamps whose rows main has.
-        now: The present instant.
         memo: Of an earlier attempt.
 
     Raises:

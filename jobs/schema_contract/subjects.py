@@ -219,7 +219,6 @@ def subject_contract(
     """One writer schema, held against a stream.
 
     Args:
-        spec: The stream.
         metadata: Of its table.
         name: Of the subject, or of a file.
         version: None of a file.
@@ -245,7 +244,6 @@ def _renames(
     The table keeps every column that it ever had, so the version before tells more than the table alone.
 
     Args:
-        spec: The stream.
         rows: The fields of the records, with the types that their schema gives them.
         metadata: Of the stream's table.
         before: The fields of the schema before, if there is one that was asked for.
