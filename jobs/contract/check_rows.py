@@ -43,12 +43,9 @@ class RowBound:
 
 def row_count(rows: pa.Table | DataFrame, selection: RowSelection) -> int:
     """How many rows of a selection there are; Spark reads them only where the files' metadata do not tell it."""
-    known = None if isinstance(rows, pa.Table) else selection.known_rows
-    return known if known is not None else _count(rows)
-
-
-def _count(rows: pa.Table | DataFrame) -> int:
-    return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
+    if isinstance(rows, pa.Table):
+        return rows.num_rows
+    return selection.known_rows if selection.known_rows is not None else rows.count()
 
 
 def loaded_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
@@ -27,7 +28,7 @@ from jobs.mirror.merging import How, Merged, Merger, load_changelog, merge_new
 from jobs.mirror.merging_session import merging_session
 from jobs.mirror.mirror_problem import forget_problem
 from jobs.mirror.mirror_stamp import mirror_id, mirrored, refuse_other_rows
-from jobs.mirror.mirror_status import letters_counter
+from jobs.mirror.mirror_status import pending_letters
 from jobs.mirror.mirror_table import ensure_mirror, mirror_key
 from jobs.mirror.publication import stamp_is_due
 from jobs.mirror.rebuilding import refuse_incomplete
@@ -104,7 +105,7 @@ def run_mirror(
             done = Merged(None, found, None, known)
     if done is None:
         with mirror_session(spec, mirror, settings, catalog, table, wait_seconds=wait_seconds) as session:
-            done = merge_new(session, merger, letters_counter(spec, catalog))
+            done = merge_new(session, merger, partial(pending_letters, spec, catalog))
     _hold(spec, mirror, catalog, done)
     forget_problem(settings, spec.stream, mirror.table)
     return done
@@ -134,7 +135,7 @@ def rebuild_mirror(
     how: How = "incomplete" if incomplete else "anew"
     table = ensure_mirror(spec, mirror, catalog, changelog.schema())
     with mirror_session(spec, mirror, settings, catalog, table) as session:
-        done = merge_new(session, merger, letters_counter(spec, catalog), how=how)
+        done = merge_new(session, merger, partial(pending_letters, spec, catalog), how=how)
     _hold(spec, mirror, catalog, done)
     forget_problem(settings, spec.stream, mirror.table)
     return done

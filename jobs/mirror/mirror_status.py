@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -114,11 +113,6 @@ def pending_letters(spec: StreamSpec, catalog: Catalog) -> int:
     """The stream's dead letters that have not come back, and that nobody has dismissed: changes that a mirror lacks."""
     letters = find_table(catalog, spec.dead_letter_table)
     return tally_dead_letters(letters, spec.stream).waiting if letters is not None else 0
-
-
-def letters_counter(spec: StreamSpec, catalog: Catalog) -> Callable[[], int]:
-    """The same, as a merge asks for it."""
-    return lambda: pending_letters(spec, catalog)
 
 
 def _noted(settings: Settings, spec: StreamSpec, mirror: Mirror, merged_at: datetime | None) -> FrazilError | None:

@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.catalog import find_table
 from jobs.commit.accept import signed_answer
 from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.discards import Discards
@@ -234,6 +235,22 @@ def publishing_session(
             yield session
     except RolledBackError:
         raise main_rolled_back(spec) from None
+
+
+def published_table(spec: StreamSpec, settings: Settings, catalog: Catalog) -> tuple[Table, Stamp | None]:
+    """A stream's table, and the stamp of its last publication; nothing is changed.
+
+    Raises:
+        RolledBackError: Main was rolled back to before a publication.
+        FrazilError: There is no such table.
+    """
+    table = find_table(catalog, spec.table.name)
+    if table is None:
+        raise no_table(spec, settings)
+    past = publications(table, spec.stream)
+    if past.rolled_back:
+        raise main_rolled_back(spec)
+    return table, past.newest
 
 
 def no_table(spec: StreamSpec, settings: Settings) -> FrazilError:
