@@ -43,9 +43,10 @@ class RowBound:
 
 def row_count(rows: pa.Table | DataFrame, selection: RowSelection) -> int:
     """How many rows of a selection there are; Spark reads them only where the files' metadata do not tell it."""
-    if isinstance(rows, pa.Table):
-        return rows.num_rows
-    return selection.known_rows if selection.known_rows is not None else rows.count()
+    known = None if isinstance(rows, pa.Table) else selection.known_rows
+    if known is not None:
+        return known
+    return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
 
 
 def loaded_rows(
